@@ -1,0 +1,59 @@
+"""One proof as a table for a terminal, or as plain lines for a pipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+_COLOURS = {"healthy": "green", "serving": "green", "incomplete": "yellow", "unknown": "yellow", "accepted": "yellow"}
+
+
+class Row(NamedTuple):
+    """One judged thing: where it is, what it is, the verdict, and the figures or the way out."""
+
+    cluster: str
+    what: str
+    verdict: str
+    detail: str
+
+
+def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
+    """What a reader wants first: each cluster, then what its verdict is made of."""
+    for cluster in evidence["clusters"]:
+        name = cluster["name"]
+        yield Row(name, f"{len(cluster['hosts'])} hosts, {cluster['topology']}", cluster["verdict"], "")
+        for pairing in cluster["pairings"]:
+            ends = (f"{pairing[end]['host']} {pairing[end]['port']}" for end in ("server", "client"))
+            yield Row(name, " to ".join(ends), pairing["verdict"], _detail(pairing))
+        if cluster["serving"]:
+            yield Row(name, "model", cluster["serving"]["verdict"], _detail(cluster["serving"]))
+        for host in cluster["hosts"]:
+            for finding in evidence["hosts"][host]["findings"]:
+                if finding.get("accepted"):
+                    yield Row(name, f"{host}: {finding['id']}", "accepted", finding["accepted"])
+
+
+def _detail(judged: Mapping[str, Any]) -> str:
+    return "; ".join(filter(None, (judged.get("text"), judged.get("way_out"))))
+
+
+def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
+    """Print it: a table where somebody looks, lines of tab-separated fields where a program reads."""
+    if not console.is_terminal:
+        for row in rows(evidence):
+            print("\t".join(row))
+        return
+    table = Table(title=f"{evidence['verdict']}, {evidence['created']}", caption=str(page), title_justify="left")
+    for column in ("cluster", "what", "verdict", "detail"):
+        table.add_column(column, overflow="fold")
+    for row in rows(evidence):
+        colour = _COLOURS.get(row.verdict, "red")
+        table.add_row(escape(row.cluster), escape(row.what), f"[{colour}]{escape(row.verdict)}[/]", escape(row.detail))
+    console.print(table)
+    for reason in evidence["reasons"]:
+        console.print(f"- {reason}", markup=False)

@@ -1,0 +1,95 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`python -m lab ...`: words in, lifecycle called, errors told in one line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from lab import image, lifecycle, vendor
+from lab.shell import LabError, missing_packages, require_host, run, say, step
+from lab.topology import PORTS
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m lab", description="Virtual DGX Sparks on this machine (needs root).")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def add(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, help=text, description=text)
+
+    up = add("up", "start hosts: a pair, a three-node ring, N on a switch, or a fleet of N containers")
+    up.add_argument("topology", choices=("pair", "ring3", "switch", "fleet"))
+    up.add_argument("--hosts", type=int, default=0, metavar="N", help="how many, for switch and fleet")
+    add("down", "end everything; the next `up` gives fresh hosts")
+    add("status", "hosts, power, cables")
+    ssh = add("ssh", "a shell on a host, or one command there")
+    ssh.add_argument("host")
+    ssh.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND")
+    cut = add("cut", "cut the cable in a port; both ends lose their link")
+    cut.add_argument("host")
+    cut.add_argument("port", choices=PORTS)
+    add("mend", "mend every cut cable")
+    for name, text in (
+        ("power-off", "pull a machine's plug, or halt a container"),
+        ("power-on", "boot a host that is off"),
+    ):
+        add(name, text).add_argument("host")
+    gpu = add("gpu", "choose how a host's simulated GPU behaves")
+    gpu.add_argument("host")
+    gpu.add_argument("scenario", choices=lifecycle.GPU_SCENARIOS)
+    add("image", "build the root image without starting anything")
+    add("deps", "install the Debian packages that the lab needs")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    os.umask(0o022)
+    os.environ["PATH"] += ":/usr/sbin:/sbin"
+    try:
+        if args.command == "deps":
+            deps()
+        else:
+            require_host()
+            dispatch(args)
+    except (LabError, vendor.VendorError) as error:
+        print(f"lab: error: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("lab: interrupted; `down` ends what runs", file=sys.stderr)
+        return 130
+    return 0
+
+
+def dispatch(args: argparse.Namespace) -> None:
+    actions: dict[str, Callable[[], None]] = {
+        "up": lambda: lifecycle.up(args.topology, args.hosts),
+        "down": lifecycle.down,
+        "status": lifecycle.status,
+        "ssh": lambda: lifecycle.ssh(args.host, args.words),
+        "cut": lambda: lifecycle.cut(args.host, args.port),
+        "mend": lifecycle.mend,
+        "power-off": lambda: lifecycle.power_off(args.host),
+        "power-on": lambda: lifecycle.power_on(args.host),
+        "gpu": lambda: lifecycle.gpu(args.host, args.scenario),
+        "image": lambda: say(f"image {image.build().digest}"),
+    }
+    actions[args.command]()
+
+
+def deps() -> None:
+    missing = missing_packages()
+    if not missing:
+        say("all Debian packages that the lab needs are installed")
+        return
+    install = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+    if os.geteuid() != 0:
+        raise LabError(f"only root can install packages; run: sudo {' '.join(install)}")
+    with step(f"Installing {' '.join(missing)} (about 1 min)"):
+        run(["apt-get", "update"])
+        run(install)

@@ -1,0 +1,57 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Containers: systemd-nspawn over the machines' root image, with a systemd, NetworkManager and SSH of their own.
+
+They share this machine's kernel, so they have no RDMA, no rails and no kernel settings to themselves.
+"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from lab import identity, process
+from lab.image import Image, overlay
+from lab.network import container_namespace
+from lab.topology import Host
+
+# Each systemd takes some dozens; the defaults do for a handful of containers.
+INOTIFY = {"max_user_instances": 8192, "max_user_watches": 524288}
+
+
+def raise_limits() -> None:
+    for name, least in INOTIFY.items():
+        knob = Path("/proc/sys/fs/inotify") / name
+        if int(knob.read_text()) < least:
+            knob.write_text(str(least))
+
+
+class Container:
+    def __init__(self, host: Host, folder: Path, image: Image) -> None:
+        self.host, self.folder, self.image = host, folder, image
+        self.record = folder / "pid.json"
+
+    def load(self) -> None:
+        identity.write(self.folder / "layer", self.host)
+        self.power_on()
+
+    def power_on(self) -> None:
+        options = [
+            *("--quiet", "--register=no", "--keep-unit", "--boot", f"--machine={self.host.name}", "--link-journal=no"),
+            *(
+                "--resolv-conf=off",
+                "--timezone=off",
+                f"--network-namespace-path=/run/netns/{container_namespace(self.host)}",
+            ),
+        ]
+        argv = overlay(
+            self.image.layers,
+            self.folder / "layer",
+            f'exec systemd-nspawn --directory="$root" {shlex.join(options)}',
+        )
+        process.start(argv, self.record, self.folder / "console.log")
+
+    def power_off(self) -> None:
+        """nspawn passes a SIGTERM on to the container's systemd as a request to halt."""
+        process.stop(self.record)

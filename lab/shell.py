@@ -1,0 +1,87 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every part of the lab needs: where files lie, running a command, telling the user, failing with a way out."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+STATE = CHECKOUT / ".lab"
+CACHE = Path(os.environ.get("GB10_LAB_CACHE", "/var/cache/gb10-lab"))
+
+# command -> Debian package that brings it
+TOOLS = {
+    "qemu-system-x86_64": "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "mmdebstrap": "mmdebstrap",
+    "systemd-nspawn": "systemd-container",
+    "ip": "iproute2",
+    "mkfs.ext4": "e2fsprogs",
+    "ssh": "openssh-client",
+    "dpkg-deb": "dpkg",
+    "apt-ftparchive": "apt-utils",
+    "gpg": "gnupg",
+}
+
+
+class LabError(Exception):
+    """Something the user can act on: the message says what is wrong and the way out."""
+
+
+def say(message: str) -> None:
+    print(f"lab: {message}", flush=True)
+
+
+@contextmanager
+def step(message: str) -> Iterator[None]:
+    """Announces work that takes a while, and says afterwards how long it took."""
+    say(f"{message} ...")
+    begun = time.monotonic()
+    yield
+    say(f"  done in {time.monotonic() - begun:.0f} s")
+
+
+def run(argv: Sequence[str | Path], *, stdin: str | None = None, log: Path | None = None) -> str:
+    """Runs a command to its end and returns its output; a failure shows the output's last lines."""
+    done = subprocess.run(
+        [str(word) for word in argv],
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if log:
+        log.write_text(done.stdout)
+    if done.returncode:
+        tail = "\n".join(done.stdout.strip().splitlines()[-15:])
+        where = f" (all of it: {log})" if log else ""
+        raise LabError(f"{Path(argv[0]).name} failed with status {done.returncode}{where}:\n{tail}")
+    return done.stdout
+
+
+def missing_packages() -> list[str]:
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
+    return sorted({package for tool, package in TOOLS.items() if not shutil.which(tool, path=path)})
+
+
+def require_host() -> None:
+    """The lab makes bridges, mounts and containers, so it needs root and a handful of Debian's tools."""
+    if os.geteuid() != 0:
+        raise LabError("the lab needs root (bridges, mounts, containers): run it as root, for example with `sudo -E`")
+    if missing := missing_packages():
+        raise LabError(f"missing Debian packages: {' '.join(missing)}; install them with `python3 -m lab deps`")
+
+
+def boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's apt repository and simulated vendor parts. See README.md for what is simulated and how it differs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from lab.vendor import debian, oci, repository
+from lab.vendor.debian import VendorError
+from lab.vendor.packages import PREINSTALLED
+
+__all__ = ["VendorError", "VendorTree", "build"]
+
+
+@dataclass(frozen=True)
+class VendorTree:
+    path: Path  # holds apt/ and registry/
+    digest: str  # of the recipe: the same recipe gives the same tree
+    preinstalled: list[str]  # packages of suite `base` that a fresh host has
+    image_ref_path: str  # name@sha256:... of the simulated vLLM image, to be put behind "REGISTRY/"
+
+
+def recipe_digest() -> str:
+    """Over all sources that shape a tree; the server that only delivers it is none of them."""
+    here = Path(__file__).parent
+    sources = [p for p in here.rglob("*") if p.is_file() and "__pycache__" not in p.parts]
+    shaping = [p for p in sources if p.name not in ("README.md", "server.py", "__main__.py")]
+    total = hashlib.sha256()
+    for path in sorted(shaping):
+        total.update(f"{path.relative_to(here)}\0".encode() + path.read_bytes() + b"\0")
+    return total.hexdigest()[:16]
+
+
+def build(cache: Path) -> VendorTree:
+    """The vendor tree of this recipe: built, or found in the cache. Needs root, mmdebstrap, apt-utils, dpkg and gpg."""
+    cache.mkdir(parents=True, exist_ok=True)
+    digest = recipe_digest()
+    path = cache / f"tree-{digest}"
+    if not (path / "image").is_file():
+        missing = [t for t in ("mmdebstrap", "apt-ftparchive", "dpkg-deb", "gpg") if not shutil.which(t)]
+        if missing:
+            raise VendorError(f"not installed: {', '.join(missing)}; on Debian: apt install mmdebstrap apt-utils gpg")
+        carried, root = debian.packages(cache), debian.python_root(cache)
+        with tempfile.TemporaryDirectory(dir=cache) as scratch:
+            new = Path(scratch) / "tree"
+            new.mkdir(mode=0o755)
+            repository.build(new / "apt", carried)
+            (new / "image").write_text(oci.build(new / "registry", root))
+            if not path.exists():
+                new.replace(path)
+    return VendorTree(path, digest, list(PREINSTALLED), (path / "image").read_text())
+
+
+def describe(tree: VendorTree) -> str:
+    fields = {**tree.__dict__, "path": str(tree.path)}
+    return json.dumps(fields, indent=2)

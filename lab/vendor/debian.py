@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the lab takes from Debian 13 (trixie): packages with their dependencies, and a small root with Python.
+
+Both come through mmdebstrap and its default mirror, and are cached by what was asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import tempfile
+from pathlib import Path
+
+RELEASE = "trixie"
+# The engine beneath docker-ce, the real perftest, and whatever a minimal root lacks of their dependencies.
+CARRIED = ["containerd", "docker-cli", "docker.io", "ibverbs-utils", "iproute2", "iptables", "kmod", "perftest",
+           "python3", "rdma-core", "runc", "xz-utils"]  # fmt: skip
+IMAGE_ROOT = ["base-files", "bash", "coreutils", "dash", "grep", "libc-bin", "python3", "sed"]
+
+
+class VendorError(Exception):
+    """A part of the build failed; the text says which and how to go on."""
+
+
+def run(command: list[str], **options: object) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)  # type: ignore[call-overload]
+    if done.returncode:
+        tail = "\n".join((done.stderr or done.stdout).splitlines()[-15:])
+        raise VendorError(f"{command[0]} failed with code {done.returncode}:\n{tail}")
+    return str(done.stdout)
+
+
+def key(words: list[str]) -> str:
+    return hashlib.sha256(" ".join(words).encode()).hexdigest()[:12]
+
+
+def packages(cache: Path) -> Path:
+    """A folder with the .deb files of CARRIED and of all that these need in a minimal root."""
+    folder = cache / f"debian-{key(CARRIED)}"
+    if folder.is_dir():
+        return folder
+    with tempfile.TemporaryDirectory(dir=cache) as partial:
+        download = f"apt-get clean && apt-get install -y --no-install-recommends --download-only {' '.join(CARRIED)}"
+        run([
+            "mmdebstrap",
+            "--variant=minbase",
+            "--format=null",
+            f"--customize-hook=chroot \"$1\" sh -c '{download}'",
+            f"--customize-hook=sync-out /var/cache/apt/archives {partial}",
+            RELEASE,
+            "-",
+        ])  # fmt: skip
+        new = cache / f".{folder.name}.new"
+        new.mkdir(exist_ok=True)
+        for deb in Path(partial).glob("*.deb"):
+            deb.replace(new / deb.name)
+        new.replace(folder)
+    return folder
+
+
+def python_root(cache: Path) -> Path:
+    """A tar archive of an unconfigured minimal root with Python: the ground of the simulated vLLM image."""
+    archive = cache / f"python-root-{key(IMAGE_ROOT)}.tar"
+    if not archive.exists():
+        partial = archive.with_suffix(".new.tar")
+        run(["mmdebstrap", "--variant=extract", f"--include={','.join(IMAGE_ROOT)}", RELEASE, str(partial)])
+        partial.replace(archive)
+    return archive

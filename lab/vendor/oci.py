@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Builds the simulated vLLM image as a static OCI registry tree, without any container engine.
+
+registry/<name>/manifests/<tag>              the digest of a manifest
+registry/<name>/manifests/sha256:<hex>       the manifest itself
+registry/<name>/blobs/sha256:<hex>           config and layer
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from pathlib import Path
+
+from lab.vendor.packages import FILES
+
+NAME, TAG = "gb10-lab/vllm-sim", "0.19.0"
+MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
+CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
+# Trees of the Debian root that a server in a container never opens.
+TRIMMED = (
+    "boot/",
+    "dev/",
+    "proc/",
+    "sys/",
+    "usr/share/doc/",
+    "usr/share/man/",
+    "usr/share/info/",
+    "usr/share/locale/",
+    "usr/share/lintian/",
+    "usr/share/zoneinfo/",
+    "usr/share/common-licenses/",
+    "usr/share/pixmaps/",
+    "usr/lib/x86_64-linux-gnu/gconv/",
+    "usr/lib/x86_64-linux-gnu/libdb-5",
+    "usr/lib/x86_64-linux-gnu/perl-base/",
+    "usr/lib/systemd/",
+    "usr/lib/udev/",
+    "usr/lib/python3.13/pydoc_data/",
+    "usr/lib/python3.13/ensurepip/",
+    "usr/lib/python3.13/idlelib/",
+    "usr/lib/python3.13/test/",
+    "usr/lib/python3.13/turtledemo/",
+    "usr/lib/python3.13/lib2to3/",
+    "var/lib/apt/",
+    "var/lib/dpkg/",
+    "var/cache/",
+    "var/log/",
+)
+
+
+def layer(root: Path) -> tuple[bytes, str]:
+    """The image's one layer, gzip compressed, and the digest of its uncompressed form (the diff id).
+
+    Times and owners are fixed, so that the same input gives the same digest.
+    """
+    plain = io.BytesIO()
+    with tarfile.open(root) as source, tarfile.open(fileobj=plain, mode="w") as target:
+        for member in source:
+            path = member.name.removeprefix("./")
+            if path.startswith(TRIMMED):
+                continue
+            member.mtime = 0
+            target.addfile(member, source.extractfile(member) if member.isreg() else None)
+        additions = {
+            "usr/bin/vllm": ((FILES / "vllm").read_bytes(), 0o755),
+            "usr/lib/python3/dist-packages/vllm/__init__.py": (f'__version__ = "{TAG}"\n'.encode(), 0o644),
+        }
+        for path, (content, mode) in additions.items():
+            entry = tarfile.TarInfo(path)
+            entry.size, entry.mode = len(content), mode
+            target.addfile(entry, io.BytesIO(content))
+    data = plain.getvalue()
+    return gzip.compress(data, compresslevel=6, mtime=0), digest(data)
+
+
+def digest(data: bytes) -> str:
+    return "sha256:" + hashlib.sha256(data).hexdigest()
+
+
+def build(registry: Path, root: Path) -> str:
+    """Write the registry tree; returns `name@sha256:...` of the image."""
+    blobs, manifests = registry / NAME / "blobs", registry / NAME / "manifests"
+    blobs.mkdir(parents=True)
+    manifests.mkdir()
+
+    def blob(data: bytes, media_type: str) -> dict[str, str | int]:
+        (blobs / digest(data)).write_bytes(data)
+        return {"mediaType": media_type, "digest": digest(data), "size": len(data)}
+
+    compressed, diff_id = layer(root)
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": "1970-01-01T00:00:00Z",
+        "config": {
+            "Entrypoint": ["vllm", "serve"],
+            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONUNBUFFERED=1"],
+            "WorkingDir": "/vllm-workspace",
+            "Labels": {"org.opencontainers.image.title": NAME, "org.opencontainers.image.version": TAG},
+        },
+        "rootfs": {"type": "layers", "diff_ids": [diff_id]},
+        "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "gb10-fleet lab"}],
+    }
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": MANIFEST_TYPE,
+        "config": blob(json.dumps(config).encode(), CONFIG_TYPE),
+        "layers": [blob(compressed, LAYER_TYPE)],
+    }
+    data = json.dumps(manifest).encode()
+    (manifests / digest(data)).write_bytes(data)
+    (manifests / TAG).write_text(digest(data))
+    return f"{NAME}@{digest(data)}"

@@ -1,0 +1,66 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Front of plugin_utils/evidence.py: runs on the controller and touches no host."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.release import __version__ as ansible_version
+from ansible_collections.gb10.fleet.plugins.module_utils.verdicts import ThresholdError
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, evidence
+
+
+class ActionModule(ActionBase):
+    """Judge what was measured, write it down."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "path": {"type": "path", "default": "evidence"},
+                "hosts": {"type": "dict", "required": True},
+                "meta": {"type": "dict", "default": {}},
+            }
+        )
+        meta = {"gb10_fleet": _collection_version(), "ansible_core": ansible_version, **options["meta"]}
+        now = datetime.now(UTC)
+        try:
+            document = evidence.build(options["hosts"], meta, catalog.load("thresholds"), now)
+        except (KeyError, TypeError) as error:
+            raise AnsibleError(f"hosts: the proof of a host is not as documented: {error!r}") from error
+        except (catalog.CatalogError, ThresholdError) as error:
+            raise AnsibleError(str(error)) from error
+        written = None if self._task.check_mode else evidence.write(document, Path.cwd() / options["path"])
+        result.update(
+            changed=False,  # of the fleet; evidence is a record, not a state
+            verdict=document["verdict"],
+            reasons=document["reasons"],
+            directory=str(written) if written else None,
+            page=str(written / evidence.PAGE) if written else None,
+            json=str(written / evidence.DOCUMENT) if written else None,
+            msg=evidence.summary(document),
+        )
+        return result
+
+
+def _collection_version() -> str | None:
+    """Of an installed collection (MANIFEST.json is its index) or a checkout (galaxy.yml); None in a bare wheel."""
+    for name, path in (("MANIFEST.json", ("collection_info", "version")), ("galaxy.yml", ("version",))):
+        file = catalog.collection_root() / name
+        if file.exists():
+            node = yaml.safe_load(file.read_text(encoding="utf-8"))  # JSON is YAML
+            for key in path:
+                node = node[key]
+            return str(node)
+    return None

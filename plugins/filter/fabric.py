@@ -1,0 +1,30 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filters of the fabric: its plan, its pings, its measuring rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gb10.fleet.plugins.plugin_utils import fabric_plan
+
+
+def plan(hosts: Sequence[str], topology: str, facts: Mapping[str, Mapping[str, Any]], **options: Any) -> dict[str, Any]:
+    try:
+        return fabric_plan.plan(topology, list(hosts), facts, **options)
+    except fabric_plan.PlanError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    """Ansible asks this class for the filters of the file."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        return {
+            "fabric_plan": plan,
+            "fabric_pings": fabric_plan.pings,
+            "fabric_rounds": fabric_plan.rounds,
+        }

@@ -1,0 +1,99 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Child processes that are watched together and never left behind.
+
+Each child leads its own process group. Leaving the ``with`` block kills every group, also when this process is told to
+stop; a child is only reaped there, so until then no other process can get its id and be killed by mistake.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from types import FrameType, TracebackType
+from typing import Any
+
+KEEP_BYTES = 64 * 1024  # of the beginning and again of the end of what a child prints
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Child:
+    """One running command; stdout and stderr are one stream, of which beginning and end are kept."""
+
+    def __init__(self, argv: Sequence[str]) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env={**os.environ, "LC_ALL": "C"},  # the texts are classified, so they must be the untranslated ones
+        )
+        self.pid = self._process.pid
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101 - tells the type checker what PIPE means
+        descriptor = self._process.stdout.fileno()
+        for chunk in iter(lambda: os.read(descriptor, KEEP_BYTES), b""):
+            room = KEEP_BYTES - len(self._head)
+            self._head += chunk[:room]
+            self._tail = (self._tail + chunk[room:])[-KEEP_BYTES:]
+
+    def finished(self) -> bool:
+        """Whether the command ended by itself."""
+        flags = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        return self._process.returncode is not None or os.waitid(os.P_PID, self.pid, flags) is not None
+
+    def close(self) -> int:
+        """Kill what is left of the group, reap the child, and return its exit status (negative: the signal)."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+            self._reader.join(timeout=2)
+        return self._process.returncode
+
+    @property
+    def output(self) -> str:
+        """What the command printed; complete after ``close()``."""
+        return (bytes(self._head) + bytes(self._tail)).decode("utf-8", "replace")
+
+
+class Children:
+    """The children of one task."""
+
+    def __init__(self) -> None:
+        self._children: list[Child] = []
+        self._handlers: dict[signal.Signals, Any] = {}
+
+    def start(self, argv: Sequence[str]) -> Child:
+        child = Child(argv)
+        self._children.append(child)
+        return child
+
+    def __enter__(self) -> Children:
+        for number in STOP_SIGNALS:
+            self._handlers[number] = signal.signal(number, _stop)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children:
+            child.close()
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    sys.exit(128 + number)

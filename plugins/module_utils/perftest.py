@@ -1,0 +1,315 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The language of perftest's ``ib_write_bw``: its command line, its report, its errors. Pure.
+
+The text table is the source of truth, because every version prints it the same way; JSON is a cross-check where it is
+valid (perftest 24.01 and later). Exit status 1 stands for every failure, so failures are classified by their text.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from dataclasses import dataclass, replace
+from typing import Any
+
+# Debian 12 has 4.5 (which calls itself 6.06), Ubuntu 24.04 has 24.01 (6.20), Debian 13 has 25.01 (6.24).
+# Before 24.01 the "JSON" has bare keys and trailing commas (perftest issue 216).
+FIRST_VALID_JSON = (6, 20)
+MIB_IN_GIGABITS = 8 * 2**20 / 1e9
+LARGEST_QUOTE = 240
+
+
+@dataclass(frozen=True)
+class Test:
+    """One end of one measurement, as a round of the fabric plan asks for it."""
+
+    __test__ = False  # not a test class of pytest
+
+    name: str
+    end: str  # "server" or "client"
+    device: str
+    address: str  # IPv4 of this end's rail; its RoCE v2 GID is measured
+    peer: str  # IPv4 of the other end's rail; a client connects to it, both ends check that it answered
+    port: int  # TCP port on which the ends meet
+    qps: int
+    message_bytes: int
+    duration_s: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What perftest measured. ``gbps`` is Gb/s (10^9 bit), the addresses are those of the GIDs it used."""
+
+    gbps: float
+    message_bytes: int
+    iterations: int
+    qps: int | None
+    mtu: int | None
+    gid_index: int | None
+    device: str | None
+    link_type: str | None
+    local_address: str | None
+    remote_address: str | None
+
+    @property
+    def gbytes_per_s(self) -> float:
+        """GB/s (10^9 byte)."""
+        return self.gbps / 8
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Why a measurement has no result: a name, what was seen, and the way out."""
+
+    name: str
+    text: str
+    way_out: str
+
+
+def parse_version(output: str) -> tuple[int, int] | None:
+    """Read 'Version: 6.20' (``ib_write_bw -V`` prints it and exits 1)."""
+    match = re.search(r"Version\s*:\s*(\d{1,4})\.(\d{1,4})", output)
+    return (int(match.group(1)), int(match.group(2))) if match else None
+
+
+def argv(
+    executable: str, test: Test, *, ib_port: int, gid_index: int | str, version: tuple[int, int] | None, json_path: str
+) -> list[str]:
+    """The command line of one end. Everything but device, GID index, port of the HCA and host is equal on both ends."""
+    command = [executable, "-d", test.device, "-i", str(ib_port), "-x", str(gid_index), "-p", str(test.port)]
+    command += ["-q", str(test.qps), "-s", str(test.message_bytes), "-D", str(test.duration_s), "-F", "--report_gbits"]
+    if version and version >= FIRST_VALID_JSON:
+        command += ["--out_json", f"--out_json_file={json_path}"]
+    return [*command, test.peer] if test.end == "client" else command
+
+
+ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
+TABLE_HEADER = re.compile(r"^[ \t]*#bytes[ \t]+#iterations[ \t]+BW peak\[(?P<unit>[^\]]{1,16})\]", re.MULTILINE)
+TABLE_ROW = re.compile(
+    r"^[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t]+(\d{1,12}\.\d{1,9})[ \t]+(\d{1,12}\.\d{1,9})\s", re.MULTILINE
+)
+GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID: (?P<gid>[0-9:]{{16,80}})[ \t]*$"
+
+
+def parse_text(output: str) -> Report | None:
+    """Read the report from what perftest printed; None if there is no complete one."""
+    text = ANSI.sub("", output).replace("\r", "")
+    header = TABLE_HEADER.search(text)
+    row = TABLE_ROW.search(text + "\n", header.end()) if header else None
+    factor = {"Gb/sec": 1.0, "MB/sec": MIB_IN_GIGABITS, "MiB/sec": MIB_IN_GIGABITS}.get(
+        header["unit"] if header else ""
+    )
+    if row is None or factor is None:
+        return None
+    return Report(
+        gbps=round(float(row.group(4)) * factor, 6),
+        message_bytes=int(row.group(1)),
+        iterations=int(row.group(2)),
+        qps=_number(_field(text, "Number of qps")),
+        mtu=_number(_field(text, "Mtu")),
+        gid_index=_number(_field(text, "GID index")),
+        device=_field(text, "Device"),
+        link_type=_field(text, "Link type"),
+        local_address=_gid_address(text, "local"),
+        remote_address=_gid_address(text, "remote"),
+    )
+
+
+def _field(text: str, name: str) -> str | None:
+    match = re.search(rf"(?:^|\t) {{0,4}}{re.escape(name)}[ \t]*:[ \t]*(\S{{1,64}})", text, re.MULTILINE)
+    return match.group(1) if match else None
+
+
+def _number(text: str | None) -> int | None:
+    match = re.match(r"\d{1,9}", text or "")
+    return int(match.group()) if match else None
+
+
+def _gid_address(text: str, end: str) -> str | None:
+    """The address behind '00:…:255:255:192:168:200:13': perftest prints the bytes of a GID in decimal."""
+    match = re.search(GID_LINE.format(end=end), text, re.MULTILINE)
+    parts = match["gid"].split(":") if match else []
+    if len(parts) != 16 or not all(part.isdecimal() and int(part) < 256 for part in parts):
+        return None
+    address = ipaddress.IPv6Address(bytes(int(part) for part in parts))
+    return str(address.ipv4_mapped or address)
+
+
+def parse_json(text: str) -> dict[str, Any]:
+    """Read perftest's JSON, also the invalid one of old versions; whatever cannot be read is left out."""
+    try:
+        data = json.loads(text)
+        return data if isinstance(data, dict) else {}
+    except (ValueError, RecursionError):
+        pass
+    top: dict[str, Any] = {}
+    section = top
+    for line in map(str.strip, text.splitlines()):
+        entry = re.match(r'"?(?P<key>[A-Za-z0-9_.][A-Za-z0-9_. ]{0,63}?)"?\s{0,8}:\s{0,8}(?P<value>.{1,256})', line)
+        if entry and entry["value"].strip() == "{":
+            section = top[entry["key"]] = {}
+        elif entry:
+            section[entry["key"]] = _scalar(entry["value"].strip().rstrip(",").strip('"'))
+        elif line.startswith("}"):
+            section = top
+    return top
+
+
+def _scalar(text: str) -> int | float | str:
+    if re.fullmatch(r"-?\d{1,18}", text):
+        return int(text)
+    return float(text) if re.fullmatch(r"-?\d{1,18}\.\d{1,18}", text) else text
+
+
+def json_agrees(report: Report, text: str) -> bool | None:
+    """Whether perftest's JSON says the same bandwidth as its table; None if it says nothing readable."""
+    results = parse_json(text).get("results")
+    average = results.get("BW_average") if isinstance(results, dict) else None
+    # Both are rounded to two decimals.
+    return abs(average - report.gbps) <= 0.011 if isinstance(average, (int, float)) else None
+
+
+NO_RDMA = Fault(
+    "no_rdma",
+    "the host has no RDMA device",
+    "plug the cable in (the ConnectX-7 is not on the bus without one), then check `lspci` and `lsmod | grep mlx5_ib`",
+)
+MISSING_PACKAGE = Fault(
+    "missing_package", "ib_write_bw is not installed", "install the package perftest (the role fabric does it)"
+)
+# (text of perftest 4.5 to 26.04, fault), the specific before the general. The quoted line goes in front of the text.
+KNOWN_FAULTS = tuple(
+    (re.compile(pattern), fault)
+    for pattern, fault in (
+        (r"error while loading shared libraries", MISSING_PACKAGE),
+        (
+            r"Invalid Command or flag|unrecognized option|not compatible with versions older",
+            Fault(
+                "version_mismatch",
+                "perftest does not accept what it was given",
+                "install the same perftest version on both hosts",
+            ),
+        ),
+        (
+            r"IB device \S{1,64} not found",
+            Fault(
+                "no_device",
+                "the RDMA device is not there",
+                "compare with `rdma link`; a ConnectX-7 function is missing until its cable is in",
+            ),
+        ),
+        (r"Did not detect devices|Unable to find the Infiniband/RoCE device", NO_RDMA),
+        (
+            r"state is Down|Couldn't set the link layer",
+            Fault("port_down", "the port has no link", "check the cable at both ends and that the peer is powered on"),
+        ),
+        (
+            r"Couldn't listen to port|Failed to bind socket|Address already in use",
+            Fault(
+                "port_busy",
+                "another process has the TCP port",
+                "find it with `ss -ltnp` and end it, most likely an ib_write_bw that somebody left running",
+            ),
+        ),
+        (
+            r"Incompatibility issue with GID types",
+            Fault(
+                "gid_family",
+                "the two ends use GIDs of different families or versions",
+                "compare the output of show_gids on both hosts; both must have the rail's IPv4 as a RoCE v2 GID",
+            ),
+        ),
+        (
+            r"Requested mtu is higher than active mtu",
+            Fault("mtu", "the path MTU is larger than the port allows", "set the same MTU on both rails (fabric_mtu)"),
+        ),
+        (
+            r"Failed to modify QP \S{0,32} ?to RTR|Unable to Connect the HCA's through the link",
+            Fault(
+                "gid_unroutable",
+                "the chosen GID cannot reach the peer's",
+                "compare the rail addresses of both hosts: they must be in one subnet",
+            ),
+        ),
+        (
+            r"Completion with error|Failed status 12|Failed status-.{0,80}\(12\)",
+            Fault(
+                "retry_exceeded",
+                "packets left and no answer came",
+                "check the MTU at both ends and on the switch, that UDP port 4791 is open, and the cable",
+            ),
+        ),
+        (
+            r"Couldn't allocate MR|[Ff]ailed to create mr|Cannot allocate memory",
+            Fault("memlock", "memory could not be pinned", "run as root, or raise memlock to unlimited"),
+        ),
+        (
+            r"Problem in resolving basic address",
+            Fault("resolve", "the address of the peer is not usable", "give the peer's IPv4 rail address"),
+        ),
+        (
+            r"Couldn't connect to|Unable to init the socket connection|Connection refused"
+            r"|Unable to open file descriptor for socket connection",
+            Fault(
+                "refused",
+                "nobody listened at the peer's address in time",
+                "see why the peer's end of this test failed; check that the rail answers ping and the firewall lets "
+                "the TCP port pass",
+            ),
+        ),
+        (
+            r"Couldn't read remote address|Failed to exchange data|Couldn't read reports|Unable to (?:read|write)",
+            Fault(
+                "peer_died",
+                "the other end went away during the test",
+                "see the peer's end of this test; if both merely stopped, compare the perftest versions",
+            ),
+        ),
+        (
+            r"Can't produce a report",
+            Fault("no_report", "perftest measured nothing", "give the test more time (duration_s)"),
+        ),
+    )
+)
+
+
+def classify(output: str, status: int) -> Fault:
+    """Name the failure of a perftest that ended by itself."""
+    text = ANSI.sub("", output)
+    for pattern, fault in KNOWN_FAULTS:
+        match = pattern.search(text)
+        if match:
+            return replace(fault, text=f"{fault.text} (perftest: {_line_around(text, match)!r})")
+    quote = next((line.strip() for line in reversed(text.splitlines()) if line.strip(" -")), "nothing")
+    if status == 0:
+        return Fault(
+            "unreadable",
+            f"perftest succeeded, but its report could not be read (last line: {quote[:LARGEST_QUOTE]!r})",
+            "compare `ib_write_bw -V` with the versions that the module documents",
+        )
+    how = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
+    return Fault(
+        "failed",
+        f"perftest {how} (last line: {quote[:LARGEST_QUOTE]!r})",
+        "run the command of this result by hand on both hosts",
+    )
+
+
+def _line_around(text: str, match: re.Match[str]) -> str:
+    start = text.rfind("\n", 0, match.start()) + 1
+    end = text.find("\n", match.end())
+    return text[start : end if end >= 0 else None].strip()[:LARGEST_QUOTE]
+
+
+def check_ends(test: Test, report: Report) -> Fault | None:
+    """A good figure proves nothing about the rail unless the GIDs are those of the two rail addresses."""
+    if (report.local_address, report.remote_address) == (test.address, test.peer):
+        return None
+    return Fault(
+        "wrong_path",
+        f"measured {report.local_address} to {report.remote_address} instead of {test.address} to {test.peer}",
+        "an address moved during the run, or another process answered on the port: run it again",
+    )

@@ -1,0 +1,163 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""dpkg's database: what is installed and held, and whether an interrupted dpkg has to be repaired first.
+
+The status file is read as a file, once: that costs milliseconds, needs no lock, and shows what `dpkg --audit` shows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
+    Fields,
+    Kind,
+    Plan,
+    Progress,
+    Resource,
+    Step,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
+
+STATUS = "/var/lib/dpkg/status"
+UPDATES = "/var/lib/dpkg/updates"
+DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
+
+LOCK_TIMEOUT_S = 600  # unattended-upgrades holds the lock for minutes while it builds kernel modules
+COMMAND_TIMEOUT_S = 3600
+_POLL_S = 2.0
+
+APT_OPTIONS = (
+    "-y",
+    f"-oDPkg::Lock::Timeout={LOCK_TIMEOUT_S}",
+    # A configuration file that somebody changed stays as it is, and no prompt ever waits for an answer.
+    "-oDpkg::Options::=--force-confdef",
+    "-oDpkg::Options::=--force-confold",
+)
+
+# Package states with work left over: a dpkg that was killed leaves these behind.
+_UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
+_PRESENT = ("installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
+
+
+@dataclass(frozen=True)
+class Installed:
+    version: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Database:
+    """Installed packages by name (`name:architecture` for a foreign one), and those with work left over."""
+
+    installed: Mapping[str, Installed]
+    unfinished: tuple[str, ...]
+
+
+def read_database(system: System) -> Database:
+    text = system.text(STATUS)
+    if text is None:
+        raise HostError(f"{STATUS} cannot be read: packages and holds need a Debian or Ubuntu host")
+    database = parse_status(text)
+    updates = system.path(UPDATES)
+    journal = [entry.name for entry in updates.iterdir()] if updates.is_dir() else []
+    if any(name.isdigit() for name in journal):
+        return Database(database.installed, (*database.unfinished, "dpkg's own journal"))
+    return database
+
+
+def parse_status(text: str) -> Database:
+    """The status file; the native architecture is the one of dpkg itself."""
+    rows = []
+    native = ""
+    for block in re.split(r"\n\n+", text):
+        row = dict(re.findall(r"^(Package|Status|Architecture|Version): *(.*)$", block, re.MULTILINE))
+        if "Package" in row and len(row.get("Status", "").split()) == 3:
+            rows.append(row)
+            if row["Package"] == "dpkg":
+                native = row.get("Architecture", "")
+    installed: dict[str, Installed] = {}
+    unfinished = []
+    for row in rows:
+        want, flag, state = row["Status"].split()
+        architecture = row.get("Architecture", native)
+        foreign = native and architecture not in (native, "all")
+        name = f"{row['Package']}:{architecture}" if foreign else row["Package"]
+        if state in _UNFINISHED or flag == "reinstreq":
+            unfinished.append(name)
+        if state in _PRESENT:
+            installed[name] = Installed(row.get("Version", ""), held=want == "hold")
+    return Database(installed, tuple(unfinished))
+
+
+def lock_holder(system: System, lock: str) -> int | None:
+    """The process that holds a lock file, from /proc/locks: asking by taking the lock could make somebody else fail."""
+    try:
+        inode = system.path(lock).stat().st_ino
+    except OSError:
+        return None
+    for line in (system.text("/proc/locks") or "").splitlines():
+        # 1: POSIX  ADVISORY  WRITE 1234 08:01:131074 0 EOF
+        fields = line.split()
+        if len(fields) >= 6 and fields[1] != "->" and fields[5].rpartition(":")[2] == str(inode):
+            return int(fields[4])
+    return None
+
+
+def run_locked(system: System, argv: Sequence[str], *, stdin: str | None = None) -> Completed:
+    """Run a command that gives up at once if its lock is taken, as often as it takes for the lock to come free."""
+    deadline = system.clock.now() + LOCK_TIMEOUT_S
+    while True:
+        done = system.run(argv, input=stdin, timeout=COMMAND_TIMEOUT_S)
+        locked = done.rc != 0 and re.search(r"\block(ed)?\b", done.stderr)
+        if not locked or system.clock.now() >= deadline:
+            return done
+        system.clock.sleep(_POLL_S)
+
+
+def wait_for_dpkg(system: System) -> None:
+    """A dpkg at work looks like one that was interrupted: let it finish before judging."""
+    deadline = system.clock.now() + LOCK_TIMEOUT_S
+    while (holder := lock_holder(system, DPKG_LOCK)) is not None:
+        if system.clock.now() >= deadline:
+            raise HostError(f"process {holder} has held dpkg's lock for {LOCK_TIMEOUT_S} s; look at it, then run again")
+        system.clock.sleep(_POLL_S)
+
+
+@dataclass(frozen=True)
+class Dpkg(Resource):
+    """dpkg's database in order; the engine adds it to every document with packages or holds."""
+
+    KIND = "dpkg"
+
+
+class DpkgKind(Kind[Dpkg, Database]):
+    name = Dpkg.KIND
+
+    def parse(self, index: int, fields: Fields) -> Dpkg:
+        raise fields.fail(self.name, "is not a resource of a document")
+
+    def read(self, system: System, resources: Sequence[Dpkg]) -> Database:
+        database = system.once(read_database)
+        if database.unfinished:
+            wait_for_dpkg(system)
+            system.forget()
+            database = system.once(read_database)
+        return database
+
+    def plan(self, resources: Sequence[Dpkg], state: Database, plan: Plan) -> None:
+        if state.unfinished:
+            plan.steps.append(Step(resources[0], "repair", f"dpkg was interrupted: {', '.join(state.unfinished)}"))
+
+    def apply(self, system: System, steps: Sequence[Step[Dpkg]], state: Database, progress: Progress) -> None:
+        configure = ["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"]
+        done = run_locked(system, configure)
+        # Its exit status does not matter yet: packages with missing dependencies are for apt to complete.
+        fixed = system.run(["apt-get", "install", "--fix-broken", *APT_OPTIONS], timeout=COMMAND_TIMEOUT_S)
+        if fixed.rc != 0:
+            raise HostError(f"dpkg was interrupted and cannot be repaired: {done.words} / {fixed.words}")
+        system.forget()
+        progress.done.extend(steps)

@@ -1,0 +1,222 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Packages, installed or removed in one apt transaction, and only what was asked for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
+    Fields,
+    Kind,
+    Plan,
+    Prediction,
+    Progress,
+    Resource,
+    Step,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
+    APT_OPTIONS,
+    COMMAND_TIMEOUT_S,
+    Database,
+    Installed,
+    read_database,
+    run_locked,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import is_apt_source
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
+
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\Z")
+
+
+@dataclass(frozen=True)
+class Package(Resource):
+    KIND = "package"
+
+    state: str = "present"
+    version: str = ""  # empty: any
+
+    @property
+    def argument(self) -> str:
+        """As apt-get install wants it: a minus behind the name removes."""
+        if self.state == "absent":
+            return f"{self.name}-"
+        return f"{self.name}={self.version}" if self.version else self.name
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What apt would do: packages to install or change, packages to remove; or why it cannot."""
+
+    installs: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class PackageState:
+    """`known` and `simulation` are asked only if a package is not as wanted; no simulation where it would be wrong."""
+
+    database: Database
+    known: Mapping[str, frozenset[str]]
+    simulation: Simulation | None
+
+
+class PackageKind(Kind[Package, PackageState]):
+    name = Package.KIND
+
+    def parse(self, index: int, fields: Fields) -> Package:
+        resource = Package(
+            index=index,
+            name=fields.name(PACKAGE, "the name of a package"),
+            state=fields.choice("state", ("present", "absent"), "present"),
+            version=fields.line("version", "", _VERSION, "an exact version"),
+        )
+        if resource.version and resource.state == "absent":
+            raise fields.fail("version", "state absent removes every version")
+        fields.finish()
+        return resource
+
+    def read(self, system: System, resources: Sequence[Package]) -> PackageState:
+        database = system.once(read_database)
+        drifted = [resource for resource in resources if _drift(resource, database.installed.get(resource.name))]
+        known = ask_policy(system, [resource.name for resource in drifted if resource.state == "present"])
+        blind = not drifted or database.unfinished or _unknown(drifted, known)
+        return PackageState(database, known, None if blind else _simulate(system, drifted))
+
+    def plan(self, resources: Sequence[Package], state: PackageState, plan: Plan) -> None:
+        drifted: list[Package] = []
+        for resource in resources:
+            installed = state.database.installed.get(resource.name)
+            drift = _drift(resource, installed)
+            if drift is None:
+                continue
+            if installed is not None and installed.held:
+                raise HostError(
+                    f"{resource.label}: {installed.version} is on hold and the document wants"
+                    f" {resource.version or resource.state}; if that is meant, free it with `apt-mark unhold"
+                    f" {resource.name}` and run again"
+                )
+            action, detail = drift
+            if _unknown([resource], state.known):
+                detail += " (apt does not know it yet: its lists are updated first)"
+            plan.steps.append(Step(resource, action, detail))
+            drifted.append(resource)
+        if drifted:
+            # New sources or pins of this very document would change apt's answer, so it is not asked to foretell.
+            trusted = state.simulation if not any(is_apt_source(step.resource.name) for step in plan.steps) else None
+            if trusted is not None:
+                _refuse(drifted, trusted)
+            plan.prediction = predict(drifted, state.database, trusted)
+
+    def apply(self, system: System, steps: Sequence[Step[Package]], state: PackageState, progress: Progress) -> None:
+        wanted = [step.resource for step in steps]
+        names = [package.name for package in wanted if package.state == "present"]
+        if progress.lists_stale or _unknown(wanted, state.known):
+            done = run_locked(system, ["apt-get", "update"])
+            if done.rc != 0:
+                raise HostError(f"{wanted[0].label}: apt-get update failed: {done.words}")
+            progress.lists_stale = False
+            known = ask_policy(system, names)
+            for package in _unknown(wanted, known):
+                versions = ", ".join(sorted(known.get(package.name, ()))) or "none"
+                raise HostError(
+                    f"{package.label}: no apt source offers {package.version or 'it'} (offered versions: {versions});"
+                    " correct the version or the sources under /etc/apt"
+                )
+        _refuse(wanted, _simulate(system, wanted))
+        done = system.run(_install(wanted), timeout=COMMAND_TIMEOUT_S)
+        if done.rc != 0:
+            raise HostError(f"{', '.join(package.label for package in wanted)}: apt-get install failed: {done.words}")
+        system.forget()
+        progress.done.extend(steps)
+
+
+def predict(drifted: Sequence[Package], database: Database, simulation: Simulation | None) -> Prediction:
+    """The installed packages afterwards: what apt says it would do, or without its word only what was asked for."""
+    added = {package.name for package in drifted if package.state == "present"}
+    removed = {package.name for package in drifted if package.state == "absent"}
+    if simulation is not None:
+        added |= simulation.installs
+        removed |= simulation.removes
+    return Prediction(frozenset((set(database.installed) | added) - removed), complete=simulation is not None)
+
+
+def ask_policy(system: System, names: Sequence[str]) -> dict[str, frozenset[str]]:
+    """The versions that apt knows of each package."""
+    return parse_policy(system.run(["apt-cache", "policy", *names]).stdout) if names else {}
+
+
+def parse_policy(text: str) -> dict[str, frozenset[str]]:
+    known: dict[str, set[str]] = {}
+    versions: set[str] = set()
+    for line in text.splitlines():
+        if line and not line.startswith(" "):
+            versions = known.setdefault(line.rstrip(":"), set())
+        else:
+            # " *** 1.2-3 500" or "     1.2-3 500"; the lines of the sources below a version are indented deeper.
+            match = re.match(r" (?:\*\*\*|   ) (\S+) -?\d+(?: |\Z)", line)
+            if match:
+                versions.add(match.group(1))
+    return {name: frozenset(found) for name, found in known.items()}
+
+
+def parse_simulation(text: str) -> Simulation:
+    words = [line.split() for line in text.splitlines()]
+    return Simulation(
+        frozenset(line[1] for line in words if len(line) > 1 and line[0] == "Inst"),
+        frozenset(line[1] for line in words if len(line) > 1 and line[0] in ("Remv", "Purg")),
+    )
+
+
+def _drift(resource: Package, installed: Installed | None) -> tuple[str, str] | None:
+    """Action and detail of what differs."""
+    if resource.state == "absent":
+        return None if installed is None else ("remove", installed.version)
+    if installed is None:
+        return "install", resource.version or "any version"
+    if resource.version and installed.version != resource.version:
+        return "install", f"{installed.version} -> {resource.version}"
+    return None
+
+
+def _unknown(wanted: Iterable[Package], known: Mapping[str, frozenset[str]]) -> list[Package]:
+    """The packages that apt cannot install with the lists it has."""
+    unknown = []
+    for package in wanted:
+        versions = known.get(package.name, frozenset())
+        if package.state == "present" and not (package.version in versions if package.version else versions):
+            unknown.append(package)
+    return unknown
+
+
+def _install(wanted: Sequence[Package], *options: str) -> list[str]:
+    # An exact version is the operator's word, also where it is the older one.
+    downgrade = ["--allow-downgrades"] if any(package.version for package in wanted) else []
+    arguments = [package.argument for package in wanted]
+    return ["apt-get", "install", *options, *APT_OPTIONS, "--no-install-recommends", *downgrade, *arguments]
+
+
+def _simulate(system: System, wanted: Sequence[Package]) -> Simulation:
+    done = system.run(_install(wanted, "--simulate"), timeout=COMMAND_TIMEOUT_S)
+    return parse_simulation(done.stdout) if done.rc == 0 else Simulation(error=done.words)
+
+
+def _refuse(wanted: Sequence[Package], simulation: Simulation) -> None:
+    """A conflict must never take away what nobody asked to remove, for example the running driver."""
+    labels = ", ".join(package.label for package in wanted)
+    if simulation.error:
+        raise HostError(
+            f"{labels}: apt has no way to install this: {simulation.error}; `apt-mark showhold` lists the holds and"
+            " `apt-cache policy` the versions and pins"
+        )
+    declared = {package.name for package in wanted if package.state == "absent"}
+    surprising = sorted(simulation.removes - declared)
+    if surprising:
+        raise HostError(
+            f"{labels}: apt would also remove {', '.join(surprising)}; declare those absent if that is meant"
+        )

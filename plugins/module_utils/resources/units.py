@@ -1,0 +1,221 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""systemd units: enabled, running, and restarted when what they read has changed, if the operator lets us.
+
+A restart that is owed outlives this run: it may wait for consent, or the run may be killed between the new file and
+the restart. So it is written down before the first change, together with the unit's invocation ID. systemd gives a
+new ID at every start, so a restart by hand or a reboot settles the debt by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
+    Fields,
+    Kind,
+    Pending,
+    Plan,
+    Progress,
+    Resource,
+    Step,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
+
+OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
+START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only ends a run that nobody would end otherwise
+
+_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
+_INPUT = re.compile(r"(/[^/]|package:[a-z0-9])")
+_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID"
+_JOURNAL_LINES = 15
+
+
+@dataclass(frozen=True)
+class Unit(Resource):
+    KIND = "unit"
+
+    enabled: bool | None = None
+    state: str = ""  # started, stopped, or empty for whatever it is
+    restart_on: tuple[str, ...] = ()
+    consent: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """`restart_on` as labels of resources."""
+        return tuple(f"file:{name}" if name.startswith("/") else name for name in self.restart_on)
+
+
+@dataclass(frozen=True)
+class Live:
+    """What systemd says of a unit, in its own words."""
+
+    load: str
+    active: str
+    sub: str
+    file_state: str
+    reload_owed: bool
+    invocation: str
+
+    @property
+    def running(self) -> bool:
+        """Up or on its way up; one that waits for its next automatic restart has just died."""
+        return self.active in ("active", "reloading") or (self.active == "activating" and self.sub != "auto-restart")
+
+
+@dataclass(frozen=True)
+class UnitState:
+    live: Mapping[str, Live]
+    owed: Mapping[str, str]  # unit -> invocation that has not seen its new inputs
+
+
+class UnitKind(Kind[Unit, UnitState]):
+    name = Unit.KIND
+
+    def parse(self, index: int, fields: Fields) -> Unit:
+        resource = Unit(
+            index=index,
+            name=fields.name(_UNIT, "the full name of a unit, such as docker.service"),
+            enabled=fields.flag("enabled"),
+            state=fields.choice("state", ("started", "stopped"), ""),
+            restart_on=fields.lines("restart_on", _INPUT, "an absolute path or package:NAME"),
+            consent=fields.consent(),
+        )
+        fields.finish()
+        return resource
+
+    def read(self, system: System, resources: Sequence[Unit]) -> UnitState:
+        names = [resource.name for resource in resources]
+        text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", *names])
+        return UnitState(parse_show(names, text), read_owed(system))
+
+    def plan(self, resources: Sequence[Unit], state: UnitState, plan: Plan) -> None:
+        for resource in resources:
+            live = state.live[resource.name]
+            if live.load == "not-found" and resource.state != "stopped" and not _may_appear(resource, plan):
+                raise HostError(
+                    f"{resource.label}: systemd has no such unit, and nothing earlier in the document brings it"
+                )
+            self._plan_unit(resource, live, state.owed.get(resource.name), plan)
+
+    def _plan_unit(self, resource: Unit, live: Live, owed: str | None, plan: Plan) -> None:
+        def step(action: str, detail: str) -> None:
+            plan.steps.append(Step(resource, action, detail))
+
+        if live.reload_owed:
+            step("reload", "systemd still uses an older unit file")
+        if live.load == "masked" and (resource.enabled or resource.state == "started"):
+            step("unmask", "masked")
+        if resource.enabled and live.file_state not in ("enabled", "alias"):
+            step("enable", f"{live.file_state or 'absent'} -> enabled")
+        if resource.enabled is False and live.file_state in ("enabled", "enabled-runtime", "alias"):
+            step("disable", f"{live.file_state} -> disabled")
+        if resource.state == "stopped" and live.active not in ("inactive", "failed"):
+            step("stop", f"{live.active} -> inactive")
+        if resource.state == "started" and not live.running:
+            step("start", f"{live.active} -> active")
+        elif live.running and resource.state != "stopped":
+            changed = [label for label in resource.inputs if plan.changed(label)]
+            if changed or (owed is not None and owed == live.invocation):
+                if plan.consented(resource.consent):
+                    step("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
+                else:
+                    plan.pending.append(Pending(resource, "restart", resource.consent or ""))
+
+    def prepare(self, system: System, plan: Plan, state: UnitState) -> None:
+        restarts = [step.resource.name for step in plan.steps if step.action == "restart"]
+        restarts += [pending.resource.name for pending in plan.pending if pending.action == "restart"]
+        new = {name: state.live[name].invocation for name in restarts}
+        if new and new.items() - state.owed.items():
+            write_owed(system, {**state.owed, **new})
+
+    def apply(self, system: System, steps: Sequence[Step[Unit]], state: UnitState, progress: Progress) -> None:
+        if progress.reload_owed or any(step.action == "reload" for step in steps):
+            daemon_reload(system, progress)
+        for step in steps:
+            resource = step.resource
+            if step.action != "reload":
+                self._act(system, step, _verb(step, resource, progress))
+            progress.done.append(step)
+
+    def _act(self, system: System, step: Step[Unit], verb: str) -> None:
+        name = step.resource.name
+        if verb in ("start", "restart"):
+            # A unit that has failed too often would refuse for a while, although its inputs are right now.
+            system.run(["systemctl", "reset-failed", name])
+        done = system.run(["systemctl", verb, name], timeout=START_TIMEOUT_S)
+        if done.rc != 0:
+            raise HostError(f"{step.resource.label}: systemctl {verb} failed: {done.words}{self.explain(system, step)}")
+        if step.action == "restart":
+            owed = dict(read_owed(system))
+            owed.pop(name, None)
+            write_owed(system, owed)
+
+    def explain(self, system: System, step: Step[Unit]) -> str:
+        """The last words of the unit in the journal."""
+        argv = ["journalctl", "-u", step.resource.name, "-n", str(_JOURNAL_LINES), "-o", "cat", "--no-pager"]
+        journal = system.run(argv).stdout.strip()
+        return f"\nIts last lines in the journal:\n{journal}" if journal else ""
+
+
+def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
+    """`systemctl show` of many units: one block each, in the order asked for."""
+    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.strip().split("\n\n")]
+    if len(blocks) != len(names):
+        raise HostError(f"systemctl show answered for {len(blocks)} units instead of {len(names)}: {', '.join(names)}")
+    return {
+        name: Live(
+            load=block.get("LoadState", ""),
+            active=block.get("ActiveState", ""),
+            sub=block.get("SubState", ""),
+            file_state=block.get("UnitFileState", ""),
+            reload_owed=block.get("NeedDaemonReload") == "yes",
+            invocation=block.get("InvocationID", ""),
+        )
+        for name, block in zip(names, blocks)
+    }
+
+
+def daemon_reload(system: System, progress: Progress) -> None:
+    system.ask(["systemctl", "daemon-reload"])
+    progress.reload_owed = False
+
+
+def read_owed(system: System) -> dict[str, str]:
+    """The restarts that are owed; a damaged record counts as empty: it is no reason to restart anything."""
+    try:
+        record = json.loads(system.text(OWED_RESTARTS) or "{}")
+        return {str(unit): str(invocation) for unit, invocation in record.items()}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def write_owed(system: System, owed: Mapping[str, str]) -> None:
+    system.write(OWED_RESTARTS, (json.dumps(owed, indent=2, sort_keys=True) + "\n").encode(), mode=0o600)
+
+
+def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
+    """What systemctl is told.
+
+    A unit that stood still when the run began may have been started meanwhile by its package, with its old inputs:
+    a restart brings it up with the new ones either way.
+    """
+    if step.action == "start" and any(done.resource.label in resource.inputs for done in progress.done):
+        return "restart"
+    return step.action
+
+
+def _may_appear(resource: Unit, plan: Plan) -> bool:
+    """Whether a package or a unit file earlier in the document can bring the unit."""
+    template = re.sub(r"@[^.]*\.", "@.", resource.name)
+    for step in plan.steps:
+        if step.resource.index < resource.index and (
+            step.resource.KIND == "package"
+            or (step.resource.KIND == "file" and step.resource.name.rpartition("/")[2] in (resource.name, template))
+        ):
+            return True
+    return False

@@ -1,0 +1,183 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a measurement of a port means: a name, a severity and a way out. Pure.
+
+A port is judged by what both of its rails (the twins) carry *at the same time*, because that is how a model uses them.
+A figure of one rail alone, where there is one, is better evidence of a fault of that rail. All numbers come from
+catalog/thresholds.yml; a caller may override them by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SEVERITIES = ("ok", "warn", "error")
+# Faults that mean: RDMA is not usable on this rail, so NCCL would fall back to TCP.
+NO_RDMA_PATH = {"no_gid", "no_rdma", "no_device"}
+# What an end says when the cause is at the other end, whose own words then explain more.
+CONSEQUENCES = {"no_client", "refused", "unreachable", "peer_died", "timeout"}
+THRESHOLDS = (
+    "port_min_gbps",
+    "rail_min_gbps",
+    "rail_ceiling_gbps",
+    "degraded_min_gbps",
+    "degraded_max_gbps",
+    "pcie_width_lanes",
+)
+
+
+class ThresholdError(ValueError):
+    """A threshold that does not exist or is no positive number."""
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One measured rail. ``gbps`` is Gb/s or None where ``fault`` says why; ``subnets`` are those it is in."""
+
+    netdev: str
+    gbps: float | None
+    fault: Mapping[str, str] | None = None
+    subnets: tuple[str, ...] = ()
+    pcie_width: int | None = None
+    mtu: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A named judgement; ``figures`` has Gb/s and GB/s (decimal) of the port and of each rail."""
+
+    verdict: str
+    severity: str
+    text: str
+    way_out: str
+    figures: dict[str, Any]
+
+
+def thresholds_from(catalog: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """Take the numbers from the catalog's data and put the caller's overrides on top."""
+    numbers = {name: float(catalog["thresholds"][name]["value"]) for name in THRESHOLDS}
+    for name, value in (overrides or {}).items():
+        if name not in numbers:
+            near = difflib.get_close_matches(str(name), THRESHOLDS, 1)
+            hint = f", did you mean {near[0]}?" if near else f"; there are {', '.join(THRESHOLDS)}"
+            raise ThresholdError(f"there is no threshold {name}{hint}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+            raise ThresholdError(f"threshold {name} must be a positive number, it is {value!r}")
+        numbers[name] = float(value)
+    if numbers["degraded_min_gbps"] >= numbers["degraded_max_gbps"]:
+        raise ThresholdError("threshold degraded_min_gbps must be below degraded_max_gbps")
+    return numbers
+
+
+def judge_port(rails: Sequence[Rail], thresholds: Mapping[str, float], alone: Sequence[Rail] = ()) -> Verdict:
+    """Judge one port against one peer: ``rails`` measured together, ``alone`` each by itself (may be empty)."""
+    figures = _figures(rails, alone)
+    for name, severity, text, way_out in _judgements(rails, alone, thresholds):
+        return Verdict(name, severity, text, way_out, figures)
+    total = figures["gbps"]
+    return Verdict("healthy", "ok", f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}", "", figures)
+
+
+def _judgements(
+    rails: Sequence[Rail], alone: Sequence[Rail], thresholds: Mapping[str, float]
+) -> Iterable[tuple[str, str, str, str]]:
+    """Yield what is wrong, the gravest first."""
+    faults = [(rail.netdev, rail.fault) for rail in rails if rail.fault]
+    for netdev, fault in faults:
+        if fault["name"] in NO_RDMA_PATH:
+            text = f"{netdev}: {fault['text']}; NCCL would go over TCP, at a fraction of the bandwidth"
+            yield "tcp_path", "error", text, fault["way_out"]
+    for netdev, fault in faults:
+        yield "unknown", "error", f"{netdev}: {fault['name']}: {fault['text']}", fault["way_out"]
+    if not rails or any(rail.gbps is None for rail in rails):
+        yield "unknown", "error", "there is no measurement of this port", "run the playbook validate on all hosts"
+        return
+
+    total = sum(rail.gbps or 0.0 for rail in rails)
+    wanted = thresholds["port_min_gbps" if len(rails) > 1 else "rail_min_gbps"]
+    measured = f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}"
+    low = total < wanted
+    degraded = [
+        rail
+        for rail in (*alone, *rails)
+        if low and thresholds["degraded_min_gbps"] <= (rail.gbps or 0.0) <= thresholds["degraded_max_gbps"]
+    ]
+    if degraded:
+        yield _degraded(degraded[0])
+    every = [subnet for rail in rails for subnet in set(rail.subnets)]
+    shared = sorted({subnet for subnet in every if every.count(subnet) > 1})
+    if shared:
+        yield (
+            "shared_subnet",
+            "error" if low else "warn",
+            f"{_names(rails)} share the subnet {shared[0]}, so traffic of both may take one of them; {measured}",
+            "give each rail a subnet of its own: run the fabric playbook, or remove the foreign address",
+        )
+    narrow = [rail for rail in rails if rail.pcie_width and rail.pcie_width < thresholds["pcie_width_lanes"]]
+    if narrow:
+        lanes = ", ".join(f"{rail.netdev} x{rail.pcie_width}" for rail in narrow)
+        yield (
+            "half_width",
+            "error" if low else "warn",
+            f"PCIe link narrower than x{thresholds['pcie_width_lanes']:.0f}: {lanes}; {measured}",
+            "update the system firmware with fwupdmgr, then shut down and pull the power plug for a minute",
+        )
+    if not low:
+        return
+    ceiling = thresholds["rail_ceiling_gbps"]
+    if len(rails) > 1 and ceiling / 2 < total <= ceiling:
+        yield (
+            "half_width",
+            "error",
+            f"both rails together carry what one PCIe function alone can ({ceiling:.0f} Gb/s): {measured}",
+            "check that both functions have their own subnet and PCIe x4 (show_gids), then measure again",
+        )
+    mtu = min((rail.mtu for rail in rails if rail.mtu), default=None)
+    advice = f"the RoCE path MTU is {mtu}, set fabric_mtu to 9000 on all hosts; " if mtu and mtu < 4096 else ""
+    yield (
+        "below_expected",
+        "error",
+        f"{measured}, expected at least {wanted:g} Gb/s",
+        f"{advice}check the cable and its link rate (200 Gb/s), and that the hosts are idle; then measure again",
+    )
+
+
+def _degraded(rail: Rail) -> tuple[str, str, str, str]:
+    return (
+        "degraded_cx7",
+        "error",
+        f"{rail.netdev} carries {rail.gbps:.1f} Gb/s, the signature of a ConnectX-7 that came up degraded. Some guides "
+        "explain such a figure with the single queue pair of the test; this verdict follows the measurements, in which "
+        "one queue pair gives 107 to 112 Gb/s on a healthy rail and more queue pairs do not help a degraded one",
+        "shut down both hosts, pull the power plugs for at least a minute with the cable out, plug the cable in again, "
+        "then power on; `dmesg | grep 'slot power capability was not advertised'` confirms the cause",
+    )
+
+
+def _names(rails: Sequence[Rail]) -> str:
+    return " + ".join(rail.netdev for rail in rails)
+
+
+def _figures(rails: Sequence[Rail], alone: Sequence[Rail]) -> dict[str, Any]:
+    def one(rail: Rail) -> dict[str, Any]:
+        gbytes = None if rail.gbps is None else round(rail.gbps / 8, 3)
+        data = asdict(rail)
+        return {"netdev": data.pop("netdev"), "gbps": data.pop("gbps"), "gbytes_per_s": gbytes, **data}
+
+    known = [rail.gbps for rail in rails if rail.gbps is not None]
+    total = round(sum(known), 3) if rails and len(known) == len(rails) else None
+    return {
+        "gbps": total,
+        "gbytes_per_s": None if total is None else round(total / 8, 3),
+        "rails": [one(rail) for rail in rails],
+        "alone": [one(rail) for rail in alone],
+    }
+
+
+def cause(faults: Sequence[Mapping[str, str]]) -> Mapping[str, str] | None:
+    """Of the faults that the two ends of a test report, the one that explains the other."""
+    return min(faults, key=lambda fault: fault["name"] in CONSEQUENCES, default=None)

@@ -1,0 +1,109 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin doctor."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: doctor
+short_description: Say what would block a host, before anything is changed
+version_added: "0.1.0"
+description:
+  - Reads the host with M(gb10.fleet.spark_facts) and judges the facts, the inventory's variables and the cluster.
+  - Fails the host when a finding of severity error is not accepted. An unreachable host fails too, so that
+    C(any_errors_fatal) stops the whole run; Ansible alone would go on with the other hosts.
+  - The variable C(gb10_accept) (a mapping of finding id to written reason) accepts findings.
+    C(unreachable), C(host_key), C(no_sudo) and C(bad_variable) cannot be accepted.
+  - The variable C(gb10_minimum_free_gib) (a mapping of path to GiB) replaces the minimum free disk of the catalog.
+author:
+  - gb10-fleet contributors (@gb10-fleet)
+attributes:
+  action:
+    description: Runs partly on the controller.
+    support: full
+  check_mode:
+    description: Changes nothing, with or without C(check_mode).
+    support: full
+  diff_mode:
+    description: There is nothing to compare.
+    support: none
+  facts:
+    description: Sets C(ansible_facts.gb10_spark).
+    support: full
+  platform:
+    description: Target OS of the action.
+    support: full
+    platforms: linux
+notes:
+  - Use it with C(become=true) and C(any_errors_fatal=true).
+seealso:
+  - module: gb10.fleet.spark_facts
+"""
+
+EXAMPLES = r"""
+- name: Refuse before the first change
+  hosts: sparks
+  gather_facts: false
+  become: true
+  any_errors_fatal: true
+  tasks:
+    - name: Say what each host is and what would block
+      gb10.fleet.doctor:
+      register: gb10_doctor
+"""
+
+RETURN = r"""
+findings:
+  description: What there is to say about the host; empty for a host without remarks.
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Stable name of the kind of finding.
+      type: str
+      returned: always
+      sample: no_carrier
+    severity:
+      description: V(error), V(warn) or V(info).
+      type: str
+      returned: always
+      sample: error
+    host:
+      description: The host in question.
+      type: str
+      returned: always
+      sample: spark-a
+    fact:
+      description: What was found.
+      type: str
+      returned: always
+      sample: no carrier on port p0 (enp1s0f0np0, enP2p1s0f0np0)
+    way_out:
+      description: What to do about it.
+      type: str
+      returned: always
+      sample: "check the cable between spark-a p0 and spark-b p0: seated on both ends, the other end powered on"
+    accepted:
+      description: The operator's reason, V(none) when it is not accepted.
+      type: str
+      returned: always
+      sample: null
+msg:
+  description: The refusal with one line per blocking finding, or a one-line summary.
+  returned: always
+  type: str
+  sample: "spark-a: nothing blocks (1 warnings, 0 accepted)"
+ansible_facts:
+  description: Facts to add to the host, as M(gb10.fleet.spark_facts) returns them.
+  returned: when the host could be read
+  type: dict
+  contains:
+    gb10_spark:
+      description: All facts; docs/architecture.md lists the keys.
+      type: dict
+      returned: always
+"""

@@ -1,0 +1,178 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: ib_write_bw
+short_description: Measure RoCE bandwidth, one end of it
+version_added: "0.1.0"
+description:
+  - Runs the ends that this host has in one round of bandwidth tests with perftest's C(ib_write_bw), all at once.
+  - The other ends run on other hosts. Run the same task on all hosts of a round (strategy linear), so that both ends
+    are alive together. A server waits until its client came, a client tries until its server listens.
+  - Whatever happens, no process is left behind. A measurement that fails is a result with a name and a way out; the
+    module itself only fails on wrong arguments.
+options:
+  tests:
+    description: The ends to run, as the filter P(gb10.fleet.fabric_rounds#filter) gives them for this host.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: Name of the test, equal on both ends.
+        type: str
+        required: true
+      end:
+        description: Which end this host is.
+        type: str
+        choices: [server, client]
+        required: true
+      device:
+        description: RDMA device of the rail, for example V(rocep1s0f0).
+        type: str
+        required: true
+      address:
+        description: IPv4 address of the rail. The index of its RoCE v2 GID is looked up in sysfs.
+        type: str
+        required: true
+      peer:
+        description: IPv4 address of the rail at the other end. A client connects to it; both ends verify it.
+        type: str
+        required: true
+      port:
+        description: TCP port on which the two ends meet.
+        type: int
+        required: true
+      qps:
+        description: Number of queue pairs.
+        type: int
+        default: 4
+      message_bytes:
+        description: Size of one message in bytes.
+        type: int
+        default: 1048576
+      duration_s:
+        description: Duration of the test in seconds. perftest samples its middle half.
+        type: int
+        default: 10
+  pairing_timeout_s:
+    description: For how many seconds an end waits for the other one.
+    type: int
+    default: 60
+  deadline_s:
+    description: After how many seconds every test is ended, whatever it does.
+    type: int
+    default: 180
+attributes:
+  check_mode:
+    description: Runs nothing and returns the commands that would run.
+    support: full
+  diff_mode:
+    description: There is nothing to differ, because nothing changes.
+    support: none
+  platform:
+    description: Target operating systems.
+    platforms: linux
+    support: full
+notes:
+  - Needs perftest on both hosts, best in the same version, and root (or unlimited memlock). Understands perftest 4.5,
+    24.01 and 25.01.
+  - One end listens on the TCP port of its tests on all addresses for the time of the test.
+author:
+  - gb10-fleet contributors
+"""
+
+EXAMPLES = r"""
+- name: Measure one round on all of its hosts at once
+  gb10.fleet.ib_write_bw:
+    tests: "{{ round[inventory_hostname] | default([]) }}"
+  register: bandwidth
+
+- name: Measure one rail by hand, this end
+  gb10.fleet.ib_write_bw:
+    tests:
+      - name: first rail
+        end: server
+        device: rocep1s0f0
+        address: 192.168.100.10
+        peer: 192.168.100.11
+        port: 18515
+"""
+
+RETURN = r"""
+version:
+  description: The version perftest gives itself, for example 6.20 for package version 24.01.
+  returned: always
+  type: str
+tests:
+  description:
+    - One result for each test, in order, with its arguments, C(state) (V(ok), V(failed), or V(planned) in check mode),
+      C(command), C(attempts), C(listening_after_s), C(json_agrees), C(output) (its end, if the test failed), and
+    - C(figures), where C(gbps) is in Gb/s and C(gbytes_per_s) in GB/s (both decimal), C(mtu) is the RoCE path MTU, and
+      the addresses are those of the GIDs that perftest used, or
+    - C(fault) with C(name), C(text) and C(way_out).
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - name: "spark-a:p0--spark-b:p0/0"
+      end: client
+      state: ok
+      fault: null
+      figures:
+        gbps: 97.51
+        gbytes_per_s: 12.189
+        qps: 4
+        message_bytes: 1048576
+        iterations: 116240
+        mtu: 4096
+        gid_index: 3
+        device: rocep1s0f0
+        link_type: Ethernet
+        local_address: 192.168.100.11
+        remote_address: 192.168.100.10
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils import gids, perftest_ends
+
+TEST = {
+    "name": {"type": "str", "required": True},
+    "end": {"type": "str", "choices": ["server", "client"], "required": True},
+    "device": {"type": "str", "required": True},
+    "address": {"type": "str", "required": True},
+    "peer": {"type": "str", "required": True},
+    "port": {"type": "int", "required": True},
+    "qps": {"type": "int", "default": 4},
+    "message_bytes": {"type": "int", "default": 1048576},
+    "duration_s": {"type": "int", "default": 10},
+}
+
+
+def main() -> None:
+    module = AnsibleModule(  # type: ignore[no-untyped-call]
+        argument_spec={
+            "tests": {"type": "list", "elements": "dict", "options": TEST, "required": True},
+            "pairing_timeout_s": {"type": "int", "default": 60},
+            "deadline_s": {"type": "int", "default": 180},
+        },
+        supports_check_mode=True,
+    )
+    limits = {name: module.params[name] for name in ("pairing_timeout_s", "deadline_s")}
+    try:
+        tests = perftest_ends.parse_tests(module.params["tests"], **limits)
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    hcas = gids.read_hcas()
+    if module.check_mode:
+        module.exit_json(changed=False, version=None, tests=perftest_ends.planned(tests, hcas))
+    executable = module.get_bin_path("ib_write_bw")  # type: ignore[no-untyped-call]
+    version, results = perftest_ends.run_ends(tests, hcas, executable=executable, **limits)
+    module.exit_json(changed=False, version=version, tests=results)
+
+
+if __name__ == "__main__":
+    main()

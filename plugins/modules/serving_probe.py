@@ -1,0 +1,145 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: serving_probe
+short_description: Prove that a vLLM server serves the right model and talks sense
+version_added: "0.1.0"
+description:
+  - Waits until C(/health) is well, checks that C(/v1/models) has the model, and asks two questions with known answers,
+    one of them with a long answer. A server can be healthy and still emit garbage; only the answers show it.
+  - The outcome is a named verdict with a way out. The module itself only fails on wrong arguments.
+options:
+  url:
+    description: Where the server listens, without a path.
+    type: str
+    default: http://127.0.0.1:8000
+  model:
+    description: Name of the model as the server serves it.
+    type: str
+    required: true
+  api_key:
+    description: Key that the server asks for.
+    type: str
+  timeout_s:
+    description: For how many seconds to wait for C(/health). In check mode it is asked once.
+    type: int
+    default: 60
+  answer_timeout_s:
+    description: For how many seconds to wait for the list of models and for each answer.
+    type: int
+    default: 120
+attributes:
+  check_mode:
+    description: Can run in check mode; it then does not wait for a server that is not ready.
+    support: full
+  diff_mode:
+    description: There is nothing to differ, because nothing changes.
+    support: none
+  platform:
+    description: Target operating systems.
+    platforms: linux
+    support: full
+author:
+  - gb10-fleet contributors
+"""
+
+EXAMPLES = r"""
+- name: Ask the model
+  gb10.fleet.serving_probe:
+    model: openai/gpt-oss-120b
+    timeout_s: 1800
+  register: serving
+
+- name: It serves
+  ansible.builtin.assert:
+    that: serving.ok
+    fail_msg: "{{ serving.verdict }}: {{ serving.text }}. {{ serving.way_out }}"
+"""
+
+RETURN = r"""
+ok:
+  description: Whether the verdict is V(serving).
+  returned: always
+  type: bool
+verdict:
+  description:
+    - V(serving), or V(not_listening), V(loading), V(engine_dead), V(unauthorized), V(wrong_model), V(rejected) (the
+      server refuses the question) or V(garbage).
+  returned: always
+  type: str
+text:
+  description: What was seen.
+  returned: always
+  type: str
+way_out:
+  description: What to do about it.
+  returned: always
+  type: str
+ready_after_s:
+  description: Seconds until C(/health) was well, null if it never was.
+  returned: always
+  type: float
+served_models:
+  description: The models that the server has.
+  returned: always
+  type: list
+  elements: str
+answers:
+  description: Each question with its answer (the beginning of it), time in seconds, tokens, and what is wrong with it.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - name: arithmetic
+      question: What is 17+25? Answer with the number only.
+      answer: "42"
+      seconds: 0.412
+      completion_tokens: 2
+      tokens_per_s: 4.85
+      fault: null
+      verdict: null
+tokens_per_s:
+  description: Completion tokens per second of wall time in the long answer. An indication, no benchmark.
+  returned: always
+  type: float
+"""
+
+from dataclasses import asdict
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils import serving
+
+
+def main() -> None:
+    module = AnsibleModule(  # type: ignore[no-untyped-call]
+        argument_spec={
+            "url": {"type": "str", "default": "http://127.0.0.1:8000"},
+            "model": {"type": "str", "required": True},
+            "api_key": {"type": "str", "no_log": True},
+            "timeout_s": {"type": "int", "default": 60},
+            "answer_timeout_s": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    arguments = module.params
+    try:
+        ask = serving.http_client(serving.parse_url(arguments["url"]), arguments["api_key"])
+        if arguments["timeout_s"] < 0 or arguments["answer_timeout_s"] < 1:
+            raise ValueError("timeout_s must not be negative and answer_timeout_s must be positive")
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    proof = serving.probe(
+        ask,
+        arguments["model"],
+        timeout_s=0 if module.check_mode else arguments["timeout_s"],
+        answer_timeout_s=arguments["answer_timeout_s"],
+    )
+    module.exit_json(changed=False, ok=proof.verdict == "serving", **asdict(proof))
+
+
+if __name__ == "__main__":
+    main()

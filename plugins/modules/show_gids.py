@@ -1,0 +1,146 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: show_gids
+short_description: Show the GID tables of all RDMA devices
+version_added: "0.1.0"
+description:
+  - Reads every port and GID slot of every RDMA device from sysfs in one pass. It runs no command and changes nothing.
+  - Says which GID NCCL would choose by itself, at which index each address stands, and what looks suspicious.
+  - A host without RDMA devices is a result (C(present=false)), not an error.
+options:
+  address_range:
+    description:
+      - IPv4 network, such as V(192.168.100.0/23), that holds all rails. The GID that NCCL chooses with
+        E(NCCL_IB_ADDR_RANGE) set to it is reported as RV(selected) C(in_range).
+    type: str
+  sysfs_root:
+    description: Where sysfs is mounted.
+    type: path
+    default: /sys
+attributes:
+  check_mode:
+    description: Can run in check mode and return the same result.
+    support: full
+  diff_mode:
+    description: There is nothing to differ, because nothing changes.
+    support: none
+  platform:
+    description: Target operating systems.
+    platforms: linux
+    support: full
+author:
+  - gb10-fleet contributors
+"""
+
+EXAMPLES = r"""
+- name: Read the GID tables
+  gb10.fleet.show_gids:
+    address_range: 192.168.100.0/23
+  register: gids
+
+- name: Require that NCCL finds the rail address by itself
+  ansible.builtin.assert:
+    that: gids.selected['rocep1s0f0:1'].in_range.address == '192.168.100.10'
+"""
+
+RETURN = r"""
+present:
+  description: Whether the host has an RDMA device at all.
+  returned: always
+  type: bool
+ports:
+  description:
+    - One entry for each port of each RDMA device. Absent values are null. C(rate_gbps) is in Gb/s, C(speed_mbps) in
+      Mb/s, C(mtu) (of the netdev) and C(ib_mtu) (the RoCE path MTU that fits into it) in bytes.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - device: rocep1s0f0
+      port: 1
+      netdev: enp1s0f0np0
+      port_name: p0
+      state: ACTIVE
+      rate_gbps: 200.0
+      mtu: 9000
+      ib_mtu: 4096
+      pcie_width: 4
+      addresses: [192.168.100.10]
+gids:
+  description: Used slots in numeric order. C(scope) is V(default) for the EUI-64 GID of the port, V(link) or V(global).
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - device: rocep1s0f0
+      port: 1
+      index: 3
+      gid: "0000:0000:0000:0000:0000:ffff:c0a8:640a"
+      address: 192.168.100.10
+      ipv4: 192.168.100.10
+      roce_version: 2
+      netdev: enp1s0f0np0
+      scope: global
+twins:
+  description: The functions (rails) behind each physical port, in twin order.
+  returned: always
+  type: list
+  elements: dict
+  sample:
+    - {port: p0, devices: [rocep1s0f0, roceP2p1s0f0], netdevs: [enp1s0f0np0, enP2p1s0f0np0]}
+selected:
+  description: For each C(device:port), what NCCL would choose with and without O(address_range).
+  returned: always
+  type: dict
+  sample:
+    "rocep1s0f0:1":
+      default: {index: 3, address: 192.168.100.10, reason: "lowest IPv4 GID, RoCE v2"}
+      in_range: null
+by_address:
+  description: For each IPv4 address, device, port and index of its RoCE v1 and v2 GIDs.
+  returned: always
+  type: dict
+  sample:
+    192.168.100.10:
+      v2: {device: rocep1s0f0, port: 1, index: 3}
+remarks:
+  description: What a person should know before trusting an index, each with the way out.
+  returned: always
+  type: list
+  elements: str
+stdout_lines:
+  description: The same as a table for people.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import ipaddress
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils import gids
+
+
+def main() -> None:
+    module = AnsibleModule(  # type: ignore[no-untyped-call]
+        argument_spec={"address_range": {"type": "str"}, "sysfs_root": {"type": "path", "default": "/sys"}},
+        supports_check_mode=True,
+    )
+    address_range = module.params["address_range"]
+    try:
+        if address_range:
+            ipaddress.IPv4Network(address_range)
+    except ValueError as error:
+        module.fail_json(
+            msg=f"address_range {address_range!r} is not an IPv4 network such as 192.168.100.0/23: {error}"
+        )
+    module.exit_json(changed=False, **gids.describe(gids.read_hcas(module.params["sysfs_root"]), address_range))
+
+
+if __name__ == "__main__":
+    main()

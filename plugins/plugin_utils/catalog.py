@@ -1,0 +1,114 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The one way to read catalog/*.yml and what the roles declare."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Options = dict[str, dict[str, Any]]
+
+EVIDENCE = ("source", "date", "confidence")
+_DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
+# Variables that belong to no single role.
+COLLECTION_VARIABLES: Options = {
+    "gb10_hosts": {"type": "str"},
+    "gb10_cluster": {"type": "str"},
+    "gb10_accept": {"type": "dict", "default": {}},
+    "gb10_evidence_directory": {"type": "path"},
+    "gb10_minimum_free_gib": {"type": "dict", "default": {}},
+}
+
+
+class CatalogError(Exception):
+    """A catalog or argument specification that cannot be read, or that claims something without evidence."""
+
+
+def collection_root() -> Path:
+    """The collection's folder: of a checkout, of an installed collection or of the wheel."""
+    return Path(__file__).parents[2]
+
+
+def load(name: str, root: Path | None = None) -> dict[str, Any]:
+    """The content of catalog/<name>.yml; every entry that has a `value` also has its evidence."""
+    path = (root or collection_root()) / "catalog" / f"{name}.yml"
+    content = _read(path)
+    for where, entry in _entries(content, path.name):
+        missing = [key for key in EVIDENCE if not entry.get(key)]
+        if missing:
+            raise CatalogError(f"{where}: the value {entry['value']!r} has no {', '.join(missing)}")
+        if not _DATE.match(str(entry["date"])):
+            raise CatalogError(f"{where}.date: {entry['date']!r} is not a date like 2026-11-21")
+    return content
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CatalogError(f"{path}: {error.strerror}") from error
+    except yaml.YAMLError as error:
+        raise CatalogError(f"{path}: not YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise CatalogError(f"{path}: expected a mapping at the top")
+    plain: dict[str, Any] = _plain(content)
+    return plain
+
+
+def _plain(node: Any) -> Any:
+    """Dates as ISO text, so that what comes from the catalog can go into JSON."""
+    if isinstance(node, dict):
+        return {key: _plain(value) for key, value in node.items()}
+    if isinstance(node, list):
+        return [_plain(value) for value in node]
+    return node.isoformat() if isinstance(node, date) else node
+
+
+def _entries(node: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every mapping with a `value`, with the path that leads to it."""
+    if isinstance(node, dict):
+        if "value" in node:
+            yield where, node
+        for key, value in node.items():
+            yield from _entries(value, f"{where}.{key}")
+    elif isinstance(node, list):
+        for index, value in enumerate(node):
+            yield from _entries(value, f"{where}[{index}]")
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What the roles accept: `{role: {variable: specification}}`, and the variables of the collection as a whole."""
+
+    roles: dict[str, Options]
+    collection: Options = field(default_factory=lambda: dict(COLLECTION_VARIABLES))
+
+    @property
+    def variables(self) -> Options:
+        """All variables with their specification (type, choices, default, required)."""
+        merged = dict(self.collection)
+        for options in self.roles.values():
+            merged.update(options)
+        return merged
+
+    @property
+    def prefixes(self) -> tuple[str, ...]:
+        """What a variable meant for us starts with."""
+        return ("gb10_", *(f"{role}_" for role in self.roles))
+
+
+def declared_variables(root: Path | None = None) -> Declared:
+    """The main options of every roles/*/meta/argument_specs.yml."""
+    roles = {}
+    for path in sorted((root or collection_root()).glob("roles/*/meta/argument_specs.yml")):
+        main = _read(path).get("argument_specs", {}).get("main", {})
+        roles[path.parents[1].name] = dict(main.get("options") or {})
+    return Declared(roles)

@@ -1,0 +1,418 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What doctor says about a host: a pure function of facts, variables and catalog.
+
+A finding names the host, the fact and the way out. An error stops the run before the first change, unless the operator
+accepted its id with a written reason (`gb10_accept`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import mount_of, upstream_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
+
+GIB = 2**30
+IDS = (
+    "unreachable", "host_key", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail", "no_carrier",
+    "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members", "driver_branch",
+    "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor",
+)  # fmt: skip
+# No written reason makes a host reachable or a value readable.
+NEVER_ACCEPTED = frozenset({"unreachable", "host_key", "no_sudo", "bad_variable"})
+PORTS_OF_A_RING = ("p0", "p1")
+Names = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement about one host; severity is error, warn or info."""
+
+    id: str
+    severity: str
+    host: str
+    fact: str
+    way_out: str
+    accepted: str | None = None
+
+    @property
+    def blocks(self) -> bool:
+        return self.severity == "error" and self.accepted is None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        return f"{self.host}: {self.id}: {self.fact}\n    way out: {self.way_out}"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that is known when one host is judged. `variables` are evaluated; `groups` are the inventory's."""
+
+    host: str
+    facts: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    groups: Names
+    catalog: Mapping[str, Mapping[str, Any]]  # products, platforms, security_floors
+    declared: Declared
+
+    def setting(self, name: str) -> Any:
+        """A variable as the role will see it."""
+        return self.variables.get(name, self.declared.variables.get(name, {}).get("default"))
+
+    @property
+    def topology(self) -> str:
+        return str(self.setting("fabric_topology") or "none")
+
+    @property
+    def members(self) -> Sequence[str]:
+        return self.groups.get(str(self.setting("gb10_cluster")), ())
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports that the topology needs cables in."""
+        if self.topology == "none":
+            return ()
+        return PORTS_OF_A_RING if self.topology == "ring" else tuple(self.setting("fabric_ports") or ("p0",))
+
+    def error(self, id_: str, fact: str, way_out: str) -> Finding:
+        return Finding(id_, "error", self.host, fact, way_out)
+
+    def warn(self, id_: str, fact: str, way_out: str) -> Finding:
+        return Finding(id_, "warn", self.host, fact, way_out)
+
+
+def evaluate(subject: Subject) -> list[Finding]:
+    """Everything there is to say about a host whose facts could be read."""
+    checks = (_root, _identity, _variables, _cluster, _fabric, _disks, _driver, _gpu, _apt, _security_floors)
+    return _accept(subject, [finding for check in checks for finding in check(subject)])
+
+
+def evaluate_variables(subject: Subject) -> list[Finding]:
+    """What can be said without the host: its facts could not be read."""
+    return _accept(subject, [finding for check in (_variables, _cluster) for finding in check(subject)])
+
+
+def _accept(subject: Subject, findings: list[Finding]) -> list[Finding]:
+    reasons = subject.setting("gb10_accept")
+    if not isinstance(reasons, Mapping):
+        return findings  # _variables says so
+    return [
+        replace(finding, accepted=str(reasons[finding.id]).strip())
+        if finding.id not in NEVER_ACCEPTED and str(reasons.get(finding.id) or "").strip()
+        else finding
+        for finding in findings
+    ]
+
+
+def refusal(findings: Sequence[Finding]) -> str | None:
+    """Why the run stops, for a person to read; None when nothing blocks."""
+    lines = [str(finding) for finding in findings if finding.blocks]
+    return "\n".join(["doctor refuses to go on:", *lines]) if lines else None
+
+
+# -- the host that does not let us in ----------------------------------------------------------------------------------
+
+_HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
+_SUDO = re.compile(
+    r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
+    r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to execute",
+    re.I,
+)
+_PYTHON = re.compile(r"interpreter.*not found|python.*(not found|no such file)|no such file.*python", re.I | re.S)
+
+
+def from_failure(host: str, text: str) -> Finding:
+    """The finding behind a connection that failed or a facts module that did not run."""
+    said = " ".join(text.split())[-300:] or "no reason given"
+    if _HOST_KEY.search(text):
+        way_out = (
+            "compare the fingerprint on the host's own console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub),"
+            " then put it into known_hosts (ssh-keyscan HOST); do not switch host key checking off"
+        )
+        return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
+    if _SUDO.search(text):
+        way_out = (
+            "let this user run sudo without a password (a file in /etc/sudoers.d), or pass --ask-become-pass; "
+            "check with: ssh HOST sudo -n true"
+        )
+        return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
+    if _PYTHON.search(text):
+        way_out = "install python3 on the host, or set ansible_python_interpreter to the one it has"
+        return Finding("unreachable", "error", host, f"no usable Python answered: {said}", way_out)
+    way_out = "check power, network, ansible_host, ansible_user (ssh HOST true must work), or leave it out by --limit"
+    return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def _values(catalog: Mapping[str, Any], key: str) -> list[str]:
+    return [str(entry["value"]) for entry in catalog[key]]
+
+
+def _root(subject: Subject) -> Iterator[Finding]:
+    if not subject.facts["root"]:
+        yield subject.error("no_sudo", "the facts were read without root", "set become: true for this host")
+
+
+def _identity(subject: Subject) -> Iterator[Finding]:
+    product, release = subject.facts["product"], subject.facts["os"]
+    products, platforms = subject.catalog["products"], subject.catalog["platforms"]
+    known = (
+        product["dmi_name"] in _values(products, "dmi_name"),
+        product["dmi_family"] in _values(products, "dmi_family"),
+        (product["dgx_release"] or {}).get("DGX_NAME") in _values(products, "dgx_name"),
+    )
+    if not any(known):
+        says = " ".join(filter(None, (product["dmi_vendor"], product["dmi_name"]))) or "nothing in DMI"
+        yield subject.error(
+            "not_a_spark",
+            f"the machine says it is {says}, and /etc/dgx-release does not name a DGX Spark",
+            "take the host out of the inventory; if it is a GB10 board, add its product name to catalog/products.yml",
+        )
+    supported = _values(platforms, "operating_system")
+    if f"{release['id']} {release['version_id']}" not in supported:
+        yield subject.error(
+            "os",
+            f"the system is {release['pretty'] or 'unknown'}, supported is {', '.join(supported)}",
+            "install DGX OS 7 (Ubuntu 24.04)",
+        )
+    architectures = _values(platforms, "architecture")
+    if subject.facts["architecture"] not in architectures:
+        yield subject.error(
+            "architecture",
+            f"the machine is {subject.facts['architecture']}, a GB10 is {', '.join(architectures)}",
+            "take the host out of the inventory",
+        )
+
+
+def _variables(subject: Subject) -> Iterator[Finding]:
+    declared, given = subject.declared, subject.variables
+    known = declared.variables
+    for name in sorted(given):
+        if name.startswith(declared.prefixes) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]}?" if near else "the roles' README files list all variables"
+            fact = f"no role declares the variable {name}"
+            yield subject.error("unknown_variable", fact, f"remove or rename it: {advice}")
+    for role, options in {"": declared.collection, **declared.roles}.items():
+        where = f"roles/{role}/README.md" if role else "docs/inventory.md"
+        for message in _mistakes(options, {name: given[name] for name in options if name in given}):
+            yield subject.error("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
+    yield from _acceptances(subject)
+
+
+def _mistakes(options: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]) -> list[str]:
+    """What Ansible's own validation, which the role will run later, has to say about these values."""
+    spec = {name: {key: value for key, value in option.items() if key != "default"} for name, option in options.items()}
+    validator = ArgumentSpecValidator(spec)  # type: ignore[no-untyped-call]
+    return list(validator.validate(values).error_messages)  # type: ignore[no-untyped-call]
+
+
+def _acceptances(subject: Subject) -> Iterator[Finding]:
+    reasons = subject.setting("gb10_accept")
+    for id_, reason in reasons.items() if isinstance(reasons, Mapping) else ():
+        if id_ not in IDS:
+            near = difflib.get_close_matches(str(id_), IDS, n=1)
+            way_out = f"did you mean {near[0]}?" if near else f"the ids are {', '.join(IDS)}"
+            yield subject.error("bad_variable", f"gb10_accept names {id_}, which is no finding", way_out)
+        elif id_ in NEVER_ACCEPTED:
+            fact = f"gb10_accept names {id_}, which cannot be accepted"
+            yield subject.error("bad_variable", fact, "repair the cause and remove the entry")
+        elif not isinstance(reason, str) or not reason.strip():
+            yield subject.error("bad_variable", f"gb10_accept.{id_} gives no reason", "write down why it is acceptable")
+
+
+def _cluster(subject: Subject) -> Iterator[Finding]:
+    name, topology, members = subject.setting("gb10_cluster"), subject.topology, subject.members
+    if not name:
+        if topology != "none":
+            yield subject.error(
+                "cluster_members",
+                f"fabric_topology is {topology}, but gb10_cluster is not set, so there is nobody to be cabled to",
+                "set gb10_cluster to the name of the group of hosts that serve together, or fabric_topology to none",
+            )
+        return
+    if subject.host not in members:
+        fact = "which does not hold this host" if name in subject.groups else "which is no group of the inventory"
+        yield subject.error("cluster_members", f"gb10_cluster is {name}, {fact}", "name the group that this host is in")
+        return
+    count = len(members)
+    wrong = {
+        "none": (count == 1, "1 host (a model is spread over a fabric only)"),
+        "pair": (count == 2, "exactly 2 hosts"),
+        "ring": (count >= 3, "3 or more hosts"),
+        "switch": (count >= 2, "2 or more hosts"),
+    }
+    fits, needed = wrong.get(topology, (True, ""))  # any other topology is a bad_variable already
+    if not fits:
+        yield subject.error(
+            "cluster_members",
+            f"the topology {topology} needs {needed}, and the group {name} has {count}: {', '.join(members)}",
+            "correct the group, or choose the topology that is cabled: none, pair, ring or switch",
+        )
+
+
+def _fabric(subject: Subject) -> Iterator[Finding]:
+    if not subject.ports:
+        return
+    rails, ports = subject.facts["rails"], " and ".join(subject.ports)
+    if not rails:
+        yield subject.error(
+            "no_rdma",
+            f"there is no RDMA device with a netdev, and the topology {subject.topology} needs rails on {ports}",
+            "put the cable in on both ends (the ConnectX-7 is not on the PCIe bus until a cable is in) and wait 20 s;"
+            " if it stays away, power off, unplug the brick for 60 s, start with the cable in",
+        )
+        return
+    for port in subject.ports:
+        own = [rail for rail in rails if rail["port"] == port]
+        if not own:
+            there = ", ".join(f"{rail['netdev']} ({rail['port'] or 'no port'})" for rail in rails)
+            yield subject.error(
+                "no_rail",
+                f"no RDMA device belongs to port {port}, which the topology {subject.topology} needs; there is {there}",
+                "put the cable into that port, or correct fabric_ports (p0 is the QSFP port beside the RJ45 socket)",
+            )
+        yield from _carrier(subject, port, own)
+        yield from _management(subject, port, own)
+
+
+def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    dark = [rail["netdev"] for rail in rails if rail["carrier"] is False]
+    down = [rail["netdev"] for rail in rails if rail["carrier"] is None]
+    if dark:
+        yield subject.error(
+            "no_carrier",
+            f"no carrier on port {port} ({', '.join(dark)})",
+            f"check the cable {_cable(subject, port)}: seated on both ends, the other end powered on",
+        )
+    if down:
+        yield subject.warn(
+            "no_carrier",
+            f"carrier unknown on port {port} ({', '.join(down)}): the interface is administratively down",
+            f"ip link set {down[0]} up shows whether the cable {_cable(subject, port)} is in",
+        )
+
+
+def _cable(subject: Subject, port: str) -> str:
+    """Which cable hangs on this port, by the topology; hosts of a ring are joined p1 to p0 in inventory order."""
+    members = list(subject.members)
+    if subject.host in members and subject.topology == "pair" and len(members) == 2:
+        return f"between {subject.host} {port} and {members[1 - members.index(subject.host)]} {port}"
+    if subject.host in members and subject.topology == "ring":
+        step, other_port = (1, "p0") if port == "p1" else (-1, "p1")
+        other = members[(members.index(subject.host) + step) % len(members)]
+        return f"between {subject.host} {port} and {other} {other_port}"
+    return f"between {subject.host} {port} and the switch"
+
+
+def _management(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    for rail in rails:
+        roles = [
+            *(["this SSH session"] if rail["netdev"] == subject.facts["ssh"]["interface"] else []),
+            *(["the default route"] if rail["netdev"] in subject.facts["default_route_interfaces"] else []),
+        ]
+        if roles:
+            yield subject.error(
+                "rail_is_management",
+                f"{rail['netdev']} of port {port} carries {' and '.join(roles)}; as a rail it would cut us off",
+                "manage the host over the RJ45 socket or Wi-Fi (ansible_host, and the default route there)",
+            )
+
+
+def _disks(subject: Subject) -> Iterator[Finding]:
+    own = subject.setting("gb10_minimum_free_gib")
+    minimum = {entry["path"]: entry["value"] for entry in subject.catalog["platforms"]["minimum_free_disk"]}
+    minimum.update(own if isinstance(own, Mapping) else {})
+    disks = {disk["mount"]: disk for disk in subject.facts["disks"]}
+    for path, gib in minimum.items():
+        disk = disks.get(mount_of(path, set(disks)))
+        if disk and disk["free_bytes"] < float(gib) * GIB:
+            free, mount = disk["free_bytes"] / GIB, disk["mount"]
+            yield subject.error(
+                "disk_full",
+                f"{path} (file system {mount}) has {free:.1f} GiB free, needed are {gib} GiB",
+                f"free space: docker image prune, apt-get clean, old models; du -xh --max-depth=2 {mount} finds it",
+            )
+
+
+def _driver(subject: Subject) -> Iterator[Finding]:
+    driver, platforms = subject.facts["driver"], subject.catalog["platforms"]
+    branches, licenses = _values(platforms, "driver_branch"), _values(platforms, "module_license")
+    userland = driver["userland"]
+    if userland is None or userland.partition(".")[0] not in branches:
+        yield subject.error(
+            "driver_branch",
+            f"the driver's userland is {userland or 'not installed'}, supported is branch {', '.join(branches)}",
+            "install the 580 set that DGX OS offers (nvidia-driver-580-open); gb10.fleet does not change drivers",
+        )
+    if driver["license"] and driver["license"] not in licenses:
+        yield subject.error(
+            "driver_branch",
+            f"the nvidia kernel module is the proprietary one ({driver['license']}), which does not start a GB10",
+            "install the -open flavour of the driver",
+        )
+    versions = {
+        "userland": userland,
+        "module on disk": driver["module_on_disk"],
+        "module loaded": driver["module_loaded"],
+    }
+    known = {name: version for name, version in versions.items() if version}
+    if len(set(known.values())) > 1:
+        way_out = "install this kernel's module package of the same version (linux-modules-nvidia-580-open-...), reboot"
+        if userland is not None and userland == driver["module_on_disk"]:
+            way_out = "reboot: userland and the module on disk agree, the old module is still loaded"
+        yield subject.error(
+            "driver_mismatch",
+            "the parts of the driver differ: " + ", ".join(f"{name} {version}" for name, version in known.items()),
+            way_out,
+        )
+
+
+def _gpu(subject: Subject) -> Iterator[Finding]:
+    gpu = subject.facts["gpu"]
+    if not gpu["present"]:
+        yield subject.error(
+            "gpu_absent",
+            f"no GPU answers: {gpu['query_error']}",
+            "check that this kernel has its nvidia module (modinfo nvidia) and dmesg for NVRM; if the module is there,"
+            " power off, unplug the brick for 60 s, start again",
+        )
+
+
+def _apt(subject: Subject) -> Iterator[Finding]:
+    apt = subject.facts["apt"]
+    if apt["lock_held_by"] is not None:
+        yield subject.warn(
+            "apt_lock",
+            f"process {apt['lock_held_by']} holds the package lock",
+            "wait for it (often unattended-upgrades); package tasks wait a while by themselves",
+        )
+    if apt["dpkg_interrupted"]:
+        yield subject.warn("dpkg_interrupted", "dpkg was interrupted earlier", "run: dpkg --configure -a")
+
+
+def _security_floors(subject: Subject) -> Iterator[Finding]:
+    for entry in subject.catalog["security_floors"]["floors"]:
+        package = next((name for name in entry["packages"] if name in subject.facts["packages"]), None)
+        installed = upstream_version(subject.facts["packages"][package]) if package else None
+        if installed and _numbers(installed) < _numbers(str(entry["value"])):
+            yield subject.warn(
+                "security_floor",
+                f"{entry['component']} is {installed}, below {entry['value']} ({entry['advisory']}, {entry['date']})",
+                f"move {package} to {entry['value']} or later as soon as the host's archive offers it",
+            )
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version))

@@ -1,0 +1,245 @@
+"""`make check`: every gate that needs neither root nor a lab. Takes about 3 minutes on 2 cores."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import time
+import tomllib
+import zipfile
+from pathlib import Path
+
+from scripts.gates import ROOT, WORK, Gate, GateFailed, run_all, summarise
+
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+NEWEST_PYTHON, NEWEST_CORE = "3.13", "2.21"
+
+# The top level of the collection, as it is published. Everything else in the checkout is in build_ignore.
+SHIPPED = {"LICENSE", "README.md", "catalog", "changelogs", "meta", "playbooks", "plugins", "roles"}
+_GENERATED = {"FILES.json", "MANIFEST.json"}
+# What the wheel maps to ansible_collections/gb10/fleet.
+WHEEL_FOLDERS = ("catalog", "meta", "playbooks", "plugins", "roles")
+
+# Sanity tests that another gate does better, or that have nothing to look at here.
+_SANITY_LEFT_OUT = (
+    "changelog",  # pins old sphinx tools; antsibull-changelog lints the fragments in a gate of its own
+    "pep8",  # ruff
+    "pslint",  # there is no PowerShell
+    "pylint",  # ruff and mypy strict
+    "shellcheck",  # no shell script in the collection; needs a package that pip cannot bring
+    "yamllint",  # a gate of its own, with our rules
+)
+# Unit tests of what is in the checkout only, and those that start Ansible, which ansible-test does not let them.
+_CHECKOUT_TESTS = ("test_lab*", "test_vendor*", "test_repository*", "test_cli*", "test_gates*", "test_*_action*")
+
+
+def source_files() -> list[Path]:
+    """Tracked files and new ones that git does not ignore, relative to the checkout."""
+    listing = subprocess.run(
+        # A checkout owned by someone else (a container, sudo) is fine: it is only listed.
+        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    paths = (Path(name) for name in sorted(set(listing.split("\0"))) if name)
+    return [path for path in paths if (ROOT / path).is_file() or (ROOT / path).is_symlink()]
+
+
+def export(target: Path) -> Path:
+    """What a fresh clone would hold, with the changes that are not committed yet: a real path, and no leftovers."""
+    shutil.rmtree(target, ignore_errors=True)
+    for path in source_files():
+        (target / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / path, target / path, follow_symlinks=False)
+    return target
+
+
+def ruff(gate: Gate) -> None:
+    gate.run("ruff", "check", ".")
+    gate.run("ruff", "format", "--check", ".")
+
+
+def mypy(gate: Gate) -> None:
+    # By package, because the collection's files have one name only: the one that Ansible gives them.
+    gate.run("mypy", "-p", "ansible_collections.gb10.fleet.plugins", "-p", "gb10_fleet", "-p", "lab", "-p", "scripts")
+
+
+def yamllint(gate: Gate) -> None:
+    gate.run("yamllint", "--strict", ".")
+
+
+def ansible_lint(gate: Gate) -> None:
+    gate.run("ansible-lint", "--offline", "--strict", "--nocolor")
+
+
+def changelog(gate: Gate) -> None:
+    gate.run("antsibull-changelog", "lint")
+
+
+def units(gate: Gate) -> None:
+    gate.run("pytest", "tests/unit", "-q", "-n", "2", tests=True)
+
+
+def collection(gate: Gate) -> None:
+    """Build what Galaxy would get, look into it, install it in an empty path, and test it there."""
+    work = WORK / "collection"
+    source = export(work / "source")
+    built, installed = work / "built", work / "installed"
+    for leftover in (built, installed):
+        shutil.rmtree(leftover, ignore_errors=True)
+    gate.run("ansible-galaxy", "collection", "build", "--output-path", built, cwd=source)
+    (tarball,) = built.glob("gb10-fleet-*.tar.gz")
+    with tarfile.open(tarball) as archive:
+        names = {member.name for member in archive if member.isfile()}
+    _expect_exactly(names - _GENERATED, {str(path) for path in source_files() if path.parts[0] in SHIPPED}, tarball)
+    # Only that path, or the checkout (editable, so found through Python) would be taken for the installed collection.
+    alone = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false"}
+    gate.run("ansible-galaxy", "collection", "install", "--offline", tarball, cwd=work, env=alone)
+    syntax_check(gate, alone)
+    fleet = installed / "ansible_collections/gb10/fleet"
+    for folder in ("tests", "docs"):  # tests compare code with the contract in docs/architecture.md
+        shutil.copytree(ROOT / folder, fleet / folder, ignore=shutil.ignore_patterns(*_CHECKOUT_TESTS, "__pycache__"))
+    # ansible-test asks git which files there are, and the checkout's git would answer: none, this folder is ignored.
+    gate.run("git", "init", "--quiet", fleet)
+    (fleet / ".gitignore").write_text("tests/output/\n", encoding="utf-8")  # what ansible-test itself writes
+    sanity(gate, fleet)
+    # A unit test that looks for the checkout around it fails here: the collection is alone.
+    gate.run("ansible-test", "units", "--python", PYTHON, "--color", "no", cwd=fleet, tests=True)
+
+
+def _expect_exactly(found: set[str], wanted: set[str], where: Path) -> None:
+    missing, foreign = sorted(wanted - found), sorted(found - wanted)
+    if missing or foreign:
+        raise GateFailed(f"{where.name}: missing {missing or 'nothing'}, not wanted {foreign or 'nothing'}")
+
+
+def syntax_check(gate: Gate, env: dict[str, str], command: str | Path = "ansible-playbook") -> None:
+    """The playbook by its name, from a folder that has no ansible.cfg."""
+    gate.run(command, "gb10.fleet.site", "--syntax-check", "-i", "spark-a,", cwd=WORK, env=env)
+
+
+def sanity(gate: Gate, fleet: Path) -> None:
+    """`ansible-test sanity`, offline, and proof that it looked at every module rather than at nothing."""
+    home = WORK / "ansible-test-home"  # ansible-test keeps its environments under ~, for all projects alike
+    _bring_pip(home)
+    left_out = [word for name in _SANITY_LEFT_OUT for word in ("--skip-test", name)]
+    config = os.environ.get("XDG_CONFIG_HOME", str(Path.home() / ".config"))  # the user's pip settings still hold
+    output = gate.run(
+        "ansible-test", "sanity", "--venv", "--python", PYTHON, "--color", "no", "-v", *left_out,
+        cwd=fleet, env={"HOME": str(home), "XDG_CONFIG_HOME": config},
+    )  # fmt: skip
+    command = re.search(r"^Run command: .*/validate-modules/validate\.py .*$", output, re.MULTILINE)
+    seen = set(re.findall(r"plugins/modules/\w+\.py", command[0])) if command else set()
+    modules = {f"plugins/modules/{path.name}" for path in (fleet / "plugins/modules").glob("*.py")}
+    if not seen or seen != modules:
+        raise GateFailed(f"validate-modules looked at {len(seen)} of {len(modules)} modules")
+    gate.say(f"validate-modules looked at {len(seen)} modules")
+
+
+def _bring_pip(home: Path) -> None:
+    """Spare ansible-test its download of a script that installs pip: Python brings pip itself.
+
+    The name of the cached script carries the version that this ansible-test would fetch.
+    """
+    ask = "from ansible_test._internal import python_requirements as p; import types; "
+    ask += f"print(p.get_venv_packages(types.SimpleNamespace(version={PYTHON!r}))['pip'])"
+    answer = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True)
+    script = home / ".ansible/test/cache" / f"get_pip_{answer.stdout.strip().replace('.', '_')}.py"
+    script.parent.mkdir(parents=True, exist_ok=True)
+    script.write_text('import ensurepip\n\nensurepip.bootstrap()\nprint("pip comes from ensurepip")\n')
+
+
+def wheel(gate: Gate) -> None:
+    """Build the wheel from a clean export and use it in an environment that has nothing but what it asks for."""
+    work = WORK / "wheel"
+    source = export(work / "source")
+    shutil.rmtree(work / "dist", ignore_errors=True)
+    gate.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", work / "dist", source)
+    (built,) = (work / "dist").glob("gb10_fleet-*.whl")
+    with zipfile.ZipFile(built) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    files = source_files()
+    wanted = {f"ansible_collections/gb10/fleet/{path}" for path in files if path.parts[0] in WHEEL_FOLDERS}
+    wanted |= {str(path) for path in files if path.parts[0] == "gb10_fleet"}
+    _expect_exactly(names, wanted, built)
+    python = _bare_environment(gate) / "bin/python"
+    gate.run(python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", built)
+    gate.run(python, "-m", "pip", "check")
+    gate.run(python.with_name("gb10"), "--help", cwd=WORK)
+    path = {"PATH": f"{python.parent}:{os.environ['PATH']}"}
+    syntax_check(gate, path, python.with_name("ansible-playbook"))
+
+
+def _bare_environment(gate: Gate) -> Path:
+    """The wheel's run-time dependencies and nothing else; kept until they change."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        dependencies: list[str] = tomllib.load(file)["project"]["dependencies"]
+    digest = hashlib.sha256(json.dumps([dependencies, sys.version]).encode()).hexdigest()[:12]
+    environment = WORK / f"wheel/venv-{digest}"
+    if not (environment / "complete").exists():
+        gate.run(sys.executable, "-m", "venv", "--clear", environment)
+        gate.run(environment / "bin/python", "-m", "pip", "install", "--quiet", *dependencies)
+        (environment / "complete").touch()
+    return environment
+
+
+def newest(gate: Gate) -> None:
+    """The same unit tests and the same playbook on the newest Python and ansible-core that we promise."""
+    interpreter = _find_python(NEWEST_PYTHON)
+    if interpreter is None:
+        # Debian 12 has no newer Python than 3.11, so this skip is no failure there; it is never silent.
+        gate.excused.append(f"no python{NEWEST_PYTHON} on PATH or in ~/.pyenv: ansible-core {NEWEST_CORE} NOT tested")
+        return
+    environment = ROOT / f".venv-{NEWEST_PYTHON}"
+    stamp = environment / ".installed-dev"
+    if not stamp.exists() or stamp.stat().st_mtime < (ROOT / "pyproject.toml").stat().st_mtime:
+        gate.run(ROOT / "scripts/venv", environment, "dev", interpreter)
+    path = {"PATH": f"{environment / 'bin'}:{os.environ['PATH']}"}
+    version = gate.run(environment / "bin/ansible-playbook", "--version", env=path)
+    if f"core {NEWEST_CORE}." not in version:
+        raise GateFailed(f"{environment.name} has another ansible-core than {NEWEST_CORE}: {version.splitlines()[0]}")
+    gate.run(environment / "bin/pytest", "tests/unit", "-q", "-n", "2", "-p", "no:cacheprovider", env=path, tests=True)
+    syntax_check(gate, path, environment / "bin/ansible-playbook")
+
+
+def _find_python(version: str) -> str | None:
+    """A Python that truly runs (a shim on PATH may not)."""
+    shims = [found for found in [shutil.which(f"python{version}")] if found]
+    for candidate in [*shims, *map(str, Path.home().glob(f".pyenv/versions/{version}*/bin/python{version}"))]:
+        if subprocess.run([candidate, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return candidate
+    return None
+
+
+def gates() -> list[Gate]:
+    """Quick ones first, for an early word; then the long ones."""
+    return [
+        Gate("ruff", ruff),
+        Gate("yamllint", yamllint),
+        Gate("changelog fragments", changelog),
+        Gate("unit tests", units),
+        Gate("collection: build, install, sanity, units", collection),
+        Gate("ansible-lint, production", ansible_lint),
+        Gate("mypy, strict", mypy),
+        Gate("wheel: build, install, run", wheel),
+        Gate(f"Python {NEWEST_PYTHON}, ansible-core {NEWEST_CORE}", newest),
+    ]
+
+
+def main() -> int:
+    started = time.monotonic()
+    chosen = gates()
+    print(f"{len(chosen)} gates, two at a time; about 3 minutes, the first time 6.", flush=True)
+    return summarise(run_all(chosen, workers=2), started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""A gate: a named check with a time, a count, and a log that is shown only when it fails.
+
+`make check` and `make test` are lists of gates; this file runs such a list and sums it up.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+WORK = ROOT / ".work"  # logs and caches of the gates
+BIN = Path(sys.executable).parent  # of the virtual environment that runs this
+CI = os.environ.get("GB10_CI") == "true"
+
+# "12 passed, 1 failed, 2 skipped in 3.21s", with or without the frame of equal signs, or a margin of molecule's
+_PYTEST_SUMMARY = re.compile(r"^[^\w\n]*((?:\d+ \w+(?:, )?)+) in [\d.]+s", re.MULTILINE)
+_PYTEST_SKIP = re.compile(r"^[^\w\n]*SKIPPED \[\d+\] (.+)$", re.MULTILINE)
+_COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
+class GateFailed(Exception):
+    """The gate says no; the text says why."""
+
+
+@dataclass
+class Gate:
+    """One check: `work` runs commands through the gate and raises GateFailed."""
+
+    name: str
+    work: Callable[[Gate], None]
+    minutes: float = 1.0  # about how long, for the list that is printed before the start
+    live: bool = False  # pass the output through while it comes: for what takes minutes
+
+    log: list[str] = field(default_factory=list)
+    passed: int = 0
+    failed: int = 0
+    seconds: float = 0.0
+    skips: list[str] = field(default_factory=list)  # unexpected ones: a failure in continuous integration
+    excused: list[str] = field(default_factory=list)  # what this machine cannot offer, and need not
+
+    def run(
+        self, *argv: str | Path, cwd: Path = ROOT, env: Mapping[str, str] | None = None, tests: bool = False
+    ) -> str:
+        """Run a command, keep its output, and fail with it. `tests` reads pytest's own count out of the output."""
+        command = [str(word) for word in argv]
+        self.say("$ " + " ".join(command))
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **(env or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+        lines = []
+        assert process.stdout is not None  # noqa: S101  we asked for a pipe
+        for line in process.stdout:
+            lines.append(line)
+            self.say(line.rstrip("\n"))
+        code = process.wait()
+        output = "".join(lines)
+        if tests:
+            self._count(output)
+        if code != 0:
+            raise GateFailed(f"exit status {code}: {' '.join(command)}")
+        return output
+
+    def say(self, line: str) -> None:
+        self.log.append(line)
+        if self.live:
+            print(f"   {line}", flush=True)
+
+    def _count(self, output: str) -> None:
+        output = _COLOUR.sub("", output)
+        summaries = _PYTEST_SUMMARY.findall(output)
+        if not summaries:
+            raise GateFailed("the test run printed no summary")
+        counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", summaries[-1])}
+        self.passed += counts.get("passed", 0)
+        self.failed += counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+        self.skips += _PYTEST_SKIP.findall(output)
+        if not self.passed and not self.failed and not self.skips:
+            raise GateFailed("no test ran")
+
+
+def execute(gate: Gate) -> Gate:
+    """Run one gate and print its one line of result (and its log, if it failed)."""
+    started = time.monotonic()
+    if gate.live:
+        print(f"-- {gate.name}: about {gate.minutes:.0f} min", flush=True)
+    reason = ""
+    try:
+        gate.work(gate)
+        if CI and gate.skips:
+            raise GateFailed("skipped, and nothing excuses it here: " + "; ".join(gate.skips))
+    except GateFailed as error:
+        reason = str(error)
+        gate.failed = gate.failed or 1
+    except Exception as error:  # a gate that breaks is a gate that fails; the others still get their turn
+        reason = f"{type(error).__name__}: {error}"
+        gate.failed = gate.failed or 1
+    gate.seconds = time.monotonic() - started
+    if not gate.failed and not gate.passed and not gate.skips and not gate.excused:
+        gate.passed = 1
+    word = "FAIL" if gate.failed else "ok" if gate.passed else "SKIPPED"
+    count = f"  {gate.passed} passed" if gate.passed > 1 else ""
+    lines = [f"{word:7} {gate.name:<46} {gate.seconds:6.1f} s{count}"]
+    WORK.mkdir(exist_ok=True)
+    log = WORK / f"{re.sub(r'[^a-z0-9.]+', '-', gate.name.lower())}.log"
+    log.write_text("\n".join(gate.log) + "\n", encoding="utf-8")
+    if gate.failed:
+        shown = [] if gate.live else gate.log[-80:]
+        lines += [f"    | {line}" for line in shown]
+        lines += [f"    = {reason}", f"    = whole log: {log.relative_to(ROOT)}"]
+    print("\n".join(lines), flush=True)
+    return gate
+
+
+def run_all(gates: Sequence[Gate], workers: int) -> list[Gate]:
+    """Run gates side by side, in the order given (put the long ones first)."""
+    with ThreadPoolExecutor(max_workers=workers) as pool:
+        return list(pool.map(execute, gates))
+
+
+def summarise(gates: Sequence[Gate], started: float) -> int:
+    """Print the closing lines; the last one is the plain count. Returns the exit status."""
+    passed, failed = sum(gate.passed for gate in gates), sum(gate.failed for gate in gates)
+    print()
+    for gate in gates:
+        for reason in [*gate.skips, *gate.excused]:
+            print(f"SKIPPED: {gate.name}: {reason}")
+    for gate in gates:
+        if gate.failed:
+            print(f"FAILED:  {gate.name}")
+    print(f"{'FAILED' if failed else 'PASSED'} in {time.monotonic() - started:.0f} s")
+    count = f"{passed} passed, {failed} failed"
+    WORK.mkdir(exist_ok=True)
+    (WORK / "count").write_text(count + "\n", encoding="utf-8")
+    print(count)
+    return 1 if failed else 0

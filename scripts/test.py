@@ -1,0 +1,50 @@
+"""`make test`: the gates, then the page in a browser, the roles on containers, and site.yml on two virtual Sparks."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+
+from scripts import check
+from scripts.gates import ROOT, Gate, execute, run_all, summarise
+
+AS_ROOT = ROOT / "scripts/as-root"
+
+
+def tools(gate: Gate) -> None:
+    """Debian packages that the rings below need."""
+    gate.run(AS_ROOT, sys.executable, "-m", "lab", "deps")
+    if not shutil.which("chromium") and shutil.which("apt-get"):
+        gate.run(AS_ROOT, "apt-get", "install", "-y", "--no-install-recommends", "chromium")
+
+
+def page(gate: Gate) -> None:
+    gate.run("pytest", "tests/browser", "-v", tests=True)
+
+
+def roles(gate: Gate) -> None:
+    """Check before converge, converge, converge again without a change, verify with testinfra."""
+    gate.run(AS_ROOT, "molecule", "test", "--scenario-name", "host", tests=True)
+
+
+def pair(gate: Gate) -> None:
+    gate.run(AS_ROOT, "pytest", "tests/lab", "-v", tests=True)
+
+
+def main() -> int:
+    started = time.monotonic()
+    print("Gates, page, roles, pair: at most 30 minutes on 2 cores; the lab needs root.", flush=True)
+    done = run_all(check.gates(), workers=2)
+    for gate in (
+        Gate("tools of the lab", tools, minutes=2, live=True),
+        Gate("evidence page in a browser", page, minutes=1, live=True),
+        Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=5, live=True),
+        Gate("site.yml on two virtual Sparks", pair, minutes=15, live=True),
+    ):
+        done.append(execute(gate))
+    return summarise(done, started)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

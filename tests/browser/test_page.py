@@ -1,0 +1,93 @@
+"""The evidence page in a real browser: what is to be seen is there, nothing overflows, and hostile text stays text."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import evidence
+
+from tests.proofs import NOW, documents, proof, thresholds
+
+pytestmark = pytest.mark.browser
+
+FLAGS = (
+    "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync", "--hide-scrollbars",
+)  # fmt: skip
+
+Browse = Callable[..., str]
+
+
+@pytest.fixture
+def browse(tmp_path: Path) -> Browse:
+    """Load a page in headless Chromium with more flags, and give what it says."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if chromium is None:
+        pytest.skip("SKIPPED: chromium is not installed, so no page was looked at; apt-get install chromium")
+
+    def run(page: str, *flags: str) -> str:
+        file = tmp_path / "index.html"
+        file.write_text(page, encoding="utf-8")
+        return subprocess.run(
+            [chromium, *FLAGS, f"--user-data-dir={tmp_path / 'profile'}", *flags, file.as_uri()],
+            capture_output=True, text=True, timeout=120, check=True, env={**os.environ, "HOME": str(tmp_path)},
+        ).stdout  # fmt: skip
+
+    return run
+
+
+@pytest.mark.parametrize("name", ["pair", "ring-unplugged", "switch-one-bad"])
+def test_the_browser_shows_hosts_verdict_and_picture(browse: Browse, name: str) -> None:
+    document = documents()[name]
+    dom = browse(evidence.render(document), "--dump-dom")
+    assert dom.count("<svg") == 1 and f">{document['verdict']}</span>" in dom
+    boxes = re.findall(r'<g class="box (?:ok|bad)">', dom)
+    assert len(boxes) == len(document["hosts"])
+    for host in document["hosts"]:
+        assert f"<h3>{host}</h3>" in dom
+    for text in ("enp1s0f0np0", "rocep1s0f0", "Gb/s", "openai/gpt-oss-120b"):
+        assert text in dom
+
+
+# Runs in a copy of the page whose own policy against scripts was taken out: the browser itself measures.
+PROBE = """<script>
+const all = selector => [...document.querySelectorAll(selector)];
+const wide = all("main *").filter(e => !e.closest("svg, .scroll") && e.scrollWidth > innerWidth).length;
+const cut = all("svg text").filter(e => {
+  const inner = e.getBoundingClientRect(), outer = e.closest("svg").getBoundingClientRect();
+  return inner.left < outer.left - 1 || inner.right > outer.right + 1 || inner.top < outer.top - 1
+    || inner.bottom > outer.bottom + 1; }).length;
+document.title = `width ${innerWidth} page ${document.documentElement.scrollWidth} wide ${wide} cut ${cut}`;
+</script>"""
+
+
+@pytest.mark.parametrize("width", [500, 1280])
+@pytest.mark.parametrize("name", ["pair", "ring", "switch-one-bad"])
+def test_nothing_overflows_on_a_phone_or_a_screen(browse: Browse, name: str, width: int) -> None:
+    page = evidence.render(documents()[name])
+    open_page = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", f"{PROBE}</body>")
+    dom = browse(open_page, f"--window-size={width},900", "--dump-dom")
+    measured = re.search(r"<title>(width .*?)</title>", dom)
+    assert measured is not None
+    assert measured[1] == f"width {width} page {width} wide 0 cut 0"
+
+
+def test_hostile_text_is_inert(browse: Browse) -> None:
+    hostile = "</title></text><script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
+    hosts: dict[str, Any] = proof("pair")
+    hosts["spark-a"]["facts"]["kernel"] = hostile
+    hosts["spark-a"]["serving"]["answers"][0]["answer"] = hostile
+    hosts = {(f"b{hostile}" if name == "spark-b" else name): value for name, value in hosts.items()}
+    page = evidence.render(evidence.build(hosts, {"inventory": hostile}, thresholds(), NOW))
+    for variant in (page, re.sub(r"<meta http-equiv=[^>]*>", "", page)):  # also without the second wall, the policy
+        dom = browse(variant, "--dump-dom")
+        assert "<script" not in dom and "<img" not in dom
+        assert "<title>owned" not in dom
+        assert "&lt;script&gt;" in dom

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.resources.conftest import FakeHost
+
+CONF = [{"file": "/etc/demo/a.conf", "content": "wanted\n", "mode": "0640"}]
+
+
+def mode_of(host: FakeHost, path: str) -> int:
+    return host.path(path).stat().st_mode & 0o7777
+
+
+def leftovers(host: FakeHost) -> list[str]:
+    return [path.name for path in host.root.rglob(f"{TEMPORARY_PREFIX}*")]
+
+
+def test_a_file_is_created_with_its_directory_and_then_left_alone(host: FakeHost) -> None:
+    outcome = host.both(CONF)
+
+    assert outcome.changes == [{"resource": "file:/etc/demo/a.conf", "action": "create", "detail": "root:root 0640"}]
+    assert host.path("/etc/demo/a.conf").read_text() == "wanted\n"
+    assert mode_of(host, "/etc/demo/a.conf") == 0o640
+    assert leftovers(host) == []
+    assert host.converge(CONF).changes == []
+
+
+@pytest.mark.parametrize("part", [0.0, 0.5, 0.99])
+def test_a_truncated_file_is_restored_and_reported(host: FakeHost, part: float) -> None:
+    text = "0123456789" * 10
+    resources = [{"file": "/etc/a", "content": text}]
+    host.file("/etc/a", text[: int(len(text) * part)])
+
+    outcome = host.both(resources)
+
+    assert [change["detail"] for change in outcome.changes] == ["content"]
+    assert host.path("/etc/a").read_text() == text
+
+
+def test_a_wrong_mode_alone_is_named_and_repaired(host: FakeHost) -> None:
+    host.file("/etc/demo/a.conf", "wanted\n", mode=0o600)
+
+    outcome = host.both(CONF)
+
+    assert outcome.changes[0]["detail"] == "mode 0600 -> 0640"
+    assert mode_of(host, "/etc/demo/a.conf") == 0o640
+
+
+def test_the_diff_shows_both_sides(host: FakeHost) -> None:
+    host.file("/etc/demo/a.conf", "old\n", mode=0o640)
+    (entry,) = host.converge(CONF, check_mode=True).diff
+    assert (entry["before"], entry["after"]) == ("old\n", "wanted\n")
+
+
+def test_a_link_in_place_of_the_file_is_replaced_and_its_target_survives(host: FakeHost) -> None:
+    target = host.file("/srv/target", "wanted\n", mode=0o640)
+    host.path("/etc/demo").mkdir()
+    host.path("/etc/demo/a.conf").symlink_to(target)
+
+    assert "not a regular file" in host.both(CONF).changes[0]["detail"]
+
+    assert not host.path("/etc/demo/a.conf").is_symlink()
+    assert target.read_text() == "wanted\n"
+
+
+def test_refused_content_leaves_the_old_file_and_no_temporary(host: FakeHost, fail: Callable[..., Any]) -> None:
+    host.file("/etc/sudoers.d/x", "old\n")
+    seen: list[str] = []
+
+    def visudo(argv: list[str], stdin: str | None) -> Any:
+        seen.append(argv[-1])
+        return fail("syntax error in line 1")
+
+    host.on("visudo", visudo)
+    with pytest.raises(ApplyError, match="refuses the new content: syntax error in line 1"):
+        host.converge([{"file": "/etc/sudoers.d/x", "content": "bad\n", "validate": ["visudo", "-cf", "%s"]}])
+
+    assert os.path.dirname(seen[0]) == str(host.path("/etc/sudoers.d"))  # noqa: PTH120
+    assert host.path("/etc/sudoers.d/x").read_text() == "old\n"
+    assert leftovers(host) == []
+
+
+def test_a_temporary_of_a_killed_run_is_no_obstacle(host: FakeHost) -> None:
+    host.file(f"/etc/demo/{TEMPORARY_PREFIX}a.conf", "half")
+    host.both(CONF)
+    assert leftovers(host) == []
+
+
+def test_what_was_done_before_a_failure_is_told(host: FakeHost) -> None:
+    host.file("/etc/blocked", "a file where a directory is needed")
+    with pytest.raises(ApplyError) as caught:
+        host.converge([*CONF, {"file": "/etc/blocked/b", "content": ""}])
+    assert [change["resource"] for change in caught.value.changes] == ["file:/etc/demo/a.conf"]
+    assert "/etc/blocked" in str(caught.value)
+
+
+def test_absent_removes_and_never_more_than_an_empty_directory(host: FakeHost) -> None:
+    host.file("/etc/old.conf", "x")
+    host.path("/etc/empty").mkdir()
+    host.file("/etc/full/x", "x")
+
+    outcome = host.both([{"file": "/etc/old.conf", "state": "absent"}, {"file": "/etc/empty", "state": "absent"}])
+
+    assert [change["action"] for change in outcome.changes] == ["remove", "remove"]
+    assert not host.path("/etc/old.conf").exists()
+    assert not host.path("/etc/empty").exists()
+    with pytest.raises(HostError, match="file:/etc/full: is a directory with something in it"):
+        host.converge([{"file": "/etc/full", "state": "absent"}])
+
+
+def test_directories(host: FakeHost) -> None:
+    resources = [{"file": "/var/lib/demo", "state": "directory", "mode": "0750"}]
+    assert host.both(resources).changes[0]["action"] == "mkdir"
+    assert mode_of(host, "/var/lib/demo") == 0o750
+    host.path("/var/lib/demo").chmod(0o700)
+    assert host.both(resources).changes[0]["detail"] == "mode 0700 -> 0750"
+    with pytest.raises(HostError, match="expected a file, found a directory"):
+        host.converge([{"file": "/var/lib/demo", "content": ""}])
+
+
+def test_merging_keeps_foreign_keys_and_the_layout_of_what_is_right_already(host: FakeHost) -> None:
+    resources = [{"file": "/etc/d.json", "merge_json": {"log": {"driver": "local"}}}]
+    host.file("/etc/d.json", '{"runtimes": {"nvidia": {}}, "log": {"size": 1}}')
+
+    host.both(resources)
+
+    merged = json.loads(host.path("/etc/d.json").read_text())
+    assert merged == {"runtimes": {"nvidia": {}}, "log": {"size": 1, "driver": "local"}}
+    own_layout = '{ "log":{"driver":"local"} }'
+    host.file("/etc/d.json", own_layout)
+    assert host.converge(resources).changes == []
+    assert host.path("/etc/d.json").read_text() == own_layout
+
+
+@pytest.mark.parametrize("content", ["{", "[1]", '"x"', "\udcff".encode("utf-8", "surrogateescape").decode("latin-1")])
+def test_a_file_that_is_no_json_object_is_refused_by_name(host: FakeHost, content: str) -> None:
+    host.file("/etc/d.json", content)
+    with pytest.raises(HostError, match=r"^file:/etc/d\.json: is"):
+        host.converge([{"file": "/etc/d.json", "merge_json": {"a": 1}}])
+    assert host.path("/etc/d.json").read_text() == content
+
+
+def test_an_unknown_owner_is_named(host: FakeHost) -> None:
+    with pytest.raises(ApplyError, match="there is no 'nobody-here' in /etc/passwd"):
+        host.converge([{"file": "/etc/a", "content": "", "owner": "nobody-here"}])
+    assert leftovers(host) == []

@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
+
+if TYPE_CHECKING:
+    from tests.unit.resources.conftest import FakeHost
+
+ARP = [{"sysctl": "net.ipv4.conf.all.arp_ignore", "value": 1}]
+LIVE = "/proc/sys/net/ipv4/conf/all/arp_ignore"
+PERSISTENT = "/etc/sysctl.d/90-gb10-demo.conf"
+
+
+def test_a_sysctl_is_set_live_and_for_the_next_boot(host: FakeHost) -> None:
+    host.file(LIVE, "0\n")
+
+    outcome = host.both(ARP)
+
+    assert [change["resource"] for change in outcome.changes] == [
+        f"file:{PERSISTENT}",
+        "sysctl:net.ipv4.conf.all.arp_ignore",
+    ]
+    assert host.path(LIVE).read_text() == "1\n"
+    assert "net.ipv4.conf.all.arp_ignore = 1\n" in host.path(PERSISTENT).read_text()
+    assert host.converge(ARP).changes == []
+
+
+def test_a_live_value_that_drifted_is_one_change(host: FakeHost) -> None:
+    host.file(LIVE, "0\n")
+    host.converge(ARP)
+    host.file(LIVE, "2\n")
+    assert host.both(ARP).changes == [
+        {"resource": "sysctl:net.ipv4.conf.all.arp_ignore", "action": "update", "detail": "live 2 -> 1"}
+    ]
+
+
+def test_values_compare_by_words_and_a_slash_is_a_dot_of_an_interface(host: FakeHost) -> None:
+    host.file("/proc/sys/net/ipv4/tcp_rmem", "4096\t87380\t4194304\n")
+    host.file("/proc/sys/net/ipv4/conf/eth0.100/rp_filter", "2\n")
+    outcome = host.both(
+        [
+            {"sysctl": "net.ipv4.tcp_rmem", "value": "4096 87380 4194304"},
+            {"sysctl": "net.ipv4.conf.eth0/100.rp_filter", "value": "2"},
+        ]
+    )
+    assert [change["resource"] for change in outcome.changes] == [f"file:{PERSISTENT}"]
+
+
+def test_an_unknown_sysctl_is_refused_before_anything_is_written(host: FakeHost) -> None:
+    with pytest.raises(HostError, match="this kernel has no such setting"):
+        host.converge(ARP)
+    assert not host.path(PERSISTENT).exists()
+
+
+def test_a_kernel_that_refuses_is_quoted(host: FakeHost) -> None:
+    host.path(LIVE).mkdir(parents=True)  # reading and writing both fail, as with a setting that is not ours
+    host.on("modprobe", "")
+    with pytest.raises(ApplyError, match="the kernel refuses '1'"):
+        host.converge([{"kernel_module": "rdma_cm"}, *ARP])
+
+
+def test_a_module_is_loaded_now_and_at_boot(host: FakeHost) -> None:
+    host.file("/proc/modules", "loop 40960 0 - Live 0x0\n")
+    host.file("/proc/sys/kernel/osrelease", "6.17.0\n")
+    host.file("/lib/modules/6.17.0/modules.builtin", "kernel/fs/ext4/ext4.ko\nkernel/x/built-in.ko\n")
+
+    def modprobe(argv: list[str], stdin: str | None) -> str:
+        host.file("/proc/modules", f"{argv[1].replace('-', '_')} 1 0 - Live 0x0\n")
+        return ""
+
+    host.on("modprobe", modprobe)
+    resources = [{"kernel_module": "rdma-cm"}, {"kernel_module": "ext4"}, {"kernel_module": "built_in"}]
+    outcome = host.both(resources)
+
+    assert [change["action"] for change in outcome.changes] == ["create", "load"]
+    assert host.commands("modprobe") == ["modprobe rdma-cm"]
+    assert host.path("/etc/modules-load.d/gb10-demo.conf").read_text().endswith("rdma-cm\next4\nbuilt_in\n")
+    assert host.converge(resources).changes == []

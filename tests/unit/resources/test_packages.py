@@ -1,0 +1,281 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import LOCK_TIMEOUT_S, parse_status
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import parse_policy
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.resources.conftest import FakeHost
+
+
+class FakeApt:
+    """dpkg's status file and an apt that knows some versions and installs what it is told."""
+
+    def __init__(self, host: FakeHost, offers: dict[str, list[str]], **installed: str) -> None:
+        self.host = host
+        self.offers = offers
+        self.after_update: dict[str, list[str]] = {}
+        self.along: dict[str, str] = {}  # what every installation brings along
+        self.removed: list[str] = []  # what every installation takes away
+        self.packages = {name.replace("_", "-"): version for name, version in installed.items()}
+        self.want: dict[str, str] = {}
+        self.state: dict[str, str] = {}
+        self.write()
+        host.on("apt-cache policy", self.policy)
+        host.on("apt-get update", self.update)
+        host.on("apt-get install", self.install)
+        host.on("apt-get install --fix-broken", "")
+        host.on("dpkg --set-selections", self.select)
+        host.on("dpkg --force-confdef", self.configure)
+
+    def write(self) -> None:
+        blocks = ["Package: dpkg\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1.22\n"]
+        for name, version in self.packages.items():
+            status = f"{self.want.get(name, 'install')} ok {self.state.get(name, 'installed')}"
+            blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\nDepends: x\n")
+        self.host.file("/var/lib/dpkg/status", "\n".join(blocks))
+
+    def policy(self, argv: list[str], stdin: str | None) -> str:
+        lines = []
+        for name in argv[2:]:
+            if name in self.offers:
+                lines += [f"{name}:", "  Installed: (none)", f"  Candidate: {self.offers[name][0]}", "  Version table:"]
+                for version in self.offers[name]:
+                    lines += [f"     {version} 500", "        500 file:/repo stable/main arm64 Packages"]
+        return "\n".join(lines)
+
+    def update(self, argv: list[str], stdin: str | None) -> str:
+        self.offers.update(self.after_update)
+        return ""
+
+    def install(self, argv: list[str], stdin: str | None) -> Any:
+        words = [word for word in argv[2:] if not word.startswith("-")]
+        if "--simulate" in argv:
+            inst = [f"Inst {word.partition('=')[0]} (1 repo [all])" for word in words if not word.endswith("-")]
+            inst += [f"Inst {name} (1 repo [all])" for name in self.along]
+            gone = [f"Remv {word[:-1]} [1]" for word in words if word.endswith("-")]
+            return "\n".join([*inst, *gone, *(f"Remv {name} [1]" for name in self.removed)])
+        for word in words:
+            name, _, version = word.partition("=")
+            if word.endswith("-"):
+                del self.packages[word[:-1]]
+            elif version or name not in self.packages:
+                self.packages[name] = version or self.offers[name][0]
+        self.packages.update(self.along)
+        self.write()
+        return ""
+
+    def select(self, argv: list[str], stdin: str | None) -> str:
+        for line in (stdin or "").splitlines():
+            name, word = line.split()
+            self.want[name] = word
+        self.write()
+        return ""
+
+    def configure(self, argv: list[str], stdin: str | None) -> str:
+        self.state.clear()
+        self.write()
+        return ""
+
+
+def test_an_unchanged_host_costs_no_command(host: FakeHost) -> None:
+    FakeApt(host, {}, perftest="24.01")
+    resources = [{"package": "perftest"}, {"package": "snapd", "state": "absent"}]
+    assert host.converge(resources).changes == []
+    assert host.calls == []
+
+
+def test_packages_in_a_row_are_one_transaction(host: FakeHost) -> None:
+    FakeApt(host, {"docker-ce": ["29.1"], "perftest": ["24.01", "23.1"]}, snapd="2")
+    outcome = host.both(
+        [{"package": "docker-ce"}, {"package": "perftest", "version": "23.1"}, {"package": "snapd", "state": "absent"}]
+    )
+
+    assert [change["action"] for change in outcome.changes] == ["install", "install", "remove"]
+    (real,) = [call for call in host.calls if call[:2] == ["apt-get", "install"] and "--simulate" not in call]
+    assert real[-3:] == ["docker-ce", "perftest=23.1", "snapd-"]
+    assert f"-oDPkg::Lock::Timeout={LOCK_TIMEOUT_S}" in real
+    assert "-oDpkg::Options::=--force-confold" in real
+    assert "--no-install-recommends" in real
+    assert "--allow-change-held-packages" not in real
+    assert host.commands("apt-get update") == []
+    assert outcome.facts["packages"] == {"docker-ce": "29.1", "perftest": "23.1"}
+
+
+def test_lists_are_updated_only_for_what_apt_does_not_know_and_never_in_check_mode(host: FakeHost) -> None:
+    apt = FakeApt(host, {})
+    apt.after_update = {"docker-ce": ["29.1"]}
+
+    check = host.converge([{"package": "docker-ce"}], check_mode=True)
+    assert host.commands("apt-get update") == []
+    outcome = host.converge([{"package": "docker-ce"}])
+
+    assert check.changes == outcome.changes
+    assert host.commands("apt-get update") == ["apt-get update"]
+
+
+def test_a_new_source_of_this_document_makes_the_lists_stale(host: FakeHost) -> None:
+    FakeApt(host, {"docker-ce": ["29.1"]})
+    host.both([{"file": "/etc/apt/sources.list.d/docker.sources", "content": "x\n"}, {"package": "docker-ce"}])
+    assert host.commands("apt-get update") == ["apt-get update"]
+
+
+def test_a_version_that_nobody_offers_is_told_with_those_that_are(host: FakeHost) -> None:
+    FakeApt(host, {"docker-ce": ["29.1", "28.0"]})
+    with pytest.raises(
+        ApplyError, match=r"package:docker-ce: no apt source offers 27 \(offered versions: 28.0, 29.1\)"
+    ):
+        host.converge([{"package": "docker-ce", "version": "27"}])
+
+
+def test_a_held_package_is_not_moved(host: FakeHost) -> None:
+    apt = FakeApt(host, {"nvidia-driver": ["590"]}, nvidia_driver="580")
+    apt.want["nvidia-driver"] = "hold"
+    apt.write()
+    for wish in ({"version": "590"}, {"state": "absent"}):
+        with pytest.raises(HostError, match="package:nvidia-driver: 580 is on hold"):
+            host.converge([{"package": "nvidia-driver", **wish}])
+    assert [call for call in host.calls if call[0] == "apt-get" and "--simulate" not in call] == []
+
+
+def test_an_installation_that_would_remove_something_else_is_refused(host: FakeHost) -> None:
+    apt = FakeApt(host, {"cuda": ["13"]}, nvidia_driver="580")
+    apt.removed = ["nvidia-driver"]
+    with pytest.raises(HostError, match="apt would also remove nvidia-driver"):
+        host.converge([{"package": "cuda"}], check_mode=True)
+
+
+def test_an_interrupted_dpkg_is_repaired_first_and_reported(host: FakeHost) -> None:
+    apt = FakeApt(host, {}, perftest="24.01")
+    apt.state["perftest"] = "half-configured"
+    apt.write()
+
+    outcome = host.both([{"package": "perftest"}])
+
+    assert outcome.changes == [
+        {"resource": "dpkg:database", "action": "repair", "detail": "dpkg was interrupted: perftest"}
+    ]
+    assert any("--configure" in command for command in host.commands("dpkg"))
+
+
+def test_a_dpkg_at_work_is_waited_for_and_not_repaired(host: FakeHost) -> None:
+    apt = FakeApt(host, {}, perftest="24.01")
+    apt.state["perftest"] = "unpacked"
+    apt.write()
+    lock = host.file("/var/lib/dpkg/lock-frontend", "")
+    host.file("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 08:01:{lock.stat().st_ino} 0 EOF\n")
+
+    def finish() -> None:
+        host.file("/proc/locks", "")
+        apt.configure([], None)
+
+    host.clock.at_sleep = finish
+    assert host.converge([{"package": "perftest"}]).changes == []
+    host.clock.at_sleep = lambda: None
+    apt.state["perftest"] = "unpacked"
+    apt.write()
+    host.file("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 08:01:{lock.stat().st_ino} 0 EOF\n")
+    with pytest.raises(HostError, match="process 77 has held dpkg's lock"):
+        host.converge([{"package": "perftest"}])
+
+
+def test_a_taken_lock_is_waited_for(host: FakeHost, fail: Callable[..., Completed]) -> None:
+    apt = FakeApt(host, {}, perftest="24.01")
+    answers = [fail("E: Could not get lock /var/lib/dpkg/lock-frontend"), fail("dpkg: error: database lock was locked")]
+
+    def select(argv: list[str], stdin: str | None) -> Any:
+        return answers.pop(0) if answers else apt.select(argv, stdin)
+
+    host.on("dpkg --set-selections", select)
+    host.converge([{"hold": "perftest"}])
+    assert apt.want == {"perftest": "hold"}
+    assert host.clock.time > 0
+
+
+def test_a_failed_installation_is_quoted(host: FakeHost, fail: Callable[..., Completed]) -> None:
+    FakeApt(host, {"docker-ce": ["29.1"]})
+    host.on("apt-get install -y", fail("some noise\nE: Unable to fetch some archives", rc=100))
+    with pytest.raises(
+        ApplyError, match=r"package:docker-ce: apt-get install failed: E: Unable to fetch some archives$"
+    ):
+        host.converge([{"package": "docker-ce"}])
+
+
+def test_status_file() -> None:
+    database = parse_status(
+        "Package: dpkg\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1\n\n"
+        "Package: libc6\nStatus: hold ok installed\nArchitecture: arm64\nVersion: 2.39\nDescription:\n Version: no\n\n"
+        "Package: libc6\nStatus: install ok installed\nArchitecture: armhf\nVersion: 2.38\n\n"
+        "Package: gone\nStatus: deinstall ok config-files\nArchitecture: all\nVersion: 3\n\n"
+        "Package: broken\nStatus: install reinstreq half-installed\nArchitecture: all\nVersion: 3\n"
+    )
+    assert {name: (found.version, found.held) for name, found in database.installed.items()} == {
+        "dpkg": ("1", False),
+        "libc6": ("2.39", True),
+        "libc6:armhf": ("2.38", False),
+    }
+    assert database.unfinished == ("broken",)
+
+
+def test_policy_lists_versions_and_not_sources() -> None:
+    text = (
+        "docker-ce:\n  Installed: 5:28.0\n  Candidate: 5:29.1\n  Version table:\n"
+        "     5:29.1 500\n        500 file:/x stable/main arm64 Packages\n"
+        " *** 5:28.0 100\n        100 /var/lib/dpkg/status\n"
+        "     5:27.0~rc1 -1 (phased 10%)\n        500 file:/x stable/main arm64 Packages\n"
+        "N: Unable to locate package nosuch\n"
+    )
+    assert parse_policy(text)["docker-ce"] == {"5:29.1", "5:28.0", "5:27.0~rc1"}
+
+
+SET = {"hold": "driver-set", "match": ["^(lib)?nvidia-"], "except": ["^(lib)?nvidia-container"]}
+
+
+def test_a_set_holds_what_is_installed_and_matches(host: FakeHost) -> None:
+    apt = FakeApt(host, {}, nvidia_driver="580", libnvidia_compute="580", nvidia_container_toolkit="1", bash="5")
+    outcome = host.both([SET])
+    assert outcome.changes == [
+        {"resource": "hold:driver-set", "action": "hold", "detail": "libnvidia-compute, nvidia-driver"}
+    ]
+    assert host.commands("dpkg") == ["dpkg --set-selections"]
+    assert host.inputs[-1] == "libnvidia-compute hold\nnvidia-driver hold\n"
+    apt.want["nvidia-driver"] = "install"
+    apt.write()
+    assert host.both([SET]).changes[0]["detail"] == "nvidia-driver"
+    assert host.converge([{**SET, "state": "free"}]).changes[0]["action"] == "free"
+    assert set(apt.want.values()) == {"install"}
+
+
+def test_a_set_covers_what_an_installation_of_this_document_brings_along(host: FakeHost) -> None:
+    apt = FakeApt(host, {"nvidia-driver": ["580"]})
+    apt.along = {"libnvidia-compute": "580"}
+    outcome = host.both([{"package": "nvidia-driver"}, SET])
+    assert outcome.changes[1]["detail"] == "libnvidia-compute, nvidia-driver"
+    assert apt.want == {"libnvidia-compute": "hold", "nvidia-driver": "hold"}
+
+
+def test_a_hold_on_nothing_is_refused(host: FakeHost) -> None:
+    FakeApt(host, {}, bash="5")
+    with pytest.raises(HostError, match="hold:driver-set: no installed package matches"):
+        host.converge([SET])
+    with pytest.raises(HostError, match="hold:perftest: the package is not installed"):
+        host.converge([{"hold": "perftest"}])
+
+
+def test_a_set_that_nobody_could_foretell_is_held_as_it_turned_out_to_be(host: FakeHost) -> None:
+    apt = FakeApt(host, {})
+    apt.after_update = {"nvidia-driver": ["580"]}
+    apt.along = {"libnvidia-compute": "580"}
+    resources: list[dict[str, Any]] = [{"package": "nvidia-driver"}, SET]
+
+    foretold = host.converge(resources, check_mode=True).changes[1]
+    done = host.converge(resources).changes[1]
+
+    assert (foretold["resource"], foretold["action"]) == (done["resource"], done["action"])
+    assert done["detail"] == "libnvidia-compute, nvidia-driver"

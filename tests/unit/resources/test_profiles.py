@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import parse_terse
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.resources.conftest import FakeHost
+
+P0, P0_TWIN = "enp1s0f0np0", "enP2p1s0f0np0"
+UUID_P0, UUID_TWIN = "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0001", "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0002"
+
+
+def rail(interface: str = P0, uuid: str = UUID_P0, address: str = "192.0.2.1/30", **more: Any) -> dict[str, Any]:
+    return {
+        "nm_profile": f"gb10-{interface}",
+        "uuid": uuid,
+        "interface": interface,
+        "addresses": [address],
+        "mtu": 9000,
+        "consent": "fabric_allow_activation",
+        **more,
+    }
+
+
+PAIR = [rail(), rail(P0_TWIN, UUID_TWIN, "192.0.2.5/30")]
+
+
+class FakeNetworkManager:
+    """Profiles, links and checkpoints, as nmcli, ip, busctl and sysfs show them."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.host = host
+        self.profiles: dict[str, dict[str, str]] = {}
+        self.addresses: dict[str, list[str]] = {}
+        self.checkpoints: list[str] = []
+        self.ended: list[str] = []
+        for interface in (P0, P0_TWIN):
+            self.link(interface)
+        self.link("enP7s7", "198.51.100.7/24")
+        host.on("nmcli --terse --fields UUID", self.listing)
+        host.on("nmcli --terse --fields connection.uuid", self.details)
+        host.on("nmcli connection add", self.add)
+        host.on("nmcli connection modify", self.modify)
+        host.on("nmcli --wait", self.up)
+        host.on("ip -j address show", lambda argv, stdin: json.dumps([self._ip(name) for name in self.addresses]))
+        host.on(
+            "busctl get-property", lambda argv, stdin: " ".join(["ao", str(len(self.checkpoints)), *self.checkpoints])
+        )
+        host.on("busctl call", self.busctl)
+
+    def link(self, interface: str, *addresses: str, carrier: str = "1", mtu: int = 1500) -> None:
+        self.host.file(f"/sys/class/net/{interface}/mtu", f"{mtu}\n")
+        self.host.file(f"/sys/class/net/{interface}/carrier", f"{carrier}\n")
+        self.addresses[interface] = list(addresses)
+
+    def foreign(
+        self, name: str, interface: str, device: str = "", autoconnect: str = "yes", filename: str = ""
+    ) -> None:
+        self.profiles[f"foreign-{name}"] = {
+            "connection.id": name,
+            "connection.interface-name": interface,
+            "connection.autoconnect": autoconnect,
+            "device": device,
+            "filename": filename or f"/etc/NetworkManager/system-connections/{name}",
+        }
+
+    def _ip(self, name: str) -> dict[str, Any]:
+        pairs = [address.split("/") for address in self.addresses[name]]
+        return {"ifname": name, "addr_info": [{"local": local, "prefixlen": int(bits)} for local, bits in pairs]}
+
+    def listing(self, argv: list[str], stdin: str | None) -> str:
+        rows = [
+            ":".join([identity, profile["device"], profile["filename"], profile["connection.id"].replace(":", "\\:")])
+            for identity, profile in self.profiles.items()
+        ]
+        return "\n".join(rows)
+
+    def details(self, argv: list[str], stdin: str | None) -> str:
+        blocks = []
+        for identity in argv[argv.index("show") + 2 :: 2]:
+            settings = {key: value for key, value in self.profiles[identity].items() if "." in key}
+            blocks.append(
+                "\n".join([f"connection.uuid:{identity}", *(f"{key}:{value}" for key, value in settings.items())])
+            )
+        return "\n\n".join(blocks)
+
+    def add(self, argv: list[str], stdin: str | None) -> str:
+        words = dict(zip(argv[3::2], argv[4::2], strict=True))
+        identity = words.pop("connection.uuid")
+        self.profiles[identity] = {
+            "connection.id": words.pop("con-name"),
+            "connection.interface-name": words.pop("ifname"),
+            "device": "",
+            "filename": "/run/NetworkManager/system-connections/netplan-NM-x",
+            **words,
+        }
+        return ""
+
+    def modify(self, argv: list[str], stdin: str | None) -> str:
+        self.profiles[argv[4]].update(zip(argv[5::2], argv[6::2], strict=True))
+        return ""
+
+    def up(self, argv: list[str], stdin: str | None) -> str:
+        identity, interface = argv[6], argv[8]
+        for profile in self.profiles.values():
+            if profile["device"] == interface:
+                profile["device"] = ""
+        profile = self.profiles[identity]
+        profile["device"] = interface
+        self.link(interface, *profile["ipv4.addresses"].split(", "), mtu=int(profile["802-3-ethernet.mtu"]))
+        return ""
+
+    def busctl(self, argv: list[str], stdin: str | None) -> str:
+        method, arguments = argv[5], argv[7:]
+        if method == "GetDeviceByIpIface":
+            return f'o "/org/freedesktop/NetworkManager/Devices/{arguments[0]}"\n'
+        if method == "CheckpointCreate":
+            self.checkpoints.append("/checkpoint/1")
+            return 'o "/checkpoint/1"\n'
+        self.checkpoints.remove(arguments[0])
+        self.ended.append(method)
+        return "a{su} 0\n" if method == "CheckpointRollback" else ""
+
+    def writes(self) -> list[str]:
+        return [line for line in self.host.commands() if " show" not in line and "get-property" not in line]
+
+
+@pytest.fixture
+def manager(host: FakeHost) -> FakeNetworkManager:
+    return FakeNetworkManager(host)
+
+
+def test_rails_are_created_and_activated_under_one_checkpoint(host: FakeHost, manager: FakeNetworkManager) -> None:
+    outcome = host.both(PAIR, fabric_allow_activation=True)
+
+    assert [change["action"] for change in outcome.changes] == ["create", "create"]
+    created = host.commands("busctl call")[2].split()
+    assert created[5:9] == ["CheckpointCreate", "aouu", "2", f"/org/freedesktop/NetworkManager/Devices/{P0}"]
+    assert created[-2:] == ["60", "2"]
+    assert manager.ended == ["CheckpointDestroy"]
+    assert manager.profiles[UUID_P0]["ipv6.method"] == "disabled"
+    assert manager.profiles[UUID_P0]["ipv4.never-default"] == "yes"
+    host.calls.clear()
+    assert host.converge(PAIR).changes == []
+    assert len(host.calls) == 4
+
+
+def test_without_consent_nothing_is_touched(host: FakeHost, manager: FakeNetworkManager) -> None:
+    outcome = host.both(PAIR)
+    assert outcome.changes == []
+    assert [(entry["action"], entry["consent"]) for entry in outcome.pending] == [
+        ("create", "fabric_allow_activation")
+    ] * 2
+    assert manager.writes() == []
+
+
+@pytest.mark.parametrize(
+    ("drift", "action", "detail"),
+    [
+        (lambda m: m.link(P0, "192.0.2.1/30", mtu=1500), "activate", "live MTU 1500 -> 9000"),
+        (lambda m: m.link(P0, mtu=9000), "activate", "live addresses none -> 192.0.2.1/30"),
+        (
+            lambda m: m.profiles[UUID_P0].update({"802-3-ethernet.mtu": "auto"}),
+            "update",
+            "802-3-ethernet.mtu auto -> 9000",
+        ),
+        (lambda m: m.profiles[UUID_P0].update({"device": ""}), "activate", "not active"),
+        (lambda m: m.link(P0, "192.0.2.1/30", carrier="", mtu=9000), "activate", "link is down"),
+        (lambda m: m.profiles.pop(UUID_P0), "create", "no such profile; not active"),
+    ],
+)
+def test_each_drift_is_named_and_repaired(
+    host: FakeHost, manager: FakeNetworkManager, drift: Callable[[Any], Any], action: str, detail: str
+) -> None:
+    host.converge(PAIR, fabric_allow_activation=True)
+    drift(manager)
+    outcome = host.both(PAIR, fabric_allow_activation=True)
+    assert outcome.changes == [{"resource": f"nm_profile:gb10-{P0}", "action": action, "detail": detail}]
+    assert host.converge(PAIR).pending == []
+
+
+def test_a_rail_without_a_cable_gets_its_profile_and_no_activation(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.link(P0, carrier="0")
+    outcome = host.both([rail()], fabric_allow_activation=True)
+    assert outcome.changes[0]["detail"] == "no such profile; no carrier, active later"
+    assert host.commands("nmcli --wait") == []
+    assert host.converge([rail()], fabric_allow_activation=True).changes == []
+
+
+@pytest.mark.parametrize("failure", ["refuses", "lies"])
+def test_a_failed_activation_rolls_back(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any], failure: str
+) -> None:
+    host.on("nmcli --wait", fail("Error: Connection activation failed") if failure == "refuses" else "")
+    expected = "Connection activation failed" if failure == "refuses" else "but the link has MTU 1500, addresses none"
+    with pytest.raises(ApplyError, match=expected):
+        host.converge([rail()], fabric_allow_activation=True)
+    assert manager.ended == ["CheckpointRollback"]
+
+
+def test_the_management_port_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.link(P0, "192.0.2.1/30")
+    host.file("/proc/self/environ", "HOME=/root\0")
+    host.file("/proc/self/status", "Name:\tpython3\nPPid:\t41\n")
+    host.file("/proc/41/environ", "A=1\0SSH_CONNECTION=192.0.2.9 5000 192.0.2.1 22\0")
+    with pytest.raises(HostError, match=f"{P0} carries the SSH session"):
+        host.converge([rail()], fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ("route", f"Iface\tDestination\n{P0}\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"),
+        ("ipv6_route", f"{'0' * 32} 00 {'0' * 32} 00 {'f' * 32} 00000064 00000001 00000000 00000003 {P0}\n"),
+    ],
+)
+def test_the_default_route_is_left_alone(host: FakeHost, manager: FakeNetworkManager, table: str, line: str) -> None:
+    host.file(f"/proc/net/{table}", line)
+    with pytest.raises(HostError, match=f"{P0} carries a default route"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+
+def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.foreign(f"netplan-{P0}", P0, device=P0)
+    with pytest.raises(HostError, match=f"belongs to the profile 'netplan-{P0}' already"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+    resources = [rail(replace_foreign=True)]
+    outcome = host.both(resources, fabric_allow_activation=True)
+
+    assert f"'netplan-{P0}' gives up the interface" in outcome.changes[0]["detail"]
+    assert manager.profiles[f"foreign-netplan-{P0}"]["connection.autoconnect"] == "no"
+    assert host.converge(resources, fabric_allow_activation=True).changes == []
+
+
+def test_a_profile_that_networkmanager_made_up_gives_way(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.foreign("Wired connection 1", P0, device=P0, filename="/run/NetworkManager/system-connections/x")
+    host.both([rail()], fabric_allow_activation=True)
+    assert manager.profiles["foreign-Wired connection 1"]["connection.autoconnect"] == "yes"
+    manager.foreign("Wired connection 2", P0_TWIN)  # stored on disk: somebody's
+    with pytest.raises(HostError, match="Wired connection 2"):
+        host.converge([rail(P0_TWIN, UUID_TWIN, "192.0.2.5/30")], fabric_allow_activation=True)
+
+
+def test_a_missing_interface_is_named(host: FakeHost, manager: FakeNetworkManager) -> None:
+    with pytest.raises(HostError, match="the host has no interface enp9s0"):
+        host.converge([rail("enp9s0")])
+
+
+def test_a_checkpoint_of_a_killed_run_is_waited_out(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.checkpoints = ["/checkpoint/9"]
+    host.clock.at_sleep = manager.checkpoints.clear
+    host.both([rail()], fabric_allow_activation=True)
+    assert host.clock.time > 0
+    manager.checkpoints = ["/checkpoint/9"]
+    host.clock.at_sleep = lambda: None
+    with pytest.raises(HostError, match="checkpoint of NetworkManager open"):
+        host.converge([rail()])
+
+
+@pytest.mark.parametrize(
+    ("line", "fields"),
+    [
+        ("u:d:f:name", ["u", "d", "f", "name"]),
+        (r"u:::a\:b\\c", ["u", "", "", r"a:b\c"]),
+        ("u:d::", ["u", "d", "", ""]),
+    ],
+)
+def test_terse_lines(line: str, fields: list[str]) -> None:
+    assert parse_terse(line) == fields

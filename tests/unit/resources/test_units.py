@@ -1,0 +1,226 @@
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import OWED_RESTARTS
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.resources.conftest import FakeHost
+
+UNIT_FILE = "/etc/systemd/system/demo.service"
+
+
+class FakeSystemd:
+    """Units with the properties that matter; one without a file is not found."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.host = host
+        self.units: dict[str, dict[str, str]] = {}
+        self.starts = 0
+        self.failures = 0  # since the last reset; systemd refuses to start a unit with too many
+        host.on("systemctl show", self.show)
+        host.on("systemctl daemon-reload", self.reload)
+        for verb in ("enable", "disable", "unmask", "start", "stop", "restart", "reset-failed"):
+            host.on(f"systemctl {verb}", self.act)
+        host.on("journalctl", "")
+
+    def add(self, name: str, active: str = "inactive", file: str = "disabled") -> dict[str, str]:
+        self.units[name] = {
+            "LoadState": "loaded",
+            "ActiveState": active,
+            "SubState": "running" if active == "active" else "dead",
+            "UnitFileState": file,
+            "NeedDaemonReload": "no",
+            "InvocationID": "first" if active == "active" else "",
+        }
+        return self.units[name]
+
+    def show(self, argv: list[str], stdin: str | None) -> str:
+        missing = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": "", "InvocationID": ""}
+        blocks = [self.units.get(name, missing) for name in argv[3:]]
+        return "\n\n".join("\n".join(f"{key}={value}" for key, value in block.items()) for block in blocks)
+
+    def reload(self, argv: list[str], stdin: str | None) -> str:
+        for unit in self.units.values():
+            unit["NeedDaemonReload"] = "no"
+        for path in self.host.path("/etc/systemd/system").glob("*.service"):
+            if path.name not in self.units:
+                self.add(path.name)
+        return ""
+
+    def act(self, argv: list[str], stdin: str | None) -> str:
+        unit = self.units[argv[2]]
+        if argv[1] in ("enable", "disable"):
+            unit["UnitFileState"] = argv[1] + "d"
+        elif argv[1] == "reset-failed":
+            self.failures = 0
+        elif argv[1] == "unmask":
+            unit.update(LoadState="loaded", UnitFileState="disabled")
+        elif argv[1] == "stop":
+            unit["ActiveState"] = "inactive"
+        elif argv[1] == "restart" or unit["ActiveState"] != "active":
+            assert self.failures == 0, "start request repeated too quickly"
+            self.starts += 1
+            unit.update(ActiveState="active", SubState="running", InvocationID=f"start{self.starts}")
+        return ""
+
+    def acts(self) -> list[str]:
+        return [line for line in self.host.commands("systemctl") if "show" not in line]
+
+
+@pytest.fixture
+def systemd(host: FakeHost) -> FakeSystemd:
+    return FakeSystemd(host)
+
+
+DOCUMENT: list[dict[str, Any]] = [
+    {"file": UNIT_FILE, "content": "[Service]\nExecStart=/bin/x\n"},
+    {"file": "/etc/demo.conf", "content": "a\n"},
+    {
+        "unit": "demo.service",
+        "enabled": True,
+        "state": "started",
+        "restart_on": [UNIT_FILE, "/etc/demo.conf"],
+        "consent": "demo_allow_restart",
+    },
+]
+
+
+def test_a_new_unit_is_loaded_enabled_and_started_without_consent(host: FakeHost, systemd: FakeSystemd) -> None:
+    outcome = host.both(DOCUMENT)
+
+    assert [change["action"] for change in outcome.changes] == ["create", "create", "enable", "start"]
+    assert outcome.pending == []
+    # A restart, because the package of a unit may have started it meanwhile with its old inputs.
+    assert systemd.acts() == [
+        "systemctl daemon-reload",
+        "systemctl enable demo.service",
+        "systemctl reset-failed demo.service",
+        "systemctl restart demo.service",
+    ]
+    assert outcome.facts["units"] == {"demo.service": "active"}
+    host.calls.clear()
+    assert host.converge(DOCUMENT).changes == []
+    assert len(host.calls) == 1
+
+
+def test_a_change_restarts_a_running_unit_with_consent(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+
+    outcome = host.both(DOCUMENT, demo_allow_restart=True)
+
+    assert [change["action"] for change in outcome.changes] == ["update", "restart"]
+    assert systemd.acts()[-1] == "systemctl restart demo.service"
+    assert json.loads(host.path(OWED_RESTARTS).read_text()) == {}
+    assert host.converge(DOCUMENT, demo_allow_restart=True).changes == []
+
+
+def test_without_consent_the_restart_is_owed_until_it_happened(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+    owed = [{"resource": "unit:demo.service", "action": "restart", "consent": "demo_allow_restart"}]
+
+    assert host.both(DOCUMENT).pending == owed
+    again = host.both(DOCUMENT)
+    assert (again.changes, again.pending) == ([], owed)
+    assert host.both(DOCUMENT, demo_allow_restart=True).changes == [
+        {"resource": "unit:demo.service", "action": "restart", "detail": "changed: in an earlier run"}
+    ]
+    assert host.converge(DOCUMENT).pending == []
+
+
+def test_a_restart_by_hand_settles_what_was_owed(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+    host.converge(DOCUMENT)
+    systemd.act(["systemctl", "restart", "demo.service"], None)
+    assert host.converge(DOCUMENT).pending == []
+
+
+def test_a_run_killed_before_the_restart_is_made_up_for(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+
+    def killed(argv: list[str], stdin: str | None) -> str:
+        raise KeyboardInterrupt
+
+    host.on("systemctl restart", killed)
+    with pytest.raises(KeyboardInterrupt):
+        host.converge(DOCUMENT, demo_allow_restart=True)
+    host.on("systemctl restart", systemd.act)
+
+    assert [change["action"] for change in host.both(DOCUMENT, demo_allow_restart=True).changes] == ["restart"]
+
+
+def test_a_run_killed_before_the_reload_is_made_up_for(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    systemd.units["demo.service"]["NeedDaemonReload"] = "yes"
+    assert [change["action"] for change in host.both(DOCUMENT).changes] == ["reload"]
+
+
+def test_a_drop_in_alone_reloads_systemd(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge([{"file": "/etc/systemd/system/docker.service.d/x.conf", "content": "[Service]\n"}])
+    assert systemd.acts() == ["systemctl daemon-reload"]
+
+
+@pytest.mark.parametrize(
+    ("drift", "actions"),
+    [
+        ({"LoadState": "masked", "UnitFileState": "masked"}, ["unmask", "enable"]),
+        ({"UnitFileState": "disabled"}, ["enable"]),
+        ({"UnitFileState": "enabled-runtime"}, ["enable"]),
+        ({"ActiveState": "inactive"}, ["start"]),
+        ({"ActiveState": "failed"}, ["start"]),
+        ({"ActiveState": "activating", "SubState": "auto-restart"}, ["start"]),
+        ({"ActiveState": "activating", "SubState": "start"}, []),
+    ],
+)
+def test_each_drift_is_named_and_repaired(
+    host: FakeHost, systemd: FakeSystemd, drift: dict[str, str], actions: list[str]
+) -> None:
+    host.converge(DOCUMENT)
+    systemd.units["demo.service"].update(drift)
+    systemd.failures = 5
+    assert [change["action"] for change in host.both(DOCUMENT).changes] == actions
+    assert host.converge(DOCUMENT).changes == []
+
+
+def test_stopped_and_disabled(host: FakeHost, systemd: FakeSystemd) -> None:
+    systemd.add("old.service", active="active", file="enabled")
+    resources: list[dict[str, Any]] = [
+        {"unit": "old.service", "enabled": False, "state": "stopped"},
+        {"unit": "gone.timer", "state": "stopped"},
+    ]
+    assert [change["action"] for change in host.both(resources).changes] == ["disable", "stop"]
+
+
+def test_a_unit_that_nothing_brings_is_refused_before_anything_is_touched(host: FakeHost, systemd: FakeSystemd) -> None:
+    with pytest.raises(HostError, match=r"unit:nosuch\.service: systemd has no such unit"):
+        host.converge([{"file": "/etc/a", "content": ""}, {"unit": "nosuch.service", "state": "started"}])
+    assert not host.path("/etc/a").exists()
+
+
+def test_a_unit_that_fails_to_start_brings_its_last_words(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Any]
+) -> None:
+    host.on("systemctl restart", fail("Job for demo.service failed."))
+    host.on("journalctl", "demo: no such model\n")
+    with pytest.raises(ApplyError, match=r"Job for demo\.service failed\.\s.*\s.*no such model"):
+        host.converge(DOCUMENT)
+
+
+def test_a_unit_that_dies_at_once_is_no_success(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.on("systemctl restart", "")  # says yes and does nothing
+    host.on("journalctl", "demo: out of memory\n")
+    with pytest.raises(
+        ApplyError, match=r"unit:demo\.service: does not hold, it still needs start[^$]*out of memory"
+    ) as caught:
+        host.converge(DOCUMENT)
+    assert len(caught.value.changes) == 4

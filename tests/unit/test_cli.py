@@ -1,0 +1,216 @@
+"""The command `gb10`: exit statuses, what it hands to ansible-runner, and that nothing of a run stays on disk."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, evidence, playbook
+from gb10_fleet.playbook import Order, Outcome, Report
+
+CLI = CliRunner()
+Event = dict[str, Any]
+
+
+def event(kind: str, action: str = "ansible.builtin.debug", play: str = "Host", **result: Any) -> Event:
+    return {"event": kind, "event_data": {"resolved_action": action, "play": play, "host": "spark-a", "res": result}}
+
+
+def stats(**counts: dict[str, int]) -> Event:
+    return {"event": "playbook_on_stats", "event_data": counts}
+
+
+def finding(identity: str, severity: str = "error", accepted: str | None = None) -> dict[str, Any]:
+    return {"id": identity, "severity": severity, "host": "spark-a", "accepted": accepted}
+
+
+class Stub:
+    """Stands for ansible_runner.run: remembers its call, sends events, ends with a status."""
+
+    def __init__(self, rc: int, *events: Event) -> None:
+        self.rc, self.events = rc, events
+        self.call: dict[str, Any] = {}
+
+    def __call__(self, **call: Any) -> SimpleNamespace:
+        self.call = call
+        private = Path(call["private_data_dir"])
+        assert private.stat().st_mode & 0o777 == 0o700
+        (private / "env").mkdir()
+        (private / "env/envvars").write_text("what ansible-runner leaves behind")
+        self.stored = [call["event_handler"](item) for item in self.events]
+        return SimpleNamespace(rc=self.rc)
+
+
+Use = Callable[..., Stub]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    def install(rc: int, *events: Event) -> Stub:
+        stub = Stub(rc, *events)
+        monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=stub))
+        return stub
+
+    return install
+
+
+REFUSED = event("runner_on_failed", "gb10.fleet.doctor", "Doctor: look", findings=[finding("no_carrier")])
+NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", "Doctor: look", findings=[finding("unreachable")])
+BAD_INPUT = event("runner_on_failed", "ansible.builtin.assert", "Doctor: look")  # a role's own preflight
+
+
+@pytest.mark.parametrize(
+    ("rc", "events", "outcome"),
+    [
+        (0, [stats(ok={"spark-a": 3})], Outcome.done),
+        (2, [event("runner_on_failed"), stats(failures={"spark-a": 1})], Outcome.failed),
+        (4, [stats(dark={"spark-a": 1})], Outcome.unreachable),
+        (2, [REFUSED], Outcome.refused),
+        (2, [NO_CONTACT], Outcome.unreachable),
+        (2, [event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("os")]), REFUSED], Outcome.refused),
+        (2, [event("runner_on_ok", "gb10.fleet.doctor", "Doctor: look", findings=[]), BAD_INPUT], Outcome.refused),
+        (4, [], Outcome.failed),  # Ansible could not even start: a syntax error, say
+    ],
+)
+def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], outcome: Outcome) -> None:
+    use(rc, *events)
+    assert CLI.invoke(cli.app, ["site", "-i", "inventory"]).exit_code == outcome
+
+
+def test_the_doctors_play_goes_by_its_name() -> None:
+    (play,) = yaml.safe_load((Path(__file__).parents[2] / "playbooks/doctor.yml").read_text())
+    assert play["name"].startswith(playbook.DOCTOR_PLAY)
+
+
+def test_an_accepted_finding_is_no_refusal() -> None:
+    report = Report()
+    report.take(event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("host_key", accepted="new board")]))
+    assert report.outcome(2) is Outcome.failed
+
+
+def test_options_reach_ansible(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    stub = use(0)
+    CLI.invoke(cli.app, ["site", "-i", "mine", "--limit", "pair1:!spark-b", "--check", "--diff"])
+    assert stub.call["playbook"] == "gb10.fleet.site"
+    assert stub.call["cmdline"] == "--check --diff"
+    assert stub.call["limit"] == "pair1:!spark-b"
+    assert stub.call["inventory"] == str(tmp_path / "mine")
+    assert stub.call["project_dir"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["doctor", "site", "validate"])
+def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> None:
+    stub = use(0)
+    assert CLI.invoke(cli.app, [command, "-i", "spark-a,"]).exit_code == 0
+    assert stub.call["playbook"] == f"gb10.fleet.{command}"
+    assert stub.call["inventory"] == "spark-a,"
+
+
+def test_nothing_of_a_run_stays(use: Use) -> None:
+    stub = use(0, event("runner_on_ok", answer="a secret"))
+    CLI.invoke(cli.app, ["site", "-i", "inventory"])
+    assert not Path(stub.call["private_data_dir"]).exists()
+    assert stub.stored == [False], "events are not stored"
+    assert stub.call["settings"]["suppress_output_file"] is True
+
+
+def test_json_is_one_object_and_nothing_else(use: Use) -> None:
+    proof = event("runner_on_ok", "gb10.fleet.evidence", directory="evidence/20261121T010203Z")
+    stub = use(2, REFUSED, proof, stats(ok={"spark-a": 2}, changed={"spark-a": 1}, failures={"spark-a": 1}))
+    answer = json.loads(CLI.invoke(cli.app, ["validate", "-i", "inventory", "--json"]).stdout)
+    assert stub.call["quiet"] is True
+    assert answer["outcome"] == "refused"
+    assert answer["hosts"] == {"spark-a": {"ok": 2, "changed": 1, "unreachable": 0, "failed": 1}}
+    assert [item["id"] for item in answer["findings"]] == ["no_carrier"]
+    assert answer["evidence"] == "evidence/20261121T010203Z"
+
+
+def test_the_real_runner_runs_a_real_playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run without a stub: the arguments are ansible-runner's own, and its events are read rightly."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "say.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.fail: {msg: no}\n"
+    )
+    (tmp_path / "hosts").write_text("spark-a ansible_connection=local\n")
+    outcome, report = playbook.run(Order("say.yml", "hosts", check=True), quiet=True)
+    assert outcome is Outcome.failed
+    assert report.hosts == {"spark-a": {"ok": 0, "changed": 0, "unreachable": 0, "failed": 1}}
+
+
+def test_version_and_help() -> None:
+    assert CLI.invoke(cli.app, ["--version"]).stdout.startswith("gb10-fleet 0.")
+    text = CLI.invoke(cli.app, ["--help"]).stdout
+    assert all(word in text for word in ("doctor", "site", "validate", "evidence"))
+
+
+def test_inventory_is_required() -> None:
+    result = CLI.invoke(cli.app, ["site"])
+    assert result.exit_code == 2
+    assert "--inventory" in result.output
+
+
+def proof() -> dict[str, Any]:
+    """The part of an evidence document that the command reads."""
+    ends = {"server": {"host": "spark-a", "port": "p0"}, "client": {"host": "spark-b", "port": "p0"}}
+    half = {"verdict": "half_width", "text": "98.0 Gb/s", "way_out": "look at [the] other rail"}
+    cluster = {
+        "name": "pair1", "topology": "pair", "hosts": ["spark-a", "spark-b"], "verdict": "unhealthy",
+        "reasons": ["why"],
+        "pairings": [{**ends, "link": "l", **half}],
+        "serving": {"verdict": "serving", "text": "answered in 1.2 s", "way_out": ""},
+    }  # fmt: skip
+    hosts = {
+        "spark-a": {"findings": [finding("os", accepted="a lab")]},
+        "spark-b": {"findings": [finding("os", "warn")]},
+    }
+    return {
+        "created": "2026-11-21T01:02:03Z", "verdict": "unhealthy", "reasons": ["why"],
+        "clusters": [cluster], "hosts": hosts,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("by", ["folder", "file"])
+def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
+    file = tmp_path / "evidence.json"
+    file.write_text(json.dumps(proof()))
+    result = CLI.invoke(cli.app, ["evidence", str(tmp_path if by == "folder" else file)])
+    assert result.stdout.splitlines() == [
+        "pair1\t2 hosts, pair\tunhealthy\t",
+        "pair1\tspark-a p0 to spark-b p0\thalf_width\t98.0 Gb/s; look at [the] other rail",
+        "pair1\tmodel\tserving\tanswered in 1.2 s",
+        "pair1\tspark-a: os\taccepted\ta lab",
+    ]
+
+
+def test_evidence_is_a_table_on_a_terminal() -> None:
+    console = Console(force_terminal=True, width=120, record=True, file=io.StringIO())
+    evidence.show(proof(), console, Path("index.html"))
+    text = console.export_text()
+    assert "half_width" in text and "look at [the] other rail" in text and "- why" in text
+
+
+def test_no_evidence_yet_says_how_to_get_some(tmp_path: Path) -> None:
+    result = CLI.invoke(cli.app, ["evidence", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "gb10 validate" in result.output
+
+
+def order_of(*options: bool) -> str:
+    return Order("p", "i", None, *options).cmdline
+
+
+def test_no_option_no_word() -> None:
+    assert order_of() == ""
+    assert order_of(True) == "--check"
+    assert order_of(False, True) == "--diff"

@@ -1,0 +1,196 @@
+"""Evidence: verdicts of a fleet out of what was measured, the document's schema, files, and the page as text."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import evidence
+
+from tests.proofs import ACCEPTED, HOSTS, NOW, ROOT, WARNING, documents, proof, thresholds
+
+SCHEMA = json.loads((ROOT / "plugins/plugin_utils/schemas/evidence.schema.json").read_text())
+DOCUMENTS = documents()
+
+
+def build(hosts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return evidence.build(hosts, {"gb10_fleet": "0.1.0"}, thresholds(), NOW)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_keep_the_schema_and_survive_json(name: str) -> None:
+    document = json.loads(json.dumps(DOCUMENTS[name]))
+    jsonschema.validate(document, SCHEMA)
+    assert json.dumps(document) == json.dumps(DOCUMENTS[name])
+
+
+def test_a_fleet_where_all_is_well_is_healthy() -> None:
+    for topology in HOSTS:
+        document = build(proof(topology))
+        assert (document["verdict"], document["reasons"]) == ("healthy", [])
+
+
+@pytest.mark.parametrize(("topology", "count"), [("none", 0), ("pair", 1), ("ring", 3), ("switch", 28)])
+def test_every_pairing_is_judged_once_from_both_of_its_ends(topology: str, count: int) -> None:
+    cluster = build(proof(topology))["clusters"][0]
+    assert len(cluster["pairings"]) == count
+    for pairing in cluster["pairings"]:
+        assert pairing["verdict"] == "healthy"
+        assert [rail["gbps"] for rail in pairing["figures"]["rails"]] == [98.02, 98.02]
+        assert pairing["figures"]["gbps"] == pytest.approx(196.04)
+
+
+def test_a_degraded_rail_makes_the_fleet_unhealthy_and_is_named() -> None:
+    document = build(proof("pair", {"spark-b": 13.23}))
+    assert document["verdict"] == "unhealthy"
+    [reason] = document["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-a p0 to spark-b p0", "degraded_cx7")
+    assert "13.2 Gb/s" in reason["text"] and "power" in reason["way_out"]
+
+
+def test_the_hosts_own_thresholds_count() -> None:
+    slow = proof("pair", {"spark-b": 0.34})
+    assert build(slow)["verdict"] == "unhealthy"
+    for host in slow.values():
+        host["thresholds"] = {"port_min_gbps": 0.1, "rail_min_gbps": 0.05}
+    assert build(slow)["verdict"] == "healthy"
+
+
+def test_a_fault_at_either_end_is_a_fault_of_the_rail() -> None:
+    hosts = proof("pair")
+    fault = {"name": "timeout", "text": "the test did not end in time", "way_out": "check the peer"}
+    hosts["spark-b"]["bandwidth"][0].update(state="failed", figures=None, fault=fault)
+    [reason] = build(hosts)["reasons"]
+    assert "spark-b: the test did not end in time" in reason["text"]
+
+
+def test_twins_in_one_subnet_are_noticed() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["gids"]["ports"][1]["addresses"].append("192.168.100.77")
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert (pairing["verdict"], pairing["severity"]) == ("shared_subnet", "warn")
+
+
+def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
+    hosts = proof("pair")
+    fault = {"name": "mtu", "text": "message too long", "way_out": "set MTU 9000 on both ends"}
+    hosts["spark-b"]["pings"][0].update(ok=False, fault=fault)
+    hosts["spark-a"]["serving"].update(verdict="wrong_model", text="the server has x", way_out="compare")
+    hosts["spark-b"]["findings"] = [WARNING, ACCEPTED, {**ACCEPTED, "accepted": None}]
+    document = build(hosts)
+    assert document["verdict"] == "unhealthy"
+    assert [reason["what"] for reason in document["reasons"]] == ["driver_branch", "ping_mtu", "wrong_model"]
+    assert "enp1s0f0np0" in document["reasons"][1]["where"]
+
+
+def test_what_was_not_measured_is_incomplete_not_healthy() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"].update(serving=None)
+    assert [reason["text"] for reason in build(hosts)["reasons"]] == ["no model was asked"]
+    for host in hosts.values():
+        host.update(bandwidth=[], pings=[])
+    document = build(hosts)
+    assert document["verdict"] == "incomplete"
+    assert len(document["reasons"]) == 4
+    assert build({})["verdict"] == "incomplete"
+
+
+def test_the_worst_cluster_speaks_for_the_fleet() -> None:
+    bad = {f"other-{name}": {**host, "cluster": "other"} for name, host in proof("none").items()}
+    bad["other-spark-a"]["serving"]["verdict"] = "garbage"
+    document = build({**proof("pair"), **bad})
+    assert [cluster["verdict"] for cluster in document["clusters"]] == ["healthy", "unhealthy"]
+    assert document["verdict"] == "unhealthy"
+
+
+def test_what_ansible_adds_to_results_is_left_out() -> None:
+    text = json.dumps(build(proof("pair")))
+    assert "invocation" not in text and "secret" not in text
+
+
+def test_files_appear_complete_and_latest_points_to_them(tmp_path: Path) -> None:
+    directory = tmp_path / "proofs"
+    first = evidence.write(DOCUMENTS["pair"], directory)
+    assert first.name == "2026-11-21T013000Z"
+    assert json.loads((directory / "latest/evidence.json").read_text())["verdict"] == "healthy"
+    later = evidence.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
+    assert (directory / "latest").resolve() == later
+    again = evidence.write({**DOCUMENTS["pair"], "created": "2026-11-21T02:00:00Z"}, directory)
+    assert again == later and json.loads((again / "evidence.json").read_text())["verdict"] == "healthy"
+    assert sorted(path.name for path in directory.iterdir()) == [first.name, later.name, "latest"]
+
+
+def test_nothing_is_left_when_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_document: Any) -> str:
+        raise RuntimeError
+
+    monkeypatch.setattr(evidence, "render", fail)
+    with pytest.raises(RuntimeError):
+        evidence.write(DOCUMENTS["pair"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Elements(HTMLParser):
+    """Counts start tags, and notes every attribute value that would fetch something."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_page_is_one_file_without_script(name: str) -> None:
+    page = evidence.render(DOCUMENTS[name])
+    elements = Elements(page)
+    assert "script" not in elements.tags and "url(" not in page and "@import" not in page
+    assert elements.fetched == ["evidence.json"]
+    assert elements.tags.count("svg") == 1
+    for host in DOCUMENTS[name]["hosts"]:
+        assert host in page
+    assert DOCUMENTS[name]["verdict"] in page
+
+
+def test_the_page_shows_figures_warnings_and_reasons() -> None:
+    page = evidence.render(DOCUMENTS["pair"])
+    for text in ("98.0 + 98.0 Gb/s", "12.25", "192.168.100.10/24", "rocep1s0f0", "CVE-2026-24260", "until Friday"):
+        assert text in page
+    page = evidence.render(DOCUMENTS["switch-one-bad"])
+    # Once as the reason, and for each of the seven pairings in the picture's description.
+    assert page.count("signature of a ConnectX-7") == 1 + 7
+
+
+def test_a_bad_host_does_not_paint_its_neighbours() -> None:
+    hosts = evidence.page_model(DOCUMENTS["switch-one-bad"])["hosts"]
+    assert [host["name"] for host in hosts if host["tone"] == "bad"] == ["spark-3"]
+
+
+HOSTILE = "<script>alert(1)</script>\"' onload=x {{ 7*7 }} &amp;"
+
+
+def test_hostile_texts_stay_texts() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["facts"].update(kernel=HOSTILE)
+    hosts["spark-a"]["facts"]["product"].update(dmi_name=HOSTILE)
+    hosts["spark-a"]["serving"]["answers"][0].update(answer=HOSTILE, fault=HOSTILE)
+    hosts["spark-a"]["serving"].update(served_models=[HOSTILE], text=HOSTILE, verdict="garbage")
+    hosts["spark-b"]["findings"] = [{**WARNING, "fact": HOSTILE}, {**ACCEPTED, "accepted": HOSTILE}]
+    hosts = {f"{name}{HOSTILE}" if name == "spark-b" else name: value for name, value in hosts.items()}
+    page = evidence.render(build(hosts))
+    assert "script" not in Elements(page).tags
+    assert "<script" not in page and "49" not in page
+
+
+def test_a_host_that_could_not_be_read_has_a_card_too() -> None:
+    away = {**ACCEPTED, "id": "unreachable", "accepted": None, "host": "spark-a", "fact": "no answer"}
+    page = evidence.render(build({"spark-a": {"facts": {}, "findings": [away]}}))
+    assert "could not be read" in page and "unreachable" in page

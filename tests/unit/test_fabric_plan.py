@@ -1,0 +1,274 @@
+"""The address plan and the measuring rounds."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+from collections import Counter
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleFilterError
+from ansible_collections.gb10.fleet.plugins.filter import fabric
+from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric_plan import PlanError, pings, plan, rounds
+from hypothesis import given
+from hypothesis import strategies as st
+
+NAMES = {
+    "p0": [("enp1s0f0np0", "rocep1s0f0"), ("enP2p1s0f0np0", "roceP2p1s0f0")],
+    "p1": [("enp1s0f1np1", "rocep1s0f1"), ("enP2p1s0f1np1", "roceP2p1s0f1")],
+}
+
+
+def make_facts(number: int = 0, *, management: str | None = None, rails: bool = True) -> dict[str, Any]:
+    return {
+        "ssh": {"interface": "enP7s7", "local_address": management, "peer_address": "192.0.2.1"},
+        "default_route_interfaces": ["enP7s7"],
+        "interfaces": [{"name": "enP7s7", "addresses": [management or f"192.0.2.{number + 1}/24", "fe80::1/64"]}],
+        "rails": [
+            {"netdev": netdev, "hca": hca, "hca_port": 1, "port": port, "twin_index": twin}
+            for port, functions in NAMES.items()
+            for twin, (netdev, hca) in enumerate(functions)
+        ]
+        if rails
+        else [],
+    }
+
+
+def make(topology: str, count: int, **options: Any) -> dict[str, Any]:
+    hosts = [f"spark-{number}" for number in range(count)]
+    options = {"network": "10.32.0.0/13", **options}
+    return plan(topology, hosts, {host: make_facts(number) for number, host in enumerate(hosts)}, **options)
+
+
+def test_pair_with_the_defaults() -> None:
+    facts = {"spark-a": make_facts(0), "spark-b": make_facts(1)}
+    result = plan("pair", ["spark-a", "spark-b"], facts)
+    assert result["subnets"] == ["192.168.100.0/24", "192.168.101.0/24"]
+    first, second = result["hosts"]["spark-a"]["profiles"]
+    assert first == {
+        "name": "gb10-enp1s0f0np0",
+        "uuid": first["uuid"],
+        "netdev": "enp1s0f0np0",
+        "hca": "rocep1s0f0",
+        "hca_port": 1,
+        "port": "p0",
+        "twin_index": 0,
+        "link": "spark-a:p0--spark-b:p0",
+        "address": "192.168.100.10",
+        "prefix": 24,
+        "cidr": "192.168.100.10/24",
+        "mtu": 9000,
+        "peers": [
+            {"host": "spark-b", "port": "p0", "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "address": "192.168.100.11"}
+        ],
+    }
+    assert (second["netdev"], second["address"]) == ("enP2p1s0f0np0", "192.168.101.10")
+    assert result["hosts"]["spark-b"]["environment"] == {
+        "NCCL_IB_HCA": "=rocep1s0f0:1,roceP2p1s0f0:1",
+        "NCCL_IB_ADDR_RANGE": "192.168.100.0/23",
+        "NCCL_SOCKET_IFNAME": "=enp1s0f0np0",
+        "GLOO_SOCKET_IFNAME": "enp1s0f0np0",
+        "UCX_NET_DEVICES": "enp1s0f0np0",
+    }
+    assert result["hosts"]["spark-b"]["control"] == {"interface": "enp1s0f0np0", "address": "192.168.100.11"}
+
+
+def test_uuids_never_change() -> None:
+    # NetworkManager knows a profile by its UUID: a new value would make a second profile on every host out there.
+    profile = plan("pair", ["a", "b"], {"a": make_facts(0), "b": make_facts(1)})["hosts"]["a"]["profiles"][0]
+    assert profile["uuid"] == "9eaac294-5289-5c0d-a38f-2ee88226a986"
+
+
+def test_ring_cables_p1_to_the_next_p0() -> None:
+    result = make("ring", 3)
+    cables = {(p["port"], p["peers"][0]["host"], p["peers"][0]["port"]) for p in result["hosts"]["spark-1"]["profiles"]}
+    assert cables == {("p1", "spark-2", "p0"), ("p0", "spark-0", "p1")}
+    assert result["hosts"]["spark-1"]["control"] == {"interface": "enP7s7", "address": "192.0.2.2"}
+    environment = result["hosts"]["spark-1"]["environment"]
+    assert environment["NCCL_IB_MERGE_NICS"] == "0" and environment["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
+    assert environment["NCCL_IB_ADDR_RANGE"] == "10.32.0.0/21", "six subnets need a /21"
+
+
+def test_switch_joins_all_hosts_in_one_subnet_per_rail() -> None:
+    result = make("switch", 8, ports=["p0"])
+    assert len(result["subnets"]) == 2
+    assert [peer["host"] for peer in result["hosts"]["spark-0"]["profiles"][1]["peers"]] == [
+        f"spark-{number}" for number in range(1, 8)
+    ]
+
+
+def test_none_plans_nothing_and_needs_no_facts() -> None:
+    assert plan("none", ["alone"], {})["hosts"] == {"alone": {"profiles": [], "environment": {}, "control": None}}
+
+
+topologies = st.one_of(
+    st.tuples(st.just("pair"), st.just(2), st.sampled_from([["p0"], ["p1"], ["p0", "p1"]])),
+    st.tuples(st.just("ring"), st.integers(3, 16), st.just(["p0"])),
+    st.tuples(st.just("switch"), st.integers(2, 16), st.sampled_from([["p0"], ["p0", "p1"]])),
+)
+
+
+@given(topologies)
+def test_addresses_and_subnets(case: tuple[str, int, list[str]]) -> None:
+    topology, count, ports = case
+    result = make(topology, count, ports=ports)
+    profiles = [(host, profile) for host, entry in result["hosts"].items() for profile in entry["profiles"]]
+    addresses = [profile["address"] for _host, profile in profiles]
+    assert len(set(addresses)) == len(addresses)
+    assert len({profile["uuid"] for _host, profile in profiles}) == len(profiles)
+    rails_of_subnet: dict[str, set[tuple[str, int]]] = {}
+    for host, profile in profiles:
+        subnet = str(ipaddress.ip_interface(profile["cidr"]).network)
+        rails_of_subnet.setdefault(subnet, set()).add((profile["link"], profile["twin_index"]))
+        assert ipaddress.ip_address(profile["address"]) in ipaddress.ip_network(
+            result["hosts"][host]["environment"]["NCCL_IB_ADDR_RANGE"]
+        )
+        for peer in profile["peers"]:
+            assert ipaddress.ip_address(peer["address"]) in ipaddress.ip_network(subnet)
+            (back,) = (
+                entry for entry in result["hosts"][peer["host"]]["profiles"] if entry["address"] == peer["address"]
+            )
+            assert host in [entry["host"] for entry in back["peers"]]
+    assert all(len(rails) == 1 for rails in rails_of_subnet.values()), "a subnet is exactly one rail of one link"
+    assert sorted(rails_of_subnet) == sorted(result["subnets"])
+    for host, entry in result["hosts"].items():
+        assert Counter(profile["netdev"] for profile in entry["profiles"]).most_common(1)[0][1] == 1, host
+    json.dumps(result)
+
+
+@given(topologies)
+def test_rounds_measure_every_pairing_once(case: tuple[str, int, list[str]]) -> None:
+    topology, count, ports = case
+    result = make(topology, count, ports=ports)
+    schedule = rounds(result)
+    seen: Counter[str] = Counter()
+    for tests in schedule:
+        for host, ends in tests.items():
+            assert len({end["peer"].rpartition(".")[2] for end in ends}) == 1, "one partner in a round"
+            assert [end["port"] for end in ends] == [18515, 18516], "both rails at once"
+            seen.update(end["name"] for end in ends if end["end"] == "server")
+            for end in ends:
+                (other,) = (o for name in tests if name != host for o in tests[name] if o["name"] == end["name"])
+                assert (other["address"], other["peer"]) == (end["peer"], end["address"])
+                assert {other["end"], end["end"]} == {"client", "server"}
+                assert {key: other[key] for key in ("port", "qps", "message_bytes", "duration_s")} == {
+                    key: end[key] for key in ("port", "qps", "message_bytes", "duration_s")
+                }
+    links = {"pair": len(ports), "ring": count, "switch": count * (count - 1) // 2 * len(ports)}[topology]
+    assert len(seen) == 2 * links and set(seen.values()) == {1}
+    fewest = {
+        "pair": len(ports),
+        "ring": 2 + count % 2,
+        "switch": (count - 1 + count % 2) * len(ports),
+    }[topology]
+    assert len(schedule) == fewest
+
+
+def test_the_first_host_is_the_server() -> None:
+    for tests in rounds(make("switch", 5)):
+        for host, other in itertools.combinations(sorted(tests), 2):
+            for end in tests[host]:
+                if end["name"].startswith(f"{host}:") and f"--{other}:" in end["name"]:
+                    assert end["end"] == "server"
+
+
+def test_pings_fill_the_mtu() -> None:
+    result = make("pair", 2, mtu=1500)
+    assert pings(result, "spark-0", 2) == [
+        {
+            "name": f"{netdev} to spark-1 {netdev}",
+            "interface": netdev,
+            "source": f"10.32.{twin}.10",
+            "peer": f"10.32.{twin}.11",
+            "size_bytes": 1472,
+            "count": 2,
+        }
+        for twin, (netdev, _hca) in enumerate(NAMES["p0"])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("topology", "count", "options", "text"),
+    [
+        ("mesh", 2, {}, "not one of none, pair, ring, switch"),
+        ("pair", 3, {}, "pair needs exactly 2 hosts, the cluster has 3 (spark-0, spark-1, spark-2)"),
+        ("pair", 1, {}, "the cluster has 1"),
+        ("ring", 2, {}, "ring needs 3 to"),
+        ("switch", 300, {}, "switch needs 2 to 245"),
+        ("ring", 3, {"network": "192.168.100.0/22"}, "holds 4 subnets of /24, this fabric needs 6"),
+        ("ring", 3, {"network": "192.168.100.0/22"}, "give it a /21"),
+        ("pair", 2, {"network": "192.168.100.0/25"}, "smaller than one /24"),
+        ("pair", 2, {"network": "192.168.100.1/22"}, "is not an IPv4 network"),
+        ("pair", 2, {"network": "fd00::/48"}, "is not an IPv4 network"),
+        ("pair", 2, {"mtu": 65000}, "between 1500 and 9216"),
+        ("pair", 2, {"ports": []}, "fabric_ports"),
+        ("pair", 2, {"ports": ["p0", "p0"]}, "each cabled port once"),
+        ("pair", 2, {"ports": ["p7"]}, "spark-0 has no rail on port p7 (it has p0, p1)"),
+        ("pair", 2, {"network": "192.0.2.0/24", "ports": ["p0"]}, "needs 2"),
+        ("pair", 2, {"network": "192.0.0.0/22"}, "192.0.2.1/24 of enP7s7"),
+    ],
+)
+def test_refusals(topology: str, count: int, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(PlanError) as error:
+        if text.startswith("192.0.2.1"):
+            options = {**options, "ports": ["p0", "p1"]}
+        make(topology, count, **options)
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"rails": []}, "b has no rail on port p0 (it has no port at all): the ConnectX-7 is not on the bus"),
+        ({"ssh": {"interface": "enp1s0f0np0"}}, "enp1s0f0np0 carries this very SSH session"),
+        ({"default_route_interfaces": ["enP2p1s0f0np0"]}, "enP2p1s0f0np0 carries the default route"),
+        (
+            {"interfaces": [{"name": "docker0", "addresses": ["192.168.0.1/16"]}]},
+            "b: the planned subnet 192.168.100.0/24 of enp1s0f0np0 overlaps 192.168.0.1/16 of docker0",
+        ),
+    ],
+)
+def test_what_a_host_cannot_take(change: dict[str, Any], text: str) -> None:
+    with pytest.raises(PlanError) as error:
+        plan("pair", ["a", "b"], {"a": make_facts(0), "b": {**make_facts(1), **change}})
+    assert text in str(error.value)
+
+
+def test_a_missing_twin_is_named() -> None:
+    facts = make_facts(1)
+    facts["rails"] = [rail for rail in facts["rails"] if rail["netdev"] != "enP2p1s0f0np0"]
+    with pytest.raises(PlanError, match=r"a has 2 rail\(s\) on this link .*, b has 1 \(enp1s0f0np0\)"):
+        plan("pair", ["a", "b"], {"a": make_facts(0), "b": facts})
+
+
+def test_addresses_of_the_rails_themselves_are_no_collision() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    facts["a"]["interfaces"].append({"name": "enp1s0f0np0", "addresses": ["192.168.100.10/24"]})
+    assert plan("pair", ["a", "b"], facts)["hosts"]["a"]["profiles"][0]["address"] == "192.168.100.10"
+
+
+def test_facts_of_all_hosts_are_needed() -> None:
+    with pytest.raises(PlanError, match=r"no facts of b: .* run without --limit"):
+        plan("pair", ["a", "b"], {"a": make_facts()})
+
+
+def test_ring_needs_a_management_address() -> None:
+    hosts = ["a", "b", "c"]
+    facts = {host: make_facts(number) for number, host in enumerate(hosts)}
+    facts["b"]["interfaces"] = []
+    with pytest.raises(PlanError, match="b has no management interface"):
+        plan("ring", hosts, facts, network="10.0.0.0/16")
+
+
+def test_filters() -> None:
+    filters = fabric.FilterModule().filters()
+    assert sorted(filters) == ["fabric_pings", "fabric_plan", "fabric_rounds"]
+    with pytest.raises(AnsibleFilterError, match="exactly 2 hosts"):
+        filters["fabric_plan"](["a"], "pair", {})
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    planned = filters["fabric_plan"](["a", "b"], "pair", facts, mtu=1500)
+    assert planned["hosts"]["a"]["profiles"][0]["mtu"] == 1500
+    assert len(filters["fabric_rounds"](planned, duration_s=5)) == 1
+    assert len(filters["fabric_pings"](planned, "a")) == 2

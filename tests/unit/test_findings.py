@@ -1,0 +1,215 @@
+"""What doctor says: one healthy host, and one change of it for every finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.findings import (
+    GIB,
+    IDS,
+    NEVER_ACCEPTED,
+    Finding,
+    Subject,
+    evaluate,
+    evaluate_variables,
+    from_failure,
+    refusal,
+)
+
+from tests.proofs import facts
+
+CATALOG = {name: catalog.load(name) for name in ("products", "platforms", "security_floors")}
+DECLARED = catalog.Declared(
+    {
+        "fabric": {
+            "fabric_topology": {"type": "str", "choices": ["none", "pair", "ring", "switch"], "default": "none"},
+            "fabric_ports": {"type": "list", "elements": "str", "choices": ["p0", "p1"], "default": ["p0"]},
+            "fabric_mtu": {"type": "int", "default": 9000},
+        },
+        "vllm": {"vllm_model": {"type": "str", "required": True}},
+    }
+)
+PAIR = {"gb10_cluster": "pair1", "fabric_topology": "pair", "vllm_model": "m"}
+GROUPS = {"pair1": ["spark-a", "spark-b"], "ring1": ["spark-a", "spark-b", "spark-c"], "one": ["spark-a"]}
+
+
+def subject(
+    variables: Mapping[str, Any] | None = None, groups: Mapping[str, Sequence[str]] = GROUPS, **changed: Any
+) -> Subject:
+    """A healthy host of a pair; `changed` replaces facts, nested ones by mapping."""
+    own = facts()
+    for key, value in changed.items():
+        own[key] = {**own[key], **value} if isinstance(value, dict) else value
+    return Subject("spark-a", own, PAIR if variables is None else variables, groups, CATALOG, DECLARED)
+
+
+def rails(**changes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**rail, **changes.get(rail["netdev"], {})} for rail in facts()["rails"]]
+
+
+def only(found: list[Finding]) -> Finding:
+    assert len(found) == 1, [str(finding) for finding in found]
+    return found[0]
+
+
+def test_a_healthy_host_has_nothing_to_say() -> None:
+    assert evaluate(subject()) == []
+
+
+P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
+
+
+@pytest.mark.parametrize(
+    ("judged", "id_", "severity", "words"),
+    [
+        (subject(root=False), "no_sudo", "error", ["without root", "become"]),
+        (
+            subject(product={"dmi_vendor": "Dell", "dmi_name": "OptiPlex", "dmi_family": None, "dgx_release": None}),
+            "not_a_spark", "error", ["OptiPlex", "products.yml"],
+        ),
+        (subject(os={"id": "debian", "version_id": "13", "pretty": "Debian 13"}), "os", "error", ["Debian 13"]),
+        (subject(architecture="x86_64"), "architecture", "error", ["x86_64", "aarch64"]),
+        (subject(rails=[]), "no_rdma", "error", ["RDMA", "not on the PCIe bus until a cable is in"]),
+        (subject(rails=facts()["rails"][2:]), "no_rail", "error", ["p0", "enp1s0f1np1 (p1)"]),
+        (
+            subject(rails=rails(**{name: {"carrier": False} for name in P0})),
+            "no_carrier", "error", [*P0, "between spark-a p0 and spark-b p0"],
+        ),
+        (subject(rails=rails(enp1s0f0np0={"carrier": None})), "no_carrier", "warn", ["enp1s0f0np0", "down"]),
+        (subject(ssh={"interface": "enp1s0f0np0"}), "rail_is_management", "error", ["SSH session", "p0"]),
+        (subject(default_route_interfaces=[P0[1]]), "rail_is_management", "error", ["default route", P0[1]]),
+        (
+            subject(disks=[{"mount": "/", "size_bytes": 100 * GIB, "free_bytes": 10 * GIB}]),
+            "disk_full", "error", ["/var/lib/docker", "10.0 GiB", "20 GiB"],
+        ),
+        (subject({**PAIR, "fabric_mut": 9000}), "unknown_variable", "error", ["fabric_mut", "fabric_mtu?"]),
+        (subject({**PAIR, "fabric_topology": "star"}), "bad_variable", "error", ["fabric_topology", "star"]),
+        (subject({**PAIR, "fabric_mtu": "big"}), "bad_variable", "error", ["fabric_mtu", "roles/fabric/README.md"]),
+        (
+            subject({"gb10_cluster": "pair1", "fabric_topology": "pair"}),
+            "bad_variable", "error", ["missing", "vllm_model"],
+        ),
+        (subject({**PAIR, "gb10_accept": {"oss": "x"}}), "bad_variable", "error", ["oss", "os?"]),
+        (subject({**PAIR, "gb10_accept": {"os": "  "}}), "bad_variable", "error", ["gb10_accept.os", "reason"]),
+        (subject({**PAIR, "gb10_accept": {"no_sudo": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (subject({**PAIR, "gb10_accept": "all"}), "bad_variable", "error", ["gb10_accept"]),
+        (subject({**PAIR, "gb10_cluster": "pair2"}), "cluster_members", "error", ["pair2", "no group"]),
+        (subject(groups={"pair1": ["spark-b"]}), "cluster_members", "error", ["does not hold this host"]),
+        (subject(groups={"pair1": [*"abc", "spark-a"]}), "cluster_members", "error", ["exactly 2", "has 4"]),
+        (subject({**PAIR, "fabric_topology": "ring"}), "cluster_members", "error", ["3 or more", "has 2"]),
+        (subject({"fabric_topology": "pair", "vllm_model": "m"}), "cluster_members", "error", ["gb10_cluster"]),
+        (
+            subject({"gb10_cluster": "pair1", "vllm_model": "m"}),
+            "cluster_members", "error", ["none needs 1 host", "spark-b"],
+        ),
+        (
+            subject(driver={"userland": "590.48.01", "module_on_disk": "590.48.01", "module_loaded": "590.48.01"}),
+            "driver_branch", "error", ["590.48.01", "580"],
+        ),
+        (
+            subject(driver={"userland": None, "module_on_disk": None, "module_loaded": None}),
+            "driver_branch", "error", ["not installed"],
+        ),
+        (subject(driver={"license": "NVIDIA"}), "driver_branch", "error", ["proprietary", "-open"]),
+        (subject(driver={"module_loaded": "580.95.05"}), "driver_mismatch", "error", ["loaded 580.95.05", "reboot:"]),
+        (subject(driver={"module_on_disk": "580.95.05"}), "driver_mismatch", "error", ["linux-modules-nvidia-580"]),
+        (
+            subject(gpu={"present": False, "query_error": "nvidia-smi did not answer within 10 s"}),
+            "gpu_absent", "error", ["within 10 s", "unplug"],
+        ),
+        (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
+        (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),
+        (
+            subject(packages={"nvidia-container-toolkit": "1.19.0-1"}),
+            "security_floor", "warn", ["1.19.0", "1.19.1", "CVE-2026-24260"],
+        ),
+    ],
+)  # fmt: skip
+def test_one_fault_gives_one_finding(judged: Subject, id_: str, severity: str, words: list[str]) -> None:
+    finding = only(evaluate(judged))
+    assert (finding.id, finding.severity, finding.host) == (id_, severity, "spark-a")
+    for word in words:
+        assert word in f"{finding.fact} {finding.way_out}"
+
+
+def test_every_id_of_the_contract_can_be_found() -> None:
+    parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    assert {row[1] for row in parameters} == set(IDS) - {"unreachable", "host_key"}
+
+
+def test_without_a_fabric_rails_do_not_matter() -> None:
+    alone = {"vllm_model": "m"}
+    assert evaluate(subject(alone, rails=[])) == []
+
+
+def test_a_ring_needs_both_ports_and_names_the_neighbour() -> None:
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring"}
+    dark = {"enp1s0f1np1": {"carrier": False}}
+    assert "between spark-a p1 and spark-b p0" in only(evaluate(subject(ring, rails=rails(**dark)))).way_out
+    dark = {"enp1s0f0np0": {"carrier": False}}
+    assert "between spark-a p0 and spark-c p1" in only(evaluate(subject(ring, rails=rails(**dark)))).way_out
+
+
+def test_partner_boards_are_sparks() -> None:
+    board = {"dmi_vendor": "Dell Inc.", "dmi_name": "Dell Pro Max with GB10 FCM1253", "dmi_family": None}
+    assert evaluate(subject(product={**board, "dgx_release": None})) == []
+    unknown = {"dmi_vendor": "New", "dmi_name": "Board", "dmi_family": "", "dgx_release": {"DGX_NAME": "DGX Spark"}}
+    assert evaluate(subject(product=unknown)) == []
+
+
+def test_minimum_free_disk_can_be_set() -> None:
+    small = [{"mount": "/", "size_bytes": 8 * GIB, "free_bytes": 2 * GIB}]
+    variables = {**PAIR, "gb10_minimum_free_gib": {"/": 1, "/var/lib/docker": 1}}
+    assert evaluate(subject(variables, disks=small)) == []
+    assert {finding.id for finding in evaluate(subject(disks=small))} == {"disk_full"}
+
+
+def test_an_accepted_error_stays_with_its_reason_and_does_not_block() -> None:
+    judged = subject({**PAIR, "gb10_accept": {"architecture": "virtual Spark"}}, architecture="x86_64")
+    finding = only(evaluate(judged))
+    assert (finding.severity, finding.accepted, finding.blocks) == ("error", "virtual Spark", False)
+    assert refusal([finding]) is None
+
+
+def test_a_refusal_names_host_fact_and_way_out() -> None:
+    text = refusal(evaluate(subject(architecture="x86_64", root=False)))
+    assert text is not None
+    assert text.count("spark-a: ") == 2
+    assert "spark-a: architecture: the machine is x86_64" in text
+    assert "way out: take the host out of the inventory" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("Failed to connect to the host via ssh: Host key verification failed.", "host_key"),
+        ("@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@", "host_key"),
+        ("No ED25519 host key is known for 192.0.2.11 and you have requested strict checking.", "host_key"),
+        ("Missing sudo password", "no_sudo"),
+        ("Incorrect sudo password", "no_sudo"),
+        ("sudo: a password is required\n", "no_sudo"),
+        ("guest is not in the sudoers file.  This incident will be reported.", "no_sudo"),
+        ("Sorry, user guest may not run sudo on spark-a.", "no_sudo"),
+        ("/bin/sh: 1: sudo: not found", "no_sudo"),
+        ("Timeout (12s) waiting for privilege escalation prompt:", "no_sudo"),
+        ("The module interpreter '/usr/bin/python3' was not found.", "unreachable"),
+        ("/bin/sh: 1: /usr/bin/python3: not found", "unreachable"),
+        ("ssh: connect to host 192.0.2.11 port 22: Connection timed out", "unreachable"),
+        ("", "unreachable"),
+    ],
+)
+def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
+    finding = from_failure("spark-a", text)
+    assert finding.id == id_ and finding.id in NEVER_ACCEPTED and finding.blocks
+    assert finding.way_out
+    if "python" in text:
+        assert "Python" in finding.fact
+
+
+def test_variables_are_judged_even_when_the_host_is_away() -> None:
+    judged = replace(subject({**PAIR, "fabric_mut": 1}), facts={})
+    assert only(evaluate_variables(judged)).id == "unknown_variable"

@@ -1,0 +1,100 @@
+"""The gates count honestly: nothing that failed, broke or did not run may look like success."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from scripts import check, gates
+from scripts.gates import Gate, GateFailed, execute, summarise
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(gates, "ROOT", tmp_path)
+    monkeypatch.setattr(gates, "WORK", tmp_path / ".work")
+    monkeypatch.setattr(gates, "CI", False)
+    return tmp_path
+
+
+def says(text: str, code: int = 0, tests: bool = True) -> Gate:
+    """A gate whose command prints a text and ends with a status."""
+    script = f"import sys; print({text!r}); sys.exit({code})"
+    return Gate("example", lambda gate: gate.run(sys.executable, "-c", script, cwd=gates.ROOT, tests=tests) and None)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "passed", "failed"),
+    [
+        ("===== 12 passed in 3.21s =====", 0, 12, 0),
+        ("12 passed, 3 warnings in 3.21s (0:00:03)", 0, 12, 0),
+        ("== 1 failed, 11 passed, 2 errors in 3.21s ==", 1, 11, 3),
+        ("  \x1b[2m│\x1b[0m \x1b[32m===== 6 passed in 1.00s =====\x1b[0m", 0, 6, 0),  # as molecule shows it
+        ("5 passed in 1.00s", 2, 5, 1),  # passed, and the command failed all the same
+        ("", 0, 0, 1),  # no summary
+        ("no tests ran in 0.01s", 0, 0, 1),
+    ],
+)
+def test_counts(text: str, code: int, passed: int, failed: int) -> None:
+    gate = execute(says(text, code))
+    assert (gate.passed, gate.failed) == (passed, failed)
+
+
+def test_a_command_without_tests_counts_as_one() -> None:
+    assert execute(says("fine", tests=False)).passed == 1
+
+
+def test_a_skip_is_said_here_and_fails_in_continuous_integration(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = "SKIPPED [1] tests/x.py:3: no chromium\n== 1 passed, 1 skipped in 0.1s =="
+    here = execute(says(output))
+    assert summarise([here], 0.0) == 0
+    assert "SKIPPED: example: tests/x.py:3: no chromium" in capsys.readouterr().out
+    monkeypatch.setattr(gates, "CI", True)
+    assert execute(says(output)).failed == 1
+
+
+def test_an_excused_skip_never_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(gates, "CI", True)
+    gate = execute(Gate("newest", lambda gate: gate.excused.append("no such Python")))
+    assert summarise([gate], 0.0) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "0 passed, 0 failed"
+
+
+def test_a_gate_that_breaks_fails() -> None:
+    def broken(gate: Gate) -> None:
+        raise ValueError("oops")
+
+    assert execute(Gate("broken", broken)).failed == 1
+
+
+def test_the_log_is_shown_only_on_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    execute(says("all well", tests=False))
+    assert "all well" not in capsys.readouterr().out
+    execute(says("what went wrong", 3, tests=False))
+    assert "what went wrong" in capsys.readouterr().out
+
+
+def test_the_last_line_is_the_count(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    done = [execute(says("7 passed in 0.1s")), execute(says("1 failed, 2 passed in 0.1s", 1))]
+    assert summarise(done, 0.0) == 1
+    assert capsys.readouterr().out.splitlines()[-1] == "9 passed, 1 failed"
+    assert (elsewhere / ".work/count").read_text() == "9 passed, 1 failed\n"
+
+
+def test_a_package_must_hold_exactly_what_it_should() -> None:
+    check._expect_exactly({"a"}, {"a"}, Path("x.whl"))
+    with pytest.raises(GateFailed, match=r"x\.whl: missing \['b'\], not wanted \['c'\]"):
+        check._expect_exactly({"a", "c"}, {"a", "b"}, Path("x.whl"))
+
+
+def test_the_export_holds_no_leftovers(tmp_path: Path) -> None:
+    copy = check.export(tmp_path / "copy")
+    assert (copy / "galaxy.yml").is_file()
+    assert (copy / "collections/ansible_collections/gb10/fleet/plugins").is_symlink()
+    assert not list(copy.rglob("__pycache__")) and not (copy / ".venv").exists()
+    assert os.access(copy / "scripts/demo", os.X_OK)

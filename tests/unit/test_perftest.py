@@ -1,0 +1,166 @@
+"""perftest's language: command line, report, JSON, errors."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils import perftest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "perftest"
+CLIENT = perftest.Test(
+    name="a:p0--b:p0/0",
+    end="client",
+    device="rocep1s0f0",
+    address="192.168.100.11",
+    peer="192.168.100.10",
+    port=18515,
+    qps=4,
+    message_bytes=1048576,
+    duration_s=10,
+)
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / name).read_text(encoding="utf-8")
+
+
+def test_report_of_a_spark() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+    assert report is not None
+    assert report.gbps == 97.51
+    assert report.gbytes_per_s == pytest.approx(12.18875)
+    assert (report.message_bytes, report.iterations, report.qps) == (1048576, 116240, 4)
+    assert (report.mtu, report.gid_index, report.device, report.link_type) == (4096, 3, "rocep1s0f0", "Ethernet")
+    assert (report.local_address, report.remote_address) == ("192.168.100.11", "192.168.100.10")
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps"),
+    [
+        ("24.01_spark_1qp_mtu1024.txt", 92.57),
+        ("4.5_rxe.txt", 1585.48 * 8 * 2**20 / 1e9),  # MB/sec of old versions are MiB/s
+        ("25.01_rxe_cpu.txt", 40.5 * 8 * 2**20 / 1e9),
+    ],
+)
+def test_units(name: str, gbps: float) -> None:
+    report = perftest.parse_text(fixture(name))
+    assert report is not None and report.gbps == pytest.approx(gbps, abs=1e-6)
+
+
+def test_colours_and_carriage_returns_do_not_matter() -> None:
+    coloured = fixture("24.01_spark_4qp.txt").replace("97.51", "\x1b[1;32m97.51\x1b[0m").replace("\n", "\r\n")
+    assert perftest.parse_text(coloured) == perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+
+
+def test_truncated_report_is_no_report() -> None:
+    text = fixture("24.01_spark_4qp.txt")
+    assert all(perftest.parse_text(text[:end]) is None for end in range(0, text.index(" 1048576 ") + 40, 7))
+
+
+def test_version() -> None:
+    assert perftest.parse_version("Version: 6.20\n") == (6, 20)
+    assert perftest.parse_version("usage: nothing") is None
+
+
+def test_command_differs_by_version_only_in_json() -> None:
+    old, new = (
+        perftest.argv("ib_write_bw", CLIENT, ib_port=1, gid_index=3, version=version, json_path="/tmp/x.json")
+        for version in ((6, 6), (6, 20))
+    )
+    assert old == [
+        *["ib_write_bw", "-d", "rocep1s0f0", "-i", "1", "-x", "3", "-p", "18515", "-q", "4", "-s", "1048576"],
+        *["-D", "10", "-F", "--report_gbits", "192.168.100.10"],
+    ]
+    assert [word for word in new if word not in old] == ["--out_json", "--out_json_file=/tmp/x.json"]
+    assert new[-1] == "192.168.100.10"
+
+
+def test_json_of_all_versions() -> None:
+    for name, average in (("24.01_spark_4qp.json", 97.51), ("4.5_rxe.json", 13.3)):
+        data = perftest.parse_json(fixture(name))
+        assert data["results"]["BW_average"] == average
+        assert data["test_info"]["GID_index"] in (1, 3)
+    broken = fixture("24.01_spark_4qp.json").replace('"MsgRate": 0.011624', '"MsgRate": 0.011624,')
+    assert perftest.parse_json(broken)["results"]["MsgRate"] == 0.011624, "--output leaves a trailing comma"
+
+
+def test_json_is_a_cross_check() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+    assert report is not None
+    assert perftest.json_agrees(report, fixture("24.01_spark_4qp.json")) is True
+    assert perftest.json_agrees(report, fixture("4.5_rxe.json")) is False
+    assert perftest.json_agrees(report, "") is None
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        (" Did not detect devices \n If device exists, check if driver is up\n", "no_rdma"),
+        (" IB device mlx5_9 not found\n Unable to find the Infiniband/RoCE device\n", "no_device"),
+        (" Port number 1 state is Down\n Couldn't set the link layer\n", "port_down"),
+        ("Couldn't connect to 192.168.100.10:18515\nUnable to open file descriptor for socket connection\n", "refused"),
+        ("Couldn't listen to port 18515\nUnable to open file descriptor for socket connection\n", "port_busy"),
+        (" Found Incompatibility issue with GID types.\n Please Try to use a different IP version.\n", "gid_family"),
+        ("Failed to modify QP 263 to RTR\n Unable to Connect the HCA's through the link\n", "gid_unroutable"),
+        ("Requested mtu is higher than active mtu \n", "mtu"),
+        (" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n", "retry_exceeded"),
+        ("ethernet_read_keys: Couldn't read remote address\n", "peer_died"),
+        (" Failed to exchange data between server and clients\n", "peer_died"),
+        ("Couldn't allocate MR\nfailed to create mr\n", "memlock"),
+        (" Problem in resolving basic address and port\n", "resolve"),
+        (" Invalid Command or flag.\n", "version_mismatch"),
+        ("ib_write_bw: error while loading shared libraries: libmlx5.so.1\n", "missing_package"),
+        ("Can't produce a report\n", "no_report"),
+        ("something new\n", "failed"),
+    ],
+)
+def test_errors_have_names(output: str, name: str) -> None:
+    fault = perftest.classify(output, 1)
+    assert fault.name == name
+    assert fault.way_out and fault.text
+    assert output.splitlines()[0].strip()[:20] in fault.text or name in ("no_rdma", "retry_exceeded")
+
+
+def test_exit_0_without_a_report_and_death_by_signal() -> None:
+    assert perftest.classify("hello\n", 0).name == "unreadable"
+    assert "signal 9" in perftest.classify("", -9).text
+
+
+def test_both_ends_must_be_the_rails() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+    assert report is not None and perftest.check_ends(CLIENT, report) is None
+    elsewhere = perftest.parse_text(fixture("24.01_spark_1qp_mtu1024.txt"))
+    assert elsewhere is not None
+    fault = perftest.check_ends(CLIENT, elsewhere)
+    assert fault is not None and fault.name == "wrong_path" and "192.168.100.13" in fault.text
+
+
+LINES = [line for path in sorted(FIXTURES.glob("*.*")) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(st.one_of(st.sampled_from(LINES), st.text(max_size=80)), max_size=60),
+    st.sampled_from(["\n", "\r\n", "\n\x1b[0m"]),
+    st.integers(-64, 255),
+)
+def test_any_output_is_readable(lines: list[str], newline: str, status: int) -> None:
+    output = newline.join(lines)
+    report = perftest.parse_text(output)
+    assert report is None or report.gbps >= 0
+    assert perftest.classify(output, status).way_out
+    assert isinstance(perftest.parse_json(output), dict)
+
+
+def test_hostile_output_is_read_in_linear_time() -> None:
+    started = time.process_time()
+    for piece in ("1 ", "\x1b[", " local address:", "GID: 00:", "#bytes ", ' "a": ', "[" * 10, "\n", " ", "\t"):
+        text = piece * 20_000  # the runner keeps 128 KiB
+        perftest.parse_text(text)
+        perftest.parse_json(text)
+        perftest.classify(text, 1)
+    assert time.process_time() - started < 5

@@ -1,0 +1,309 @@
+"""Facts out of a made-up root and made-up command outputs."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, Output, collect
+
+ROOT = Path(__file__).parents[2]
+FIXTURES = ROOT / "tests/fixtures/facts"
+ABSENT = Output("", "not found")
+OUTPUTS = {
+    "ip": FIXTURES / "ip-addr.json",
+    "dpkg-query": FIXTURES / "dpkg-query.txt",
+    "nvidia-smi": FIXTURES / "nvidia-smi.idle.txt",
+    "modinfo": FIXTURES / "modinfo.txt",
+}
+
+Run = Callable[[Sequence[str], float], Output]
+
+
+def commands(**replaced: Output) -> Run:
+    def run(argv: Sequence[str], _deadline_s: float) -> Output:
+        if argv[0] in replaced:
+            return replaced[argv[0]]
+        return Output(OUTPUTS[argv[0]].read_text(), None) if argv[0] in OUTPUTS else ABSENT
+
+    return run
+
+
+def write(root: Path, path: str, text: str) -> None:
+    target = root / path.lstrip("/")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(text)
+
+
+def add_interface(root: Path, name: str, pci: str | None, **files: str) -> None:
+    """A netdev; below a PCI function, or (virtio) one step further down, or without a device."""
+    base = f"/sys/class/net/{name}"
+    for file, text in {"address": "02:00:00:00:00:01", "mtu": "1500", "operstate": "up", **files}.items():
+        write(root, f"{base}/{file}", f"{text}\n")
+    if pci:
+        device = root / f"sys/devices/pci{pci[:7]}/{pci}"
+        (root / "sys/bus/pci/drivers/mlx5_core").mkdir(parents=True, exist_ok=True)
+        device.mkdir(parents=True)
+        (device / "driver").symlink_to(root / "sys/bus/pci/drivers/mlx5_core")
+        (root / base.lstrip("/") / "device").symlink_to(device)
+
+
+def add_hca(root: Path, hca: str, netdev: str | None = None, parent: str | None = None) -> None:
+    base = f"/sys/class/infiniband/{hca}"
+    write(root, f"{base}/ports/1/state", "4: ACTIVE\n")
+    (root / base.lstrip("/") / "ports/1/gid_attrs/ndevs").mkdir(parents=True)
+    if netdev:
+        write(root, f"{base}/ports/1/gid_attrs/ndevs/0", f"{netdev}.100\n")
+        write(root, f"{base}/ports/1/gid_attrs/ndevs/1", f"{netdev}\n")
+    if parent:
+        write(root, f"{base}/parent", f"{parent}\n")
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Host:
+    """A DGX Spark with one cable in port p0, reached over SSH and sudo."""
+    write(tmp_path, "/proc/sys/kernel/hostname", "spark-a\n")
+    write(tmp_path, "/proc/sys/kernel/osrelease", "6.17.0-1014-nvidia\n")
+    write(tmp_path, "/proc/sys/kernel/random/boot_id", "5b0a0a44-6a51-4b21-9a3c-2f60c3d0a001\n")
+    write(tmp_path, "/proc/meminfo", "MemTotal:       127600776 kB\nMemFree: 1 kB\n")
+    write(tmp_path, "/proc/self/mounts", "/dev/nvme0n1p2 / ext4 rw 0 0\n/dev/nvme0n1p1 /boot vfat rw 0 0\n")
+    write(tmp_path, "/proc/driver/nvidia/version", (FIXTURES / "nvidia-version.txt").read_text())
+    write(
+        tmp_path,
+        "/proc/net/route",
+        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
+        "enP7s7\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
+        "enP7s7\t000200C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n",
+    )
+    zeros = "0" * 32
+    write(
+        tmp_path,
+        "/proc/net/ipv6_route",
+        f"{zeros} 00 {zeros} 00 {zeros} ffffffff 1 0 00200200 lo\n"
+        f"{zeros} 00 {zeros} 00 fe800000000000000000000000000001 64 1 0 00000003 wlP9s9\n",
+    )
+    write(tmp_path, "/etc/os-release", 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04.4 LTS"\n')
+    write(tmp_path, "/etc/dgx-release", (FIXTURES / "dgx-release.txt").read_text())
+    write(tmp_path, "/sys/class/dmi/id/sys_vendor", "NVIDIA\n")
+    write(tmp_path, "/sys/class/dmi/id/product_name", "NVIDIA_DGX_Spark\n")
+    write(tmp_path, "/sys/class/net/bonding_masters", "\n")
+    add_interface(tmp_path, "lo", None)
+    add_interface(tmp_path, "enP7s7", "0007:01:00.0", carrier="1", speed="10000")
+    add_interface(tmp_path, "enP2p1s0f0np0", "0002:01:00.0", carrier="1", speed="200000", phys_port_name="p0")
+    add_interface(tmp_path, "enp1s0f0np0", "0000:01:00.0", carrier="1", speed="200000", phys_port_name="p0", mtu="9000")
+    add_interface(tmp_path, "enp1s0f1np1", "0000:01:00.1", speed="-1")  # down, so no carrier; no phys_port_name
+    add_hca(tmp_path, "roceP2p1s0f0", "enP2p1s0f0np0")
+    add_hca(tmp_path, "rocep1s0f0", "enp1s0f0np0")
+    add_hca(tmp_path, "rocep1s0f1", parent="enp1s0f1np1")
+    session = "SSH_CONNECTION=::ffff:192.0.2.1 50000 ::ffff:192.0.2.11 22"
+    for pid, parent, environ in ((40, 30, ""), (30, 20, "SUDO_USER=u\0"), (20, 10, f"A=b\0{session}\0"), (10, 1, "")):
+        write(tmp_path, f"/proc/{pid}/stat", f"{pid} (sh (x) y) S {parent} 0 0 0\n")
+        write(tmp_path, f"/proc/{pid}/environ", environ)
+
+    def statvfs(path: str) -> Any:
+        return SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bavail=250 if path.endswith("boot") else 500)
+
+    return Host(tmp_path, commands(), statvfs, {}, pid=40, euid=0, machine="aarch64")
+
+
+def test_a_spark(spark: Host) -> None:
+    facts = collect(spark)
+    assert json.loads(json.dumps(facts)) == facts
+    assert (facts["hostname"], facts["kernel"], facts["architecture"]) == ("spark-a", "6.17.0-1014-nvidia", "aarch64")
+    assert facts["memory_bytes"] == 127600776 * 1024
+    assert facts["os"] == {"id": "ubuntu", "version_id": "24.04", "pretty": "Ubuntu 24.04.4 LTS"}
+    assert facts["root"] is True
+    assert facts["default_route_interfaces"] == ["enP7s7", "wlP9s9"]
+    assert facts["ssh"] == {"interface": "enP7s7", "local_address": "192.0.2.11", "peer_address": "192.0.2.1"}
+    assert [item["name"] for item in facts["interfaces"]] == ["enP2p1s0f0np0", "enP7s7", "enp1s0f0np0", "enp1s0f1np1"]
+    assert facts["gpu"] == {
+        "present": True, "name": "NVIDIA GB10", "driver": "580.178.04",
+        "temperature_c": 41.0, "power_w": 4.71, "query_error": None,
+    }  # fmt: skip
+    assert facts["driver"] == {
+        "userland": "580.178.04", "module_on_disk": "580.178.04",
+        "module_loaded": "580.178.04", "license": "Dual MIT/GPL",
+    }  # fmt: skip
+    assert sorted(facts["packages"]) == [
+        "docker-ce", "libnvidia-compute-580", "linux-image-6.17.0-1014-nvidia", "nvidia-driver-580-open",
+    ]  # fmt: skip
+    assert facts["holds"] == ["docker-ce", "nvidia-driver-580-open"]
+    assert facts["apt"] == {"lock_held_by": None, "dpkg_interrupted": False}
+    assert facts["docker"] == {"present": True, "version": "29.2.1", "running": False, "cgroup_driver": None}
+
+
+def test_the_keys_are_those_of_the_contract(spark: Host) -> None:
+    section = (
+        (ROOT / "docs/architecture.md").read_text().partition("## Facts")[2].partition("```")[2].partition("```")[0]
+    )
+    names = re.findall(r"^([\w, ]+?)(?::|$)", section, re.MULTILINE)
+    assert set(collect(spark)) == {name.strip() for line in names for name in line.split(",")}
+
+
+def test_an_update_adds_to_dgx_release_and_the_last_one_counts_without_the_serial_number(spark: Host) -> None:
+    release = collect(spark)["product"]["dgx_release"]
+    assert release["DGX_OTA_VERSION"] == "7.5.0"
+    assert "MADEUP0123456" not in str(release)
+
+
+def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
+    rails = collect(spark)["rails"]
+    assert [(rail["port"], rail["twin_index"], rail["netdev"], rail["hca"]) for rail in rails] == [
+        ("p0", 0, "enp1s0f0np0", "rocep1s0f0"),
+        ("p0", 1, "enP2p1s0f0np0", "roceP2p1s0f0"),
+        ("p1", 0, "enp1s0f1np1", "rocep1s0f1"),  # port from the name, netdev from `parent`
+    ]
+    assert rails[0] == {
+        "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "hca_port": 1, "port": "p0", "twin_index": 0, "carrier": True,
+        "mtu": 9000, "driver": "mlx5_core", "pci": "0000:01:00.0", "addresses": ["192.168.100.10/24"],
+        "state": "ACTIVE",
+    }  # fmt: skip
+    assert rails[2]["carrier"] is None
+
+
+def test_without_pci_domains_the_names_number_the_twins() -> None:
+    rails = [{"netdev": name, "port": "p0", "pci": None} for name in ("enP2p1s0f0np0", "enp1s0f0np0")]
+    numbered = spark_facts.number_twins(rails)
+    assert [rail["netdev"] for rail in numbered] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+    assert [rail["twin_index"] for rail in numbered] == [0, 1]
+
+
+def test_an_hca_without_a_netdev_here_is_no_rail(spark: Host) -> None:
+    add_hca(spark.root, "roceP2p1s0f1")
+    assert len(collect(spark)["rails"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("output", "present", "error"),
+    [
+        (Output("", "nvidia-smi did not answer within 10 s"), False, "nvidia-smi did not answer within 10 s"),
+        (
+            Output("No devices were found\n", "nvidia-smi: No devices were found"),
+            False,
+            "nvidia-smi: No devices were found",
+        ),
+        (Output("", None), False, "nvidia-smi listed no GPU"),
+        (Output("NVIDIA GB10, 580.142, [N/A], [Not Supported]\n", None), True, None),
+    ],
+)
+def test_gpu_scenarios(spark: Host, output: Output, present: bool, error: str | None) -> None:
+    gpu = collect(replace(spark, run=commands(**{"nvidia-smi": output})))["gpu"]
+    assert (gpu["present"], gpu["query_error"]) == (present, error)
+    assert gpu["temperature_c"] is None and gpu["power_w"] is None
+
+
+def test_a_driver_of_the_run_installer_is_seen(spark: Host) -> None:
+    write(spark.root, "/usr/lib/aarch64-linux-gnu/libcuda.so.590.48.01", "")
+    facts = collect(replace(spark, run=commands(**{"dpkg-query": ABSENT})))
+    assert facts["driver"]["userland"] == "590.48.01"
+
+
+def test_a_running_docker_is_asked(spark: Host) -> None:
+    write(spark.root, "/run/docker.pid", "77")
+    write(spark.root, "/proc/77/stat", "")
+    answer = Output("29.2.1 cgroupfs\n", None)
+    docker = collect(replace(spark, run=commands(docker=answer)))["docker"]
+    assert docker == {"present": True, "version": "29.2.1", "running": True, "cgroup_driver": "cgroupfs"}
+    docker = collect(replace(spark, run=commands(docker=Output("", "timeout"))))["docker"]
+    assert docker == {"present": True, "version": "29.2.1", "running": True, "cgroup_driver": None}
+
+
+def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
+    disks = collect(spark)["disks"]
+    assert disks == [
+        {"mount": "/", "size_bytes": 4096000, "free_bytes": 2048000},
+        {"mount": "/boot", "size_bytes": 4096000, "free_bytes": 1024000},
+    ]
+    mounts = {"/", "/var", "/var/lib/docker2"}
+    assert spark_facts.mount_of("/var/lib/docker", mounts) == "/var"
+
+
+def test_interrupted_dpkg(spark: Host) -> None:
+    write(spark.root, "/var/lib/dpkg/updates/0001", "")
+    assert collect(spark)["apt"]["dpkg_interrupted"] is True
+    (spark.root / "var/lib/dpkg/updates/0001").unlink()
+    halfway = Output("bash\t5.2\tinstall\thalf-configured\n", None)
+    assert collect(replace(spark, run=commands(**{"dpkg-query": halfway})))["apt"]["dpkg_interrupted"] is True
+
+
+@pytest.fixture
+def locked(spark: Host) -> Iterator[int]:
+    """A child that holds dpkg's lock; gives its process id."""
+    write(spark.root, "/var/lib/dpkg/lock-frontend", "")
+    write(spark.root, "/var/lib/dpkg/updates/0001", "")
+    code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, 2); print('held', flush=True); input()"
+    lock = str(spark.root / "var/lib/dpkg/lock-frontend")
+    with subprocess.Popen(
+        [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None and child.stdout.readline() == "held\n"
+        yield child.pid
+        child.communicate("\n")
+
+
+def test_a_held_lock_names_its_holder_and_half_done_work_is_normal(spark: Host, locked: int) -> None:
+    assert collect(spark)["apt"] == {"lock_held_by": locked, "dpkg_interrupted": False}
+    with (spark.root / "var/lib/dpkg/lock-frontend").open("w") as file, pytest.raises(OSError):
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # asking did not take it
+
+
+def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> None:
+    def statvfs(_path: str) -> Any:
+        raise OSError
+
+    facts = collect(Host(tmp_path, lambda _argv, _deadline_s: ABSENT, statvfs, {}, pid=1, euid=1000, machine="x86_64"))
+    assert facts["root"] is False
+    assert facts["memory_bytes"] is None and facts["kernel"] is None
+    assert facts["rails"] == facts["interfaces"] == facts["disks"] == facts["holds"] == []
+    assert facts["ssh"] == {"interface": None, "local_address": None, "peer_address": None}
+    assert set(facts["driver"].values()) == {None}
+
+
+@pytest.mark.parametrize("garbage", ["[1, 2]", "{", '[{"ifname": 1}]', "\0\xff", '[{"ifname": "a", "addr_info": [1]}]'])
+def test_garbage_of_commands_raises_nothing(spark: Host, garbage: str) -> None:
+    facts = collect(replace(spark, run=lambda _argv, _deadline_s: Output(garbage, None)))
+    assert facts["gpu"]["present"] is False and facts["packages"] == {}
+
+
+def test_a_plain_ssh_session_is_in_the_own_environment(spark: Host) -> None:
+    host = replace(spark, environ={"SSH_CONNECTION": "fe80::1%enP7s7 5 fe80::4ebb:47ff:fe00:1%enP7s7 22"})
+    assert collect(host)["ssh"]["interface"] == "enP7s7"
+
+
+def test_commands_end_by_their_deadline() -> None:
+    started = time.monotonic()
+    output = spark_facts.run_command(["sh", "-c", "sleep 60 & sleep 60"], 0.2)
+    assert time.monotonic() - started < 5
+    assert output.error == "sh did not answer within 0.2 s"
+    assert spark_facts.run_command(["sh", "-c", "echo bad >&2; exit 3"], 5).error == "sh: bad"
+    assert spark_facts.run_command(["no-such-command"], 5).error == "no-such-command: No such file or directory"
+
+
+def test_few_commands_and_little_time(spark: Host) -> None:
+    asked: list[str] = []
+
+    def run(argv: Sequence[str], deadline_s: float) -> Output:
+        asked.append(argv[0])
+        assert deadline_s <= 10
+        return commands()(argv, deadline_s)
+
+    started = time.process_time()
+    collect(replace(spark, run=run))
+    assert time.process_time() - started < 0.3
+    assert sorted(asked) == ["dpkg-query", "ip", "modinfo", "nvidia-smi"]
+
+
+def test_it_runs_on_this_machine() -> None:
+    assert collect(Host())["architecture"] == os.uname().machine

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's package table and what is written from it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from lab.vendor import packages, repository
+from lab.vendor.kernel_module import stand_in
+from lab.vendor.packages import File, Package
+
+SUITES = {name: list(listed) for name, listed in packages.suites().items()}
+# Names that the carried Debian packages provide.
+FROM_DEBIAN = {
+    "kmod",
+    "iproute2",
+    "mount",
+    "python3",
+    "iptables",
+    "adduser",
+    "libsystemd0",
+    "tini",
+    "libc6",
+    "libseccomp2",
+}
+
+
+def depended_on(package: Package) -> set[str]:
+    return {re.split(r"[ :(]", part.strip())[0] for part in package.depends.split(",") if part.strip()}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_every_dependency_is_offered(suite: str) -> None:
+    names = {package.name for package in SUITES["base"] + SUITES[suite]} | FROM_DEBIAN
+    missing = {(package.name, name) for package in SUITES[suite] for name in depended_on(package) - names}
+    assert not missing
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_no_package_twice(suite: str) -> None:
+    known = [(package.name, package.version) for package in SUITES[suite]]
+    assert len(known) == len(set(known))
+
+
+def test_preinstalled_packages_are_in_base() -> None:
+    assert set(packages.PREINSTALLED) <= {package.name for package in SUITES["base"]}
+
+
+def test_driver_parts_are_tied_together_but_for_the_two_that_can_drift() -> None:
+    driver = {package.name: package for package in SUITES["base"]}["nvidia-driver-580-open"]
+    loose = [part.strip() for part in driver.depends.split(",") if "(= 580.142-0ubuntu0.24.04.1)" not in part]
+    assert loose == ["nvidia-kernel-common-580 (>= 580.142)"]
+
+
+def test_transitional_names_pull_in_the_next_branch() -> None:
+    offer = {package.name: package for package in SUITES["offer-transitional"]}
+    assert offer["nvidia-driver-580-open"].depends == "nvidia-driver-590-open"
+    assert offer["nvidia-driver-580-open"].version > "590"
+    assert "linux-modules-nvidia-590-open-6.17.0-1020-nvidia" in offer
+
+
+def test_kernel_without_modules_offers_none() -> None:
+    assert not [p.name for p in SUITES["offer-kernel-without-modules"] if "modules-nvidia" in p.name]
+
+
+def test_versions_are_written_into_the_simulated_tools() -> None:
+    for suite in SUITES.values():
+        for file in (file for package in suite for file in package.files):
+            assert not re.search(rb"@[A-Z_]+@", file.content), file.path
+
+
+@pytest.mark.skipif(not shutil.which("modinfo"), reason="needs modinfo")
+def test_modinfo_reads_the_stand_in(tmp_path: Path) -> None:
+    module = tmp_path / "nvidia.ko"
+    module.write_bytes(stand_in("580.142"))
+    for field, value in (("version", "580.142"), ("license", "Dual MIT/GPL")):
+        shown = subprocess.run(["modinfo", "-F", field, module], capture_output=True, text=True, check=True)
+        assert shown.stdout.strip() == value
+
+
+def test_control_leaves_out_what_is_empty() -> None:
+    text = repository.control(Package("a", "1", fields={"Conflicts": "b"}))
+    assert "Conflicts: b\n" in text
+    assert "Depends" not in text
+
+
+def test_units_are_enabled_stopped_and_forgotten() -> None:
+    scripts = repository.maintainer_scripts(Package("a", "1", units=("a.service",), scripts={"postinst": "true"}))
+    assert scripts["postinst"].startswith("#!/bin/sh\nset -e\ntrue\n")
+    assert 'deb-systemd-helper enable "$unit"' in scripts["postinst"]
+    assert set(scripts) == {"postinst", "prerm", "postrm"}
+
+
+@pytest.mark.skipif(not shutil.which("dpkg-deb"), reason="needs dpkg-deb")
+def test_a_package_that_repacks_keeps_files_and_scripts(tmp_path: Path) -> None:
+    original = Package(
+        "old", "1", files=(File("/usr/bin/tool", b"#!/bin/sh\n", 0o755),), scripts={"postinst": "echo old"}
+    )
+    repository.build_packages([original], tmp_path / "debian", tmp_path)
+    new = Package("new", "2", files=(File("/etc/new.conf", b"x\n"), File("/etc/link", link_to="/x")), repack=("old",))
+    repository.build_packages([new], tmp_path / "pool", tmp_path / "debian")
+
+    (deb,) = (tmp_path / "pool").iterdir()
+    subprocess.run(["dpkg-deb", "-R", deb, tmp_path / "out"], check=True)
+    assert deb.name == "new_2_amd64.deb"
+    assert (tmp_path / "out/usr/bin/tool").stat().st_mode & 0o777 == 0o755
+    assert "echo old" in (tmp_path / "out/DEBIAN/postinst").read_text()
+    assert (tmp_path / "out/DEBIAN/conffiles").read_text() == "/etc/new.conf\n"
+    assert (tmp_path / "out/etc/link").readlink() == Path("/x")

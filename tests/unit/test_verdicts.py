@@ -1,0 +1,136 @@
+"""What a figure means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.verdicts import (
+    THRESHOLDS,
+    Rail,
+    ThresholdError,
+    cause,
+    judge_port,
+    thresholds_from,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+DATA = catalog.load("thresholds")
+NUMBERS = thresholds_from(DATA)
+FAULT = {"name": "port_busy", "text": "another process has the TCP port", "way_out": "end it"}
+NO_GID = {"name": "no_gid", "text": "10.0.0.1 is no RoCE v2 GID", "way_out": "give it its address"}
+
+
+def rails(first: float | None, second: float | None, **more: Any) -> list[Rail]:
+    return [Rail("enp1s0f0np0", first, **more), Rail("enP2p1s0f0np0", second)]
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict", "severity"),
+    [
+        (rails(97.5, 98.5), "healthy", "ok"),  # MTU 9000
+        (rails(92.57, 92.56), "healthy", "ok"),  # MTU 1500
+        (rails(87.5, 87.5), "healthy", "ok"),  # the gate itself
+        (rails(87.5, 87.4), "below_expected", "error"),
+        (rails(109.0, 13.3), "degraded_cx7", "error"),
+        (rails(13.35, 13.26), "degraded_cx7", "error"),
+        (rails(8.0, 8.0), "degraded_cx7", "error"),
+        (rails(7.9, 7.9), "below_expected", "error"),
+        (rails(25.1, 25.1), "below_expected", "error"),
+        (rails(54.0, 54.0), "half_width", "error"),
+        (rails(63.0, 63.0), "half_width", "error"),
+        (rails(63.1, 63.1), "below_expected", "error"),
+        (rails(97.5, 98.5, pcie_width=2), "half_width", "warn"),
+        (rails(50.0, 98.5, pcie_width=2), "half_width", "error"),
+        (rails(97.5, 98.5, pcie_width=4), "healthy", "ok"),
+        (rails(None, 98.5, fault=FAULT), "unknown", "error"),
+        (rails(None, 98.5, fault=NO_GID), "tcp_path", "error"),
+        (rails(None, 98.5), "unknown", "error"),
+        ([], "unknown", "error"),
+        ([Rail("enp1s0f0np0", 100.0)], "healthy", "ok"),
+        ([Rail("enp1s0f0np0", 95.0)], "below_expected", "error"),
+        ([Rail("enp1s0f0np0", 13.3)], "degraded_cx7", "error"),
+    ],
+)
+def test_verdicts(measured: list[Rail], verdict: str, severity: str) -> None:
+    result = judge_port(measured, NUMBERS)
+    assert (result.verdict, result.severity) == (verdict, severity)
+    assert result.text
+    assert bool(result.way_out) == (severity != "ok")
+
+
+def test_shared_subnet() -> None:
+    subnets = ("10.0.0.0/24",)
+    good, bad = [
+        [Rail("one", gbps, subnets=subnets), Rail("two", gbps, subnets=("10.0.1.0/24", *subnets))]
+        for gbps in (98.0, 45.0)
+    ]
+    assert (judge_port(good, NUMBERS).verdict, judge_port(good, NUMBERS).severity) == ("shared_subnet", "warn")
+    assert (judge_port(bad, NUMBERS).verdict, judge_port(bad, NUMBERS).severity) == ("shared_subnet", "error")
+    apart = [Rail("one", 98.0, subnets=subnets), Rail("two", 98.0, subnets=("10.0.1.0/24",))]
+    assert judge_port(apart, NUMBERS).verdict == "healthy"
+
+
+def test_a_rail_alone_shows_the_fault_too() -> None:
+    alone = [Rail("enp1s0f0np0", 13.3)]
+    assert judge_port(rails(60.0, 60.0), NUMBERS, alone).verdict == "degraded_cx7"
+    assert judge_port(rails(98.0, 98.0), NUMBERS, alone).verdict == "healthy", "together they carry all that is wanted"
+
+
+def test_thirteen_gigabit_follows_the_measurements_and_says_so() -> None:
+    result = judge_port(rails(13.35, 13.26), NUMBERS)
+    assert "one queue pair gives 107 to 112 Gb/s" in result.text
+    assert "pull the power plugs" in result.way_out
+    claims = DATA["claims"]
+    assert [claims[name]["followed"] for name in ("thirteen_gbps_is_an_artifact", "thirteen_gbps_is_a_fault")] == [
+        False,
+        True,
+    ]
+
+
+def test_figures_carry_both_units() -> None:
+    figures = judge_port(rails(97.5, 98.5), NUMBERS).figures
+    assert (figures["gbps"], figures["gbytes_per_s"]) == (196.0, 24.5)
+    assert [(rail["netdev"], rail["gbps"], rail["gbytes_per_s"]) for rail in figures["rails"]] == [
+        ("enp1s0f0np0", 97.5, 12.188),
+        ("enP2p1s0f0np0", 98.5, 12.312),
+    ]
+    assert judge_port(rails(97.5, None), NUMBERS).figures["gbps"] is None
+
+
+def test_small_mtu_is_advised() -> None:
+    assert "fabric_mtu" in judge_port(rails(70.0, 70.0, mtu=1024), NUMBERS).way_out
+    assert "fabric_mtu" not in judge_port(rails(70.0, 70.0, mtu=4096), NUMBERS).way_out
+
+
+def test_overrides() -> None:
+    lab = thresholds_from(DATA, {"port_min_gbps": 0.1, "rail_min_gbps": 0.05})
+    assert judge_port(rails(0.17, 0.17), lab).verdict == "healthy"
+    assert judge_port(rails(10.0, 10.0), lab).verdict == "healthy", "soft-RoCE at 10 Gb/s is not a degraded NIC"
+    assert set(NUMBERS) == set(THRESHOLDS) == set(DATA["thresholds"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"port_min_gbp": 1}, "did you mean port_min_gbps"),
+        ({"zzz": 1}, "there are port_min_gbps"),
+        ({"port_min_gbps": 0}, "must be a positive number"),
+        ({"port_min_gbps": -1}, "must be a positive number"),
+        ({"port_min_gbps": "175"}, "must be a positive number"),
+        ({"port_min_gbps": True}, "must be a positive number"),
+        ({"port_min_gbps": float("nan")}, "must be a positive number"),
+        ({"degraded_min_gbps": 30}, "below degraded_max_gbps"),
+    ],
+)
+def test_bad_overrides(overrides: dict[str, Any], text: str) -> None:
+    with pytest.raises(ThresholdError, match=text):
+        thresholds_from(DATA, overrides)
+
+
+def test_the_end_that_knows_the_cause_is_heard() -> None:
+    no_client = {"name": "no_client", "text": "b never connected", "way_out": "look there"}
+    missing = {"name": "missing_package", "text": "ib_write_bw is not installed", "way_out": "install perftest"}
+    assert cause([no_client, missing]) is cause([missing, no_client]) is missing
+    assert cause([no_client]) is no_client
+    assert cause([]) is None
