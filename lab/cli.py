@@ -77,7 +77,7 @@ def dispatch(args: argparse.Namespace) -> None:
         "power-off": lambda: lifecycle.power_off(args.host),
         "power-on": lambda: lifecycle.power_on(args.host),
         "gpu": lambda: lifecycle.gpu(args.host, args.scenario),
-        "image": lambda: say(f"image {image.build().digest}"),
+        "image": lambda: say(f"image {image.build(image.vendor_tree()).digest}"),
     }
     actions[args.command]()
 

@@ -28,8 +28,8 @@ def raise_limits() -> None:
 
 
 class Container:
-    def __init__(self, host: Host, folder: Path, image: Image) -> None:
-        self.host, self.folder, self.image = host, folder, image
+    def __init__(self, host: Host, folder: Path) -> None:
+        self.host, self.folder, self.image = host, folder, Image.load(folder / "image.json")
         self.record = folder / "pid.json"
 
     def load(self) -> None:
@@ -39,17 +39,14 @@ class Container:
     def power_on(self) -> None:
         options = [
             *("--quiet", "--register=no", "--keep-unit", "--boot", f"--machine={self.host.name}", "--link-journal=no"),
-            *(
-                "--resolv-conf=off",
-                "--timezone=off",
-                f"--network-namespace-path=/run/netns/{container_namespace(self.host)}",
-            ),
+            *("--resolv-conf=off", "--timezone=off"),
+            # nspawn gives these of itself to a namespace that it made, but not to one that it was handed
+            f"--network-namespace-path=/run/netns/{container_namespace(self.host)}",
+            "--capability=CAP_NET_ADMIN",
         ]
-        argv = overlay(
-            self.image.layers,
-            self.folder / "layer",
-            f'exec systemd-nspawn --directory="$root" {shlex.join(options)}',
-        )
+        environment = "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network"
+        nspawn = f'exec env {environment} systemd-nspawn --directory="$root" {shlex.join(options)}'
+        argv = overlay(self.image.layers, self.folder / "layer", nspawn)
         process.start(argv, self.record, self.folder / "console.log")
 
     def power_off(self) -> None:

@@ -14,6 +14,7 @@ them, however it ends.
 from __future__ import annotations
 
 import hashlib
+import json
 import shlex
 import shutil
 from collections.abc import Iterable
@@ -44,7 +45,6 @@ KEEP = 2  # images, and sets of snapshots, that stay in the cache
 class Image:
     digest: str
     layers: tuple[Path, ...]  # uppermost first, as overlayfs wants them
-    vendor: vendor.VendorTree
 
     @property
     def kernel(self) -> Path:
@@ -53,6 +53,14 @@ class Image:
     @property
     def initrd(self) -> Path:
         return self.layers[-1] / "initrd.img"
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps({"digest": self.digest, "layers": [str(layer) for layer in self.layers]}))
+
+    @staticmethod
+    def load(path: Path) -> Image:
+        known = json.loads(path.read_text())
+        return Image(known["digest"], tuple(Path(layer) for layer in known["layers"]))
 
 
 def digest(words: Iterable[str], files: Iterable[Path] = ()) -> str:
@@ -75,11 +83,15 @@ def overlay(layers: Iterable[Path], upper: Path, command: str) -> list[str]:
     return ["unshare", "--mount", "sh", "-c", script]
 
 
-def build() -> Image:
-    """The image of today's recipe: from the cache, or built (about two minutes, mostly Debian's packages)."""
+def vendor_tree() -> vendor.VendorTree:
+    """The lab's package repository and its simulated vLLM image."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with step("Vendor packages and image (about 1 min the first time)"):
-        tree = vendor.build(CACHE / "vendor")
+    with step("Vendor packages and vLLM image (about 1 min the first time)"):
+        return vendor.build(CACHE / "vendor")
+
+
+def build(tree: vendor.VendorTree) -> Image:
+    """The root image of today's recipe: from the cache, or built (about a minute, mostly Debian's packages)."""
     base = CACHE / f"debian-{digest((RELEASE, *PACKAGES), _files(INITRAMFS))}"
     if not base.is_dir():
         with step("Debian root by mmdebstrap (about 1 min)"):
@@ -91,7 +103,7 @@ def build() -> Image:
             _customize(spark, base, tree)
     for kind, kept in (("debian", base), ("spark", spark)):
         keep_newest(kind, kept)
-    return Image(name, (spark, base), tree)
+    return Image(name, (spark, base))
 
 
 def keep_newest(kind: str, used: Path) -> None:

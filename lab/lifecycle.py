@@ -26,9 +26,10 @@ from lab import identity, network, process
 from lab import image as images
 from lab.container import Container, raise_limits
 from lab.inventory import render, ssh_options
-from lab.machine import Machine, accelerator, set_links
+from lab.machine import Machine, set_links
 from lab.shell import CHECKOUT, STATE, LabError, boot_id, say, step
 from lab.topology import GATEWAY, PORTS, SERVER_PORT, Host, Topology, carrier, topology
+from lab.vendor import VendorTree
 
 INVENTORY = CHECKOUT / "inventory" / "lab"
 GPU_SCENARIOS = ("idle", "loaded", "throttled", "hung", "absent")
@@ -89,16 +90,20 @@ def up(name: str, hosts: int) -> None:
         raise LabError(str(error)) from error
     with state() as lab:
         _refuse_second(lab, plan)
-        image = images.build()
+        tree = images.vendor_tree()
+        image = images.build(tree)
         lab.up[plan.name] = len(plan.hosts)
         lab.save()
+        for host in plan.hosts:
+            if not _ready(host).exists():  # new, or left half-made by a run that was stopped
+                _forget(host)
         idle = [host for host in plan.hosts if not _running(host)]
         network.prepare(plan, idle)
-        _serve(lab, image)
+        _serve(lab, tree)
         _write_known_hosts(lab)
         with step(f"Starting {len(idle)} of {len(plan.hosts)} hosts"):
             _start(lab, plan, idle, image)
-        _write_inventory(plan, image)
+        _write_inventory(plan, tree)
     say(f"{plan.name} is up: {', '.join(f'{host.name} {host.address}' for host in plan.hosts[:4])}" + _more(plan))
     say(f"inventory: {(INVENTORY / plan.name / 'hosts.yml').relative_to(CHECKOUT)}; a shell: python -m lab ssh HOST")
 
@@ -199,7 +204,7 @@ def power_on(name: str) -> None:
             say(f"{name} is on already")
             return
         with step(f"Booting {name}"):
-            _start(lab, plan, [host], images.build())
+            _start(lab, plan, [host])
 
 
 def gpu(name: str, scenario: str) -> None:
@@ -220,39 +225,64 @@ def _folder(name: str) -> Path:
     return STATE / "hosts" / name
 
 
+def _ready(host: Host) -> Path:
+    """Exists once a host was up: from then on its disk is worth keeping until `down`."""
+    return _folder(host.name) / "ready"
+
+
+def _forget(host: Host) -> None:
+    process.stop(_folder(host.name) / "pid.json")
+    shutil.rmtree(_folder(host.name), ignore_errors=True)
+
+
 def _running(host: Host) -> bool:
     return process.pid(_folder(host.name) / "pid.json") is not None
 
 
-def _start(lab: State, plan: Topology, hosts: list[Host], image: images.Image) -> None:
-    """A host without a folder is new and starts fresh; one with a folder was powered off, and its disk is kept."""
-    for host in hosts:
-        _folder(host.name).parent.mkdir(exist_ok=True)
+def _start(lab: State, plan: Topology, hosts: list[Host], image: images.Image | None = None) -> None:
+    """A host without a folder is new and starts fresh, from `image`; one with a folder was off, and keeps its disk."""
+    fresh = [host for host in hosts if not _folder(host.name).exists()]
+    for host in fresh:
+        _folder(host.name).mkdir(parents=True)
+        if image is None:
+            raise LabError(f"{host.name} was never up; `up {plan.name}` starts it")
+        image.save(_folder(host.name) / "image.json")
     if plan.hosts[0].kind == "container":
-        raise_limits()
-        for host in hosts:
-            container = Container(host, _folder(host.name), image)
-            new = not container.folder.exists()
-            container.folder.mkdir(exist_ok=True)
-            container.load() if new else container.power_on()
-        _each(hosts, lambda host: wait_booted(host, 120))
-        return
-    how = accelerator(image)
-    machines = [Machine(host, _folder(host.name), image, how) for host in hosts]
-    fresh = [machine for machine in machines if not machine.disk.exists()]
-    for machine in fresh:
-        machine.folder.mkdir(exist_ok=True)
-    if unseen := [machine for machine in fresh if not machine.snapshot.exists()]:
+        _start_containers(hosts, fresh)
+    else:
+        _start_machines(lab, plan, hosts, fresh)
+    for host in fresh:
+        _ready(host).touch()
+
+
+def _start_containers(hosts: list[Host], fresh: list[Host]) -> None:
+    raise_limits()
+    for host in hosts:
+        container = Container(host, _folder(host.name))
+        if host in fresh:
+            container.load()
+        else:
+            container.power_on()
+    _each(hosts, lambda host: wait_booted(host, 120))
+
+
+def _start_machines(lab: State, plan: Topology, hosts: list[Host], fresh: list[Host]) -> None:
+    machines = [Machine(host, _folder(host.name)) for host in hosts]
+    if unseen := [machine for machine in machines if machine.host in fresh and not machine.snapshot.exists()]:
+        how = unseen[0].accelerator
         with step(f"First boot of {len(unseen)} machines under {how} (about {'1 min' if how == 'kvm' else '2 min'})"):
             _each(unseen, _take_snapshot)
     for machine in machines:
-        machine.load() if machine in fresh else machine.power_on()
+        if machine.host in fresh:
+            machine.load()
+        else:
+            machine.power_on()
     running = {host.name for host in plan.hosts if _running(host)}
     for machine in machines:
         machine.resume(_ports_up(lab, plan, machine.host, running))
-    _set_links(lab, plan)
+    _set_links(lab, plan)  # of those that ran before, too
     _each(hosts, lambda host: wait_booted(host, 300))
-    _each([machine.host for machine in fresh], _set_clock)
+    _each(fresh, _set_clock)
 
 
 def _take_snapshot(machine: Machine) -> None:
@@ -317,9 +347,9 @@ def _each(items: Iterable[object], action: Callable[..., object]) -> None:
 # -- files for others --------------------------------------------------------------------------------------------------
 
 
-def _serve(lab: State, image: images.Image) -> None:
+def _serve(lab: State, vendor: VendorTree) -> None:
     record, log = STATE / "server.json", STATE / "server.log"
-    tree = str(image.vendor.path)
+    tree = str(vendor.path)
     if process.pid(record) and lab.tree == tree:
         return
     process.stop(record)
@@ -343,10 +373,10 @@ def _write_known_hosts(lab: State) -> None:
     _give(STATE / "id_ed25519", identity.key(identity.CLIENT_KEY).read_text(), 0o600)
 
 
-def _write_inventory(plan: Topology, image: images.Image) -> None:
+def _write_inventory(plan: Topology, vendor: VendorTree) -> None:
     folder = INVENTORY / plan.name
     folder.mkdir(parents=True, exist_ok=True)
-    text = render(plan, image.vendor.image_ref_path, STATE / "id_ed25519", STATE / "known_hosts")
+    text = render(plan, vendor.image_ref_path, STATE / "id_ed25519", STATE / "known_hosts")
     _give(folder / "hosts.yml", text)
 
 

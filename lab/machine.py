@@ -100,10 +100,12 @@ def _version() -> str:
 
 
 class Machine:
-    def __init__(self, host: Host, folder: Path, image: Image, accelerator: str) -> None:
-        self.host, self.folder, self.image, self.accelerator = host, folder, image, accelerator
+    def __init__(self, host: Host, folder: Path) -> None:
+        self.host, self.folder = host, folder
+        self.image = Image.load(folder / "image.json")
+        self.accelerator = accelerator(self.image)
         self.record, self.disk = folder / "pid.json", folder / "disk.qcow2"
-        key = digest([image.digest, _version(), *command(host, accelerator, image)])
+        key = digest([self.image.digest, _version(), *command(host, self.accelerator, self.image)])
         self.cache = CACHE / f"booted-{host.name}-{key}"
 
     @property

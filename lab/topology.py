@@ -112,12 +112,12 @@ def _between(low: int, hosts: int, high: int) -> None:
 
 
 def carrier(plan: Topology, host: str, port: str, running: Collection[str], cut: Collection[tuple[str, str]]) -> bool:
-    """Whether a port has link: it is plugged in, its cable is whole, and what is at the other end has power."""
+    """Whether a port has link: it is plugged in, its cable is whole, and both ends have power."""
     segment = plan.segment_of(host, port)
-    if segment is None:
+    if segment is None or host not in running:
         return False
     if segment.switch:
         return (host, port) not in cut
     if any(end in cut for end in segment.ends):
         return False
-    return all(peer in running for peer, _ in segment.ends if peer != host)
+    return all(end in running for end, _ in segment.ends)

@@ -282,7 +282,6 @@ def hardware() -> Package:
             carried("lab-gpu", f"{libexec}/lab-gpu", 0o755),
             carried("lab-rails", f"{libexec}/lab-rails", 0o755),
             *(carried(unit, f"/usr/lib/systemd/system/{unit}") for unit in units),
-            carried("docker-lab-registry.conf", "/usr/lib/systemd/system/docker.service.d/gb10-lab-registry.conf"),
             # rdma-core would rename the rxe devices after the PCI function below; they must keep the Spark's names
             File("/etc/udev/rules.d/60-rdma-persistent-naming.rules", link_to="/dev/null"),
         ),

@@ -212,7 +212,7 @@ def make_gid(index: int, text: str, type_text: str | None, netdev: str | None, m
     version = re.search(r"v([12])$", type_text or "")
     return Gid(
         index=index,
-        gid=parsed.exploded,
+        gid=parsed.packed.hex(":", 2),  # not .exploded: since Python 3.13 that dots mapped addresses
         address=str(ipv4 or parsed),
         ipv4=str(ipv4) if ipv4 else None,
         roce_version=int(version.group(1)) if version else None,

@@ -92,7 +92,7 @@ directory:
   description: The new directory; none in check mode.
   returned: always
   type: str
-  sample: /home/me/gb10/evidence/2026-11-21T013000Z
+  sample: /srv/gb10/evidence/2026-11-21T013000Z
 json:
   description: Path of the JSON document; none in check mode.
   returned: always

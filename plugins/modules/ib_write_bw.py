@@ -82,7 +82,7 @@ notes:
     24.01 and 25.01.
   - One end listens on the TCP port of its tests on all addresses for the time of the test.
 author:
-  - gb10-fleet contributors
+  - gb10-fleet contributors (@gb10-fleet)
 """
 
 EXAMPLES = r"""

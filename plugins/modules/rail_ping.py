@@ -55,7 +55,7 @@ attributes:
     platforms: linux
     support: full
 author:
-  - gb10-fleet contributors
+  - gb10-fleet contributors (@gb10-fleet)
 """
 
 EXAMPLES = r"""

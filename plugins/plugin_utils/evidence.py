@@ -12,6 +12,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import re
 import shutil
 import statistics
 import tempfile
@@ -261,7 +262,7 @@ def write(document: Mapping[str, Any], directory: Path) -> Path:
     Both appear complete or not at all; a second proof in the same second replaces the first.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    target = directory / str(document["created"]).replace(":", "")
+    target = directory / re.sub("[-:]", "", document["created"])
     building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory))
     try:
         (building / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

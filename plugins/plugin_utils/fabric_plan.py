@@ -377,7 +377,7 @@ def _cables(hosts: Sequence[str], fabric: Mapping[str, Any]) -> list[tuple[str, 
         for profile in fabric["hosts"][host]["profiles"]:
             server, client = sorted((host, profile["peers"][0]["host"]), key=hosts.index)
             found.setdefault(profile["link"], (server, client, profile["link"]))
-    # The cable that closes a ring comes first, or first-fit would need a third round for an even ring.
+    # In host order the cable that closes a ring is placed early; placed last, an even ring would need a third round.
     return sorted(found.values(), key=lambda pairing: (hosts.index(pairing[0]), hosts.index(pairing[1])))
 
 

@@ -66,7 +66,9 @@ class Pair:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         if show:
-            print(f"$ {' '.join(argv)}\n{done.stdout[-12000:]}\nrc={done.returncode} {time.monotonic() - started:.0f} s")
+            print(
+                f"$ {' '.join(argv)}\n{done.stdout[-12000:]}\nrc={done.returncode} {time.monotonic() - started:.0f} s"
+            )
         return Play(done.returncode, done.stdout)
 
     def evidence(self) -> dict[str, Any]:

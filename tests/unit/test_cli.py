@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli, evidence, playbook
 from gb10_fleet.playbook import Order, Outcome, Report
+from tests.proofs import documents
 
 CLI = CliRunner()
 Event = dict[str, Any]
@@ -198,6 +199,16 @@ def test_evidence_is_a_table_on_a_terminal() -> None:
     evidence.show(proof(), console, Path("index.html"))
     text = console.export_text()
     assert "half_width" in text and "look at [the] other rail" in text and "- why" in text
+
+
+@pytest.mark.parametrize("name", documents())
+def test_every_kind_of_evidence_can_be_shown(name: str) -> None:
+    """Of the documents that the proof itself would write, not of one made up here."""
+    document = documents()[name]
+    shown = list(evidence.rows(document))
+    judged = sum(1 + len(cluster["pairings"]) + bool(cluster["serving"]) for cluster in document["clusters"])
+    assert len(shown) >= judged
+    assert all(row.verdict for row in shown)
 
 
 def test_no_evidence_yet_says_how_to_get_some(tmp_path: Path) -> None:

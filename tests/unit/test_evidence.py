@@ -115,7 +115,7 @@ def test_what_ansible_adds_to_results_is_left_out() -> None:
 def test_files_appear_complete_and_latest_points_to_them(tmp_path: Path) -> None:
     directory = tmp_path / "proofs"
     first = evidence.write(DOCUMENTS["pair"], directory)
-    assert first.name == "2026-11-21T013000Z"
+    assert first.name == "20261121T013000Z"
     assert json.loads((directory / "latest/evidence.json").read_text())["verdict"] == "healthy"
     later = evidence.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
     assert (directory / "latest").resolve() == later

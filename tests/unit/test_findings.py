@@ -175,6 +175,11 @@ def test_an_accepted_error_stays_with_its_reason_and_does_not_block() -> None:
     assert refusal([finding]) is None
 
 
+def test_what_cannot_be_accepted_still_blocks() -> None:
+    found = evaluate(subject({**PAIR, "gb10_accept": {"no_sudo": "never mind"}}, root=False))
+    assert [(finding.id, finding.blocks) for finding in found] == [("no_sudo", True), ("bad_variable", True)]
+
+
 def test_a_refusal_names_host_fact_and_way_out() -> None:
     text = refusal(evaluate(subject(architecture="x86_64", root=False)))
     assert text is not None

@@ -185,6 +185,7 @@ def nccl_reference(table: list[tuple[ipaddress.IPv6Address, int | None]], networ
     return current
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(

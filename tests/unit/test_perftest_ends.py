@@ -7,7 +7,6 @@ import socket
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -98,7 +97,7 @@ def run(executable: str | None, *tests: Test, pairing: float = 10, deadline: flo
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     yield
-    left = Path(f"/proc/self/task/{threading.main_thread().native_id}/children").read_text(encoding="ascii").split()
+    left = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
     assert left == []
 
 

@@ -29,6 +29,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
 START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only ends a run that nobody would end otherwise
 
+SETTLE_S = 1.0  # systemd calls a simple service started before its program has had the time to fail
+
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = re.compile(r"(/[^/]|package:[a-z0-9])")
 _PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID"
@@ -141,6 +143,8 @@ class UnitKind(Kind[Unit, UnitState]):
             if step.action != "reload":
                 self._act(system, step, _verb(step, resource, progress))
             progress.done.append(step)
+        if any(step.action in ("start", "restart") for step in steps):
+            system.clock.sleep(SETTLE_S)
 
     def _act(self, system: System, step: Step[Unit], verb: str) -> None:
         name = step.resource.name

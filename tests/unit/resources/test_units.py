@@ -216,6 +216,15 @@ def test_a_unit_that_fails_to_start_brings_its_last_words(
         host.converge(DOCUMENT)
 
 
+def test_a_unit_that_dies_a_moment_later_is_no_success(host: FakeHost, systemd: FakeSystemd) -> None:
+    def die() -> None:
+        systemd.units["demo.service"].update(ActiveState="activating", SubState="auto-restart")
+
+    host.clock.at_sleep = die
+    with pytest.raises(ApplyError, match=r"unit:demo\.service: does not hold"):
+        host.converge(DOCUMENT)
+
+
 def test_a_unit_that_dies_at_once_is_no_success(host: FakeHost, systemd: FakeSystemd) -> None:
     host.on("systemctl restart", "")  # says yes and does nothing
     host.on("journalctl", "demo: out of memory\n")
