@@ -79,7 +79,8 @@ def overlay(layers: Iterable[Path], upper: Path, command: str) -> list[str]:
     for folder in (upper, work, root):
         folder.mkdir(parents=True, exist_ok=True)
     options = f"lowerdir={':'.join(map(str, layers))},upperdir={upper},workdir={work}"
-    script = f"root={shlex.quote(str(root))}; mount -t overlay overlay -o {shlex.quote(options)} $root && {command}"
+    mount = f"root={shlex.quote(str(root))}; mount -t overlay overlay -o {shlex.quote(options)}"
+    script = f'{mount} "$root" && {command}'
     return ["unshare", "--mount", "sh", "-c", script]
 
 

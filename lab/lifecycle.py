@@ -79,7 +79,7 @@ def _load() -> State:
             known.cut = [(host, port) for host, port in known.cut]
             return known
         say("this machine was rebooted since; forgetting the hosts of then")
-    shutil.rmtree(STATE / "hosts", ignore_errors=True)
+    _end_hosts()
     return State(boot_id())
 
 
@@ -121,16 +121,9 @@ def _refuse_second(lab: State, plan: Topology) -> None:
 
 def down() -> None:
     with state() as lab:
-        hosts = [host for plan in lab.plans for host in plan.hosts]
-        records = {host.name: _folder(host.name) / "pid.json" for host in hosts}
-        for leftover in (STATE / "hosts").glob("*/pid.json"):
-            records.setdefault(leftover.parent.name, leftover)
-        if alive := [name for name, record in records.items() if process.pid(record)]:
-            say(f"stopping {len(alive)} hosts")
-        _each(records.values(), process.stop)
+        _end_hosts()
         process.stop(STATE / "server.json")
         network.clear()
-        shutil.rmtree(STATE / "hosts", ignore_errors=True)
         for name in lab.up:
             shutil.rmtree(INVENTORY / name, ignore_errors=True)
         State(boot_id()).save()
@@ -149,8 +142,8 @@ def status() -> None:
                 power = "on" if host.name in running else "OFF"
                 print(f"  {host.name:10} {host.kind:10} {host.address:14} {power:4} {links}")
         if lab.up:
-            serving = "serves" if process.pid(STATE / "server.json") else "DOES NOT serve; `up` again starts it"
-            say(f"http://{GATEWAY}:{SERVER_PORT} {serving} packages (/apt) and images (/v2)")
+            serving = "serves" if process.pid(STATE / "server.json") else "does NOT serve (`up` again helps)"
+            say(f"http://{GATEWAY}:{SERVER_PORT} {serving}: packages (/apt), images (/v2)")
 
 
 def _port(lab: State, plan: Topology, host: Host, port: str, running: set[str]) -> str:
@@ -228,6 +221,15 @@ def _folder(name: str) -> Path:
 def _ready(host: Host) -> Path:
     """Exists once a host was up: from then on its disk is worth keeping until `down`."""
     return _folder(host.name) / "ready"
+
+
+def _end_hosts() -> None:
+    """Every host that this checkout ever started and that still runs, whatever the state file says."""
+    records = list((STATE / "hosts").glob("*/pid.json"))
+    if alive := [record for record in records if process.pid(record)]:
+        say(f"stopping {len(alive)} hosts")
+    _each(records, process.stop)
+    shutil.rmtree(STATE / "hosts", ignore_errors=True)
 
 
 def _forget(host: Host) -> None:

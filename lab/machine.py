@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -176,7 +177,7 @@ class Machine:
         identity.write(layer, self.host)
         partial = target.with_suffix(".new")
         partial.unlink(missing_ok=True)
-        format_it = f'mkfs.ext4 -q -F -L {self.host.name} -d "$root" {partial} {DISK_SIZE}'
+        format_it = f'mkfs.ext4 -q -F -L {self.host.name} -d "$root" {shlex.quote(str(partial))} {DISK_SIZE}'
         run(overlay(self.image.layers, layer, format_it))
         partial.rename(target)
         shutil.rmtree(layer)

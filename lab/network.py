@@ -12,6 +12,7 @@ this machine's address on the management network and no further.
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -70,7 +71,7 @@ def inside(argv: list[str]) -> list[str]:
 def prepare(plan: Topology, fresh: Iterable[Host]) -> None:
     """Makes what is missing. Hosts in `fresh` do not run: what is left under their names is replaced."""
     fresh = list(fresh)
-    if not (Path("/sys/class/net") / UPLINK).exists() or not (NETNS / NAMESPACE).exists():
+    if not _has_uplink() or not (NETNS / NAMESPACE).exists():
         clear()
         _make_namespace()
     existing = {link["ifname"] for link in json.loads(run([*IP, "-j", "link", "show"]))}
@@ -87,10 +88,14 @@ def prepare(plan: Topology, fresh: Iterable[Host]) -> None:
 
 
 def clear() -> None:
-    if (Path("/sys/class/net") / UPLINK).exists():
+    if _has_uplink():
         run(["ip", "link", "delete", UPLINK])
     for space in sorted(NETNS.glob("gb10-*")):
         run(["ip", "netns", "delete", space.name])
+
+
+def _has_uplink() -> bool:
+    return UPLINK in {name for _, name in socket.if_nameindex()}
 
 
 def _make_namespace() -> None:

@@ -167,7 +167,8 @@ def _ends(members: Mapping[str, Record], results: Mapping[str, Record]) -> tuple
 def _rail(netdev: str, results: Mapping[str, Record], ports: Sequence[Record]) -> verdicts.Rail:
     """One rail of a pairing. Both ends print the same figure; a fault at either end is a fault of the rail."""
     both = [results[end] for end in ("client", "server") if end in results]
-    faulty = next((result for result in both if result["fault"]), None)
+    cause = verdicts.cause([result["fault"] for result in both if result["fault"]])
+    faulty = next((result for result in both if cause is not None and result["fault"] is cause), None)
     figures: Mapping[str, Any] = next((result["figures"] for result in both if result["figures"]), {})
     widths = [port["pcie_width"] for port in ports if port.get("pcie_width")]
     return verdicts.Rail(

@@ -1,0 +1,119 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the lab hands to QEMU, to the hosts and to Ansible, and what names the cache's entries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lab import identity, image, inventory, machine
+from lab.topology import topology
+
+IMAGE = image.Image("d1gest", (Path("/cache/spark-1"), Path("/cache/debian-1")))
+PAIR = topology("pair")
+
+
+def words(accelerator: str = "tcg") -> list[str]:
+    return machine.command(PAIR.hosts[0], accelerator, IMAGE)
+
+
+def test_qemu_gets_five_interfaces_with_the_hosts_macs_and_jumbo_frames_on_the_rails() -> None:
+    devices = [word for word in words() if word.startswith("virtio-net-pci")]
+    assert [device.split("mac=")[1][:17] for device in devices] == [nic.mac for nic in PAIR.hosts[0].nics]
+    assert ["host_mtu=9000" in device for device in devices] == [False, True, True, True, True]
+
+
+def test_qemu_starts_paused_says_spark_and_boots_the_images_kernel() -> None:
+    line = " ".join(words())
+    assert " -S " in line
+    assert "manufacturer=NVIDIA,product=NVIDIA_DGX_Spark" in line
+    assert "-kernel /cache/debian-1/vmlinuz -initrd /cache/debian-1/initrd.img" in line
+
+
+def test_the_same_devices_whatever_the_topology_so_that_a_snapshot_serves_all() -> None:
+    assert machine.command(topology("ring3").hosts[0], "tcg", IMAGE) == words()
+
+
+def test_kvm_and_tcg_differ() -> None:
+    assert "kvm" in words("kvm")
+    assert "kvm" not in words("tcg")
+
+
+def test_an_image_survives_being_saved(tmp_path: Path) -> None:
+    IMAGE.save(tmp_path / "image.json")
+    assert image.Image.load(tmp_path / "image.json") == IMAGE
+
+
+def test_a_digest_follows_words_names_contents_and_the_executable_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image, "HERE", tmp_path)
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_text("1")
+    two.write_text("2")
+    seen = [image.digest(["w"], [one, two])]
+    assert image.digest(["w"], [two, one]) == seen[0]
+    seen += [image.digest(["x"], [one, two]), image.digest(["w"], [one]), image.digest(["w", ""], [one, two])]
+    one.chmod(0o755)
+    seen.append(image.digest(["w"], [one, two]))
+    one.write_text("changed")
+    seen.append(image.digest(["w"], [one, two]))
+    one.rename(tmp_path / "renamed")
+    seen.append(image.digest(["w"], [tmp_path / "renamed", two]))
+    assert len(set(seen)) == len(seen)
+
+
+def test_paths_with_blanks_survive_the_shell_of_an_overlay(tmp_path: Path) -> None:
+    script = image.overlay([Path("/a b"), Path("/c")], tmp_path / "up per", "true")[-1]
+    assert f"-o 'lowerdir=/a b:/c,upperdir={tmp_path}/up per,workdir={tmp_path}/up per.work' \"$root\"" in script
+
+
+def test_a_host_is_told_apart_by_name_machine_id_address_and_keys() -> None:
+    first, second = (identity.files(host, "ssh-ed25519 AAAA lab", "secret", "public") for host in PAIR.hosts)
+    assert first.keys() - second.keys() == set()
+    for name in ("etc/hostname", "etc/machine-id", "etc/NetworkManager/system-connections/enP7s7.nmconnection"):
+        assert first[name] != second[name]
+    assert len(first["etc/machine-id"].content) == 33
+
+
+def test_secrets_of_a_host_are_its_own() -> None:
+    files = identity.files(PAIR.hosts[0], "ssh-ed25519 AAAA lab", "secret", "public")
+    assert files[identity.HOST_KEY].mode == 0o600
+    keys = files["home/spark/.ssh/authorized_keys"]
+    assert (keys.mode, keys.owner) == (0o600, identity.USER_ID)
+    assert files["etc/NetworkManager/system-connections/enP7s7.nmconnection"].mode == 0o600
+
+
+def test_interfaces_are_named_by_mac_and_start_at_1500_bytes() -> None:
+    link = identity.files(PAIR.hosts[0], "", "", "")["etc/systemd/network/10-enP2p1s0f0np0.link"].content
+    assert "MACAddress=02:67:62:10:0b:02\n" in link
+    assert "Name=enP2p1s0f0np0\nMTUBytes=1500\n" in link
+
+
+def test_the_inventory_of_a_pair_is_one_cluster_with_checked_host_keys() -> None:
+    written = inventory.inventory(PAIR, "gb10-lab/vllm-sim@sha256:1", Path("/k"), Path("/known"), 'image: "{image}"')
+    assert written["all"]["vars"]["image"] == "198.18.7.1:8180/gb10-lab/vllm-sim@sha256:1"
+    assert "-oStrictHostKeyChecking=yes" in written["all"]["vars"]["ansible_ssh_common_args"]
+    cluster = written["all"]["children"]["sparks"]["children"]["pair1"]
+    assert cluster["hosts"]["spark-b"] == {"ansible_host": "198.18.7.12"}
+    assert (cluster["vars"]["gb10_cluster"], cluster["vars"]["fabric_topology"]) == ("pair1", "pair")
+
+
+def test_containers_of_a_fleet_are_clusters_of_one() -> None:
+    written = inventory.inventory(topology("fleet", 2), "i", Path("/k"), Path("/known"), "")
+    assert written["all"]["children"]["sparks"] == {
+        "hosts": {"spark-01": {"ansible_host": "198.18.7.101"}, "spark-02": {"ansible_host": "198.18.7.102"}},
+        "vars": {"fabric_topology": "none"},
+    }
+
+
+def test_the_labs_overrides_render_to_yaml_without_placeholders() -> None:
+    text = inventory.render(PAIR, "gb10-lab/vllm-sim@sha256:1", Path("/k"), Path("/known"))
+    variables = yaml.safe_load(text)["all"]["vars"]
+    assert variables["vllm_image"] == "198.18.7.1:8180/gb10-lab/vllm-sim@sha256:1"
+    assert all(len(reason.split()) > 3 for reason in variables["gb10_accept"].values())
+    assert "{" not in text

@@ -1,0 +1,118 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The lab's processes are ended by their record, and nobody else's ever."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab import cli, lifecycle, process
+from lab.shell import LabError
+from lab.topology import topology
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    return tmp_path / "pid.json"
+
+
+def test_a_recorded_process_is_found_and_ended(record: Path, tmp_path: Path) -> None:
+    number = process.start(["sleep", "60"], record, tmp_path / "log")
+    assert process.pid(record) == number
+    assert process.stop(record)
+    assert process.pid(record) is None
+    assert not record.exists()
+
+
+def test_a_process_that_ignores_the_request_is_killed(record: Path, tmp_path: Path) -> None:
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(60)"
+    )
+    process.start([sys.executable, "-c", script], record, tmp_path / "log")
+    while not (tmp_path / "log").read_bytes():
+        pass
+    assert process.stop(record, patience=0.1)
+    assert process.pid(record) is None
+
+
+@pytest.mark.parametrize("change", [{"ticks": 1}, {"boot": "another boot"}])
+def test_a_pid_that_now_belongs_to_somebody_else_is_left_alone(
+    record: Path, tmp_path: Path, change: dict[str, object]
+) -> None:
+    number = process.start(["sleep", "60"], record, tmp_path / "log")
+    record.write_text(json.dumps({**json.loads(record.read_text()), **change}))
+    assert process.pid(record) is None
+    assert not process.stop(record)
+    os.kill(number, 0)  # still there
+    os.kill(number, signal.SIGKILL)
+
+
+def test_nothing_to_stop_is_no_error(record: Path) -> None:
+    assert not process.stop(record)
+    record.write_text("half a rec")
+    assert not process.stop(record)
+
+
+@pytest.fixture
+def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(lifecycle, "STATE", tmp_path)
+    return tmp_path
+
+
+def test_state_is_kept_between_commands(state_folder: Path) -> None:
+    with lifecycle.state() as lab:
+        lab.up["pair"] = 2
+        lab.cut = [("spark-a", "p0")]
+        lab.save()
+    with lifecycle.state() as lab:
+        assert lab.find("spark-b")[1].address == "198.18.7.12"
+        assert lab.cut == [("spark-a", "p0")]
+
+
+def test_after_a_reboot_of_this_machine_nothing_is_up(state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with lifecycle.state() as lab:
+        lab.up["pair"] = 2
+        lab.save()
+    (state_folder / "hosts" / "spark-a").mkdir(parents=True)
+    monkeypatch.setattr(lifecycle, "boot_id", lambda: "next boot")
+    with lifecycle.state() as lab:
+        assert lab.up == {}
+    assert not (state_folder / "hosts").exists()
+
+
+def test_hosts_of_a_lost_state_file_do_not_run_on(state_folder: Path, tmp_path: Path) -> None:
+    host = state_folder / "hosts" / "spark-a"
+    host.mkdir(parents=True)
+    number = process.start(["sleep", "60"], host / "pid.json", tmp_path / "log")
+    (state_folder / "state.json").write_text("{half")
+    with lifecycle.state() as lab:
+        assert lab.up == {}
+    assert process._ticks(number) is None
+
+
+def test_an_unknown_host_is_refused_with_the_known_ones(state_folder: Path) -> None:
+    with lifecycle.state() as lab:
+        lab.up["pair"] = 2
+        with pytest.raises(LabError, match="hosts: spark-a, spark-b"):
+            lab.find("spark-z")
+
+
+def test_a_second_topology_of_machines_is_refused_but_a_fleet_is_not() -> None:
+    lab = lifecycle.State("boot", up={"pair": 2})
+    with pytest.raises(LabError, match="pair with 2 hosts is up already"):
+        lifecycle._refuse_second(lab, topology("ring3"))
+    lifecycle._refuse_second(lab, topology("pair"))
+    lifecycle._refuse_second(lab, topology("fleet", 3))
+
+
+def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert cli.main(["status"]) == 1
+    assert "needs root" in capsys.readouterr().err
