@@ -46,16 +46,34 @@ class Pair:
     inventory = ROOT / "inventory/lab/pair"
     hosts = ("spark-a", "spark-b")
 
-    def lab(self, *args: str, timeout: int = 900) -> str:
+    def lab(self, *args: str, timeout: int = 900, check: bool = True) -> str:
+        """One lab command; with check=False its output ends in a line `rc=N`."""
+        argv = [sys.executable, "-m", "lab", *args]
         done = subprocess.run(
-            [sys.executable, "-m", "lab", *args],
-            cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+            argv, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+        )
+        if not check:
+            return f"{done.stdout}{done.stderr}\nrc={done.returncode}"
         assert done.returncode == 0, f"lab {' '.join(args)}: {done.stdout}{done.stderr}"
         return done.stdout
 
     def ssh(self, host: str, command: str, timeout: int = 120) -> str:
         return self.lab("ssh", host, command, timeout=timeout)
+
+    def reboot(self) -> None:
+        """As an operator would: over SSH. Comes back when every host is up again, with another boot id."""
+        ask = "cat /proc/sys/kernel/random/boot_id"
+        before = {host: self.ssh(host, ask) for host in self.hosts}
+        for host in self.hosts:
+            self.lab("ssh", host, "sudo systemctl reboot", check=False)
+        for host in self.hosts:
+            self._until(host, f"test $({ask}) != {before[host].strip()} && systemctl is-system-running --wait")
+
+    def _until(self, host: str, command: str, limit_s: int = 300) -> None:
+        deadline = time.monotonic() + limit_s
+        while self.lab("ssh", host, command, check=False, timeout=limit_s).rpartition("\n")[2] != "rc=0":
+            assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s"
+            time.sleep(3)
 
     def play(self, *args: str, playbook: str = "site.yml", timeout: int = 1200, show: bool = True) -> Play:
         argv = ["ansible-playbook", "-i", str(self.inventory), *args, playbook]

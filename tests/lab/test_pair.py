@@ -122,7 +122,7 @@ class TestProvision:
         assert {host: row["changed"] for host, row in run.recap.items() if row["changed"]} == {}
 
     def test_run_after_a_reboot_changes_nothing(self, pair: Pair) -> None:
-        pair.lab("reboot", *pair.hosts)
+        pair.reboot()
         run = pair.play()
         assert run.rc == 0
         assert {host: row["changed"] for host, row in run.recap.items() if row["changed"]} == {}
