@@ -28,7 +28,9 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        self.validate_argument_spec(argument_spec={})  # type: ignore[no-untyped-call]
+        _, arguments = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={"refuse": {"type": "bool", "default": True}}
+        )
         task_vars = task_vars or {}
         host = task_vars["inventory_hostname"]
         try:
@@ -43,23 +45,30 @@ class ActionModule(ActionBase):
         found += [unreadable] if unreadable else []
         found += findings.evaluate_variables(subject) if unreadable else findings.evaluate(subject)
         refusal = findings.refusal(found)
-        result.update(changed=False, failed=refusal is not None, findings=[finding.as_dict() for finding in found])
+        refused = refusal is not None and arguments["refuse"]
+        # What is shown of a failure is all of its result: the reason must not drown in facts.
+        shown = [finding for finding in found if finding.blocks] if refused else found
+        result.update(changed=False, failed=refused, findings=[finding.as_dict() for finding in shown])
         result["msg"] = refusal or f"{host}: nothing blocks ({_count(found)})"
-        if facts:
+        if facts and not refused:
             result["ansible_facts"] = {"gb10_spark": facts}
+        if arguments["refuse"]:
+            result["warnings"] = [
+                f"{f.host}: {f.id}: {f.fact}" for f in found if f.severity == "warn" and not f.accepted
+            ]
         return result
 
     def _facts(self, host: str, task_vars: dict[str, Any]) -> tuple[dict[str, Any], findings.Finding | None]:
         """The facts of the host, or the finding that explains why there are none."""
         try:
-            answer = self._execute_module(module_name="gb10.fleet.spark_facts", task_vars=task_vars)
+            answer = self._execute_module(module_name="gb10.fleet.spark_facts", module_args={}, task_vars=task_vars)
         except AnsibleError as error:  # connection failures, refused privilege escalation
             return {}, findings.from_failure(host, str(error))
         facts = (answer.get("ansible_facts") or {}).get("gb10_spark")
         if facts:
             return facts, None
-        said = (answer.get(key) for key in ("module_stderr", "module_stdout", "exception", "msg"))
-        return {}, findings.from_failure(host, " ".join(str(text) for text in said if text))
+        said = (answer.get(key) for key in ("module_stderr", "module_stdout", "msg"))
+        return {}, findings.from_failure(host, " ".join(str(text) for text in said if text), answered=True)
 
     def _evaluated(
         self, host: str, task_vars: Mapping[str, Any], declared: catalog.Declared

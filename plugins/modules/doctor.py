@@ -16,8 +16,15 @@ description:
   - Fails the host when a finding of severity error is not accepted. An unreachable host fails too, so that
     C(any_errors_fatal) stops the whole run; Ansible alone would go on with the other hosts.
   - The variable C(gb10_accept) (a mapping of finding id to written reason) accepts findings.
-    C(unreachable), C(host_key), C(no_sudo) and C(bad_variable) cannot be accepted.
+    C(unreachable), C(host_key), C(unreadable), C(no_sudo) and C(bad_variable) cannot be accepted.
   - The variable C(gb10_minimum_free_gib) (a mapping of path to GiB) replaces the minimum free disk of the catalog.
+options:
+  refuse:
+    description:
+      - Whether an error that is not accepted fails the host. A refusal returns only RV(findings) that block.
+      - V(false) only reports, as a proof wants it that has to be written for a sick host too.
+    type: bool
+    default: true
 author:
   - gb10-fleet contributors (@gb10-fleet)
 attributes:
@@ -31,7 +38,7 @@ attributes:
     description: There is nothing to compare.
     support: none
   facts:
-    description: Sets C(ansible_facts.gb10_spark).
+    description: Sets C(ansible_facts.gb10_spark), unless the host is refused.
     support: full
   platform:
     description: Target OS of the action.
@@ -99,7 +106,7 @@ msg:
   sample: "spark-a: nothing blocks (1 warnings, 0 accepted)"
 ansible_facts:
   description: Facts to add to the host, as M(gb10.fleet.spark_facts) returns them.
-  returned: when the host could be read
+  returned: when the host could be read and is not refused
   type: dict
   contains:
     gb10_spark:

@@ -21,12 +21,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 
 GIB = 2**30
 IDS = (
-    "unreachable", "host_key", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail", "no_carrier",
-    "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members", "driver_branch",
-    "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor",
+    "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
+    "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
+    "driver_branch", "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor",
 )  # fmt: skip
 # No written reason makes a host reachable or a value readable.
-NEVER_ACCEPTED = frozenset({"unreachable", "host_key", "no_sudo", "bad_variable"})
+NEVER_ACCEPTED = frozenset({"unreachable", "host_key", "unreadable", "no_sudo", "bad_variable"})
 PORTS_OF_A_RING = ("p0", "p1")
 Names = Mapping[str, Sequence[str]]
 
@@ -130,8 +130,8 @@ _SUDO = re.compile(
 _PYTHON = re.compile(r"interpreter.*not found|python.*(not found|no such file)|no such file.*python", re.I | re.S)
 
 
-def from_failure(host: str, text: str) -> Finding:
-    """The finding behind a connection that failed or a facts module that did not run."""
+def from_failure(host: str, text: str, answered: bool = False) -> Finding:
+    """The finding behind a connection that failed, or behind facts that a host which answered did not give."""
     said = " ".join(text.split())[-300:] or "no reason given"
     if _HOST_KEY.search(text):
         way_out = (
@@ -147,7 +147,10 @@ def from_failure(host: str, text: str) -> Finding:
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
     if _PYTHON.search(text):
         way_out = "install python3 on the host, or set ansible_python_interpreter to the one it has"
-        return Finding("unreachable", "error", host, f"no usable Python answered: {said}", way_out)
+        return Finding("unreadable", "error", host, f"no usable Python answered: {said}", way_out)
+    if answered:
+        way_out = "run once more with -vvv for the whole answer; if the host is sound, this is a defect of gb10-fleet"
+        return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
     way_out = "check power, network, ansible_host, ansible_user (ssh HOST true must work), or leave it out by --limit"
     return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)
 

@@ -96,7 +96,7 @@ def test_a_host_that_lets_us_in_goes_on(run: Run) -> None:
 
 
 def test_hosts_that_do_not_let_us_in_stop_the_run_for_all(run: Run) -> None:
-    kinds = {"ok": None, "away": "unreachable", "key": "host_key", "nosudo": "no_sudo", "nopython": "unreachable"}
+    kinds = {"ok": None, "away": "unreachable", "key": "host_key", "nosudo": "no_sudo", "nopython": "unreadable"}
     hosts = {f"spark-{kind}": {"ansible_host": f"kind-{kind}"} for kind in kinds}
     rc, output = run.play(hosts)
     assert rc == 2, output
@@ -105,6 +105,19 @@ def test_hosts_that_do_not_let_us_in_stop_the_run_for_all(run: Run) -> None:
         assert id_ is None or f"spark-{kind}: {id_}: " in output
     assert "no usable Python" in output
     assert output.count("unreachable=0") == len(kinds), "an unreachable host would not stop later plays"
+
+
+def test_a_refusal_does_not_drown_in_facts_and_a_report_has_them(run: Run) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("doctor wants root, and this fake host runs as the user of the test")
+    hosts = {"spark-a": {"ansible_host": "kind-ok", "fabric_mut": 9000}}
+    rc, output = run.play(hosts)
+    assert rc == 2
+    assert "unknown_variable" in output and "boot_id" not in output
+    play = PLAY.replace("gb10.fleet.doctor:", "gb10.fleet.doctor: {refuse: false}")
+    play = play.replace("the run went on", "{{ ansible_facts['gb10_spark']['boot_id'] }}")
+    rc, output = run.play(hosts, play)
+    assert rc == 0, output
 
 
 def test_variables_are_evaluated_and_judged_before_the_host_answers(run: Run) -> None:

@@ -138,7 +138,7 @@ def test_one_fault_gives_one_finding(judged: Subject, id_: str, severity: str, w
 
 def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    assert {row[1] for row in parameters} == set(IDS) - {"unreachable", "host_key"}
+    assert {row[1] for row in parameters} == set(IDS) - {"unreachable", "host_key", "unreadable"}
 
 
 def test_without_a_fabric_rails_do_not_matter() -> None:
@@ -188,6 +188,11 @@ def test_a_refusal_names_host_fact_and_way_out() -> None:
     assert "way out: take the host out of the inventory" in text
 
 
+def test_a_host_that_answers_nonsense_is_not_called_unreachable() -> None:
+    finding = from_failure("spark-a", "MODULE FAILURE: SyntaxError", answered=True)
+    assert finding.id == "unreadable" and "SyntaxError" in finding.fact
+
+
 @pytest.mark.parametrize(
     ("text", "id_"),
     [
@@ -201,8 +206,8 @@ def test_a_refusal_names_host_fact_and_way_out() -> None:
         ("Sorry, user guest may not run sudo on spark-a.", "no_sudo"),
         ("/bin/sh: 1: sudo: not found", "no_sudo"),
         ("Timeout (12s) waiting for privilege escalation prompt:", "no_sudo"),
-        ("The module interpreter '/usr/bin/python3' was not found.", "unreachable"),
-        ("/bin/sh: 1: /usr/bin/python3: not found", "unreachable"),
+        ("The module interpreter '/usr/bin/python3' was not found.", "unreadable"),
+        ("/bin/sh: 1: /usr/bin/python3: not found", "unreadable"),
         ("ssh: connect to host 192.0.2.11 port 22: Connection timed out", "unreachable"),
         ("", "unreachable"),
     ],

@@ -210,7 +210,7 @@ def test_every_python_file_of_the_collection_names_its_licence() -> None:
 
 def test_documents_link_to_what_exists() -> None:
     for path in FILES:
-        if path.suffix == ".md":
+        if path.suffix == ".md" and not (ROOT / path).is_symlink():
             for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(path)):
                 assert (ROOT / path.parent / target).exists(), f"{path}: {target}"
 
