@@ -37,6 +37,7 @@ class Test:
     qps: int
     message_bytes: int
     duration_s: int
+    qp_timeout: int  # a lost packet is missed after 4.096 us * 2^this; perftest's default is 14 (67 ms)
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,8 @@ def argv(
 ) -> list[str]:
     """The command line of one end. Everything but device, GID index, port of the HCA and host is equal on both ends."""
     command = [executable, "-d", test.device, "-i", str(ib_port), "-x", str(gid_index), "-p", str(test.port)]
-    command += ["-q", str(test.qps), "-s", str(test.message_bytes), "-D", str(test.duration_s), "-F", "--report_gbits"]
+    command += ["-q", str(test.qps), "-s", str(test.message_bytes), "-D", str(test.duration_s)]
+    command += ["-u", str(test.qp_timeout), "-F", "--report_gbits"]
     if version and version >= FIRST_VALID_JSON:
         command += ["--out_json", f"--out_json_file={json_path}"]
     return [*command, test.peer] if test.end == "client" else command

@@ -83,6 +83,7 @@ def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, dea
             ("qps", 1, 16384),
             ("message_bytes", 1, 2**30),
             ("duration_s", 2, 3600),
+            ("qp_timeout", 1, 31),
         ):
             if not least <= getattr(test, field) <= most:
                 raise ValueError(f"{where}.{field} {getattr(test, field)} is not between {least} and {most}")

@@ -58,6 +58,10 @@ options:
         description: Duration of the test in seconds. perftest samples its middle half.
         type: int
         default: 10
+      qp_timeout:
+        description: A lost packet is missed after 4.096 us times two to the power of this, and sent again seven times.
+        type: int
+        default: 14
   pairing_timeout_s:
     description: For how many seconds an end waits for the other one.
     type: int
@@ -149,6 +153,7 @@ TEST = {
     "qps": {"type": "int", "default": 4},
     "message_bytes": {"type": "int", "default": 1048576},
     "duration_s": {"type": "int", "default": 10},
+    "qp_timeout": {"type": "int", "default": 14},
 }
 
 

@@ -323,7 +323,12 @@ def pings(fabric: Mapping[str, Any], host: str, count: int = 3) -> list[dict[str
 
 
 def rounds(
-    fabric: Mapping[str, Any], *, qps: int = 4, message_bytes: int = 1048576, duration_s: int = 10
+    fabric: Mapping[str, Any],
+    *,
+    qps: int = 4,
+    message_bytes: int = 1048576,
+    duration_s: int = 10,
+    qp_timeout: int = 14,
 ) -> list[dict[str, list[dict[str, Any]]]]:
     """Arrange every pairing of a plan in rounds; each round is ``{host: [tests for ib_write_bw]}``.
 
@@ -345,6 +350,7 @@ def rounds(
                     "qps": qps,
                     "message_bytes": message_bytes,
                     "duration_s": duration_s,
+                    "qp_timeout": qp_timeout,
                 }
                 server_end = {"end": "server", "device": profile["hca"], "address": profile["address"]}
                 client_end = {"end": "client", "device": peer["hca"], "address": peer["address"]}

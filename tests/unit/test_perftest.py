@@ -21,6 +21,7 @@ CLIENT = perftest.Test(
     qps=4,
     message_bytes=1048576,
     duration_s=10,
+    qp_timeout=14,
 )
 
 
@@ -73,7 +74,7 @@ def test_command_differs_by_version_only_in_json() -> None:
     )
     assert old == [
         *["ib_write_bw", "-d", "rocep1s0f0", "-i", "1", "-x", "3", "-p", "18515", "-q", "4", "-s", "1048576"],
-        *["-D", "10", "-F", "--report_gbits", "192.168.100.10"],
+        *["-D", "10", "-u", "14", "-F", "--report_gbits", "192.168.100.10"],
     ]
     assert [word for word in new if word not in old] == ["--out_json", "--out_json_file=/tmp/x.json"]
     assert new[-1] == "192.168.100.10"

@@ -86,7 +86,7 @@ def port() -> int:
 
 def make_test(end: str, port: int) -> Test:
     own, peer = (SERVER_ADDRESS, CLIENT_ADDRESS) if end == "server" else (CLIENT_ADDRESS, SERVER_ADDRESS)
-    return Test("rail", end, "rocep1s0f0", own, peer, port, qps=4, message_bytes=65536, duration_s=2)
+    return Test("rail", end, "rocep1s0f0", own, peer, port, qps=4, message_bytes=65536, duration_s=2, qp_timeout=14)
 
 
 def run(executable: str | None, *tests: Test, pairing: float = 10, deadline: float = 20) -> list[dict[str, Any]]:
@@ -266,6 +266,7 @@ GOOD = {
     "qps": 4,
     "message_bytes": 65536,
     "duration_s": 10,
+    "qp_timeout": 14,
 }
 
 
@@ -278,6 +279,7 @@ GOOD = {
         ({"address": "fe80::1"}, "address"),
         ({"port": 0}, "port"),
         ({"qps": 0}, "qps"),
+        ({"qp_timeout": 0}, "qp_timeout"),
         ({"duration_s": 1}, "duration_s"),
         ({"message_bytes": 2**31}, "message_bytes"),
     ],
