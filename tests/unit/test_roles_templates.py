@@ -123,7 +123,7 @@ def test_sound_inputs_are_not_refused() -> None:
 
 
 REFUSED_DIRECTORIES = [
-    "models", "", "/", "/home", "/home/spark", "/root", "/tmp", "/var", "/etc", "/usr",  # noqa: S108
+    "models", "", "/", "/home", "/home/spark", "/root", "/tmp", "/var", "/etc", "/usr",
     "/usr/", "//etc", "/srv/../etc", "/srv/a:b", "/srv/models\n",
 ]  # fmt: skip
 
