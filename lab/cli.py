@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -70,7 +71,7 @@ def dispatch(args: argparse.Namespace) -> None:
     actions: dict[str, Callable[[], None]] = {
         "up": lambda: lifecycle.up(args.topology, args.hosts),
         "down": lifecycle.down,
-        "status": lifecycle.status,
+        "status": status,
         "ssh": lambda: lifecycle.ssh(args.host, args.words),
         "cut": lambda: lifecycle.cut(args.host, args.port),
         "mend": lifecycle.mend,
@@ -80,6 +81,12 @@ def dispatch(args: argparse.Namespace) -> None:
         "image": lambda: say(f"image {image.build(image.vendor_tree()).digest}"),
     }
     actions[args.command]()
+
+
+def status() -> None:
+    # It changes nothing, so it may end as a filter does when its reader leaves: `status | head`.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    lifecycle.status()
 
 
 def deps() -> None:

@@ -8,6 +8,7 @@ They share this machine's kernel, so they have no RDMA, no rails and no kernel s
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -18,13 +19,29 @@ from lab.topology import Host
 
 # Each systemd takes some dozens; the defaults do for a handful of containers.
 INOTIFY = {"max_user_instances": 8192, "max_user_watches": 524288}
+KNOBS = Path("/proc/sys/fs/inotify")
 
 
-def raise_limits() -> None:
-    for name, least in INOTIFY.items():
-        knob = Path("/proc/sys/fs/inotify") / name
-        if int(knob.read_text()) < least:
-            knob.write_text(str(least))
+def raise_limits(record: Path) -> None:
+    """Raises this machine's inotify limits where they are too low; `record` keeps what they were."""
+    low = {name: int((KNOBS / name).read_text()) for name in INOTIFY}
+    low = {name: value for name, value in low.items() if value < INOTIFY[name]}
+    if low:
+        record.write_text(json.dumps({**low, **_recorded(record)}))
+    for name in low:
+        (KNOBS / name).write_text(str(INOTIFY[name]))
+
+
+def restore_limits(record: Path) -> None:
+    """Puts back what `raise_limits` raised, unless somebody has changed it since."""
+    for name, value in _recorded(record).items():
+        if int((KNOBS / name).read_text()) == INOTIFY[name]:
+            (KNOBS / name).write_text(str(value))
+    record.unlink(missing_ok=True)
+
+
+def _recorded(record: Path) -> dict[str, int]:
+    return dict(json.loads(record.read_text())) if record.exists() else {}
 
 
 class Container:

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What the commands do: bring topologies up and down, cut cables, pull plugs.
 
-`.lab/state.json` says what was asked for; whether a host runs is always asked of its process.
+`.lab/state.json` says what was asked for; whether a host runs is always asked of its process. The networks' names and
+addresses are this machine's, so whose lab it is and the lock on it lie in /run.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ from pathlib import Path
 
 from lab import identity, network, process
 from lab import image as images
-from lab.container import Container, raise_limits
+from lab.container import Container, raise_limits, restore_limits
 from lab.inventory import render, ssh_options
 from lab.machine import Machine, set_links
 from lab.shell import CHECKOUT, STATE, LabError, boot_id, say, step
 from lab.topology import GATEWAY, PORTS, SERVER_PORT, Host, Topology, carrier, topology
 from lab.vendor import VendorTree
 
+MACHINE = Path("/run/gb10-lab")  # lock, checkout (whose lab is up), inotify.json
 INVENTORY = CHECKOUT / "inventory" / "lab"
 GPU_SCENARIOS = ("idle", "loaded", "throttled", "hung", "absent")
 Cut = tuple[str, str]
@@ -63,13 +65,23 @@ class State:
 def state() -> Iterator[State]:
     """The lab's state, for one command at a time. After this machine's reboot nothing of it is left."""
     STATE.mkdir(exist_ok=True)
-    with (STATE / "lock").open("w") as lock:
+    MACHINE.mkdir(exist_ok=True)
+    with (MACHINE / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another lab command is at work in this checkout; waiting for it ...")
+            say("another lab command is at work on this machine; waiting for it ...")
             fcntl.flock(lock, fcntl.LOCK_EX)
+        _refuse_other_checkout()
         yield _load()
+
+
+def _refuse_other_checkout() -> None:
+    """Its hosts would share names and addresses with ours. A checkout that was deleted can no longer end its lab."""
+    with contextlib.suppress(FileNotFoundError):
+        owner = Path((MACHINE / "checkout").read_text())
+        if owner != CHECKOUT and (owner / "lab").is_dir():
+            raise LabError(f"the lab of {owner} is up on this machine; end it there with `python -m lab down`")
 
 
 def _load() -> State:
@@ -92,6 +104,7 @@ def up(name: str, hosts: int) -> None:
         _refuse_second(lab, plan)
         tree = images.vendor_tree()
         image = images.build(tree)
+        (MACHINE / "checkout").write_text(str(CHECKOUT))
         lab.up[plan.name] = len(plan.hosts)
         lab.save()
         for host in plan.hosts:
@@ -124,9 +137,11 @@ def down() -> None:
         _end_hosts()
         process.stop(STATE / "server.json")
         network.clear()
+        restore_limits(MACHINE / "inotify.json")
         for name in lab.up:
             shutil.rmtree(INVENTORY / name, ignore_errors=True)
         State(boot_id()).save()
+        (MACHINE / "checkout").unlink(missing_ok=True)
     say("the lab is down")
 
 
@@ -258,7 +273,7 @@ def _start(lab: State, plan: Topology, hosts: list[Host], image: images.Image | 
 
 
 def _start_containers(hosts: list[Host], fresh: list[Host]) -> None:
-    raise_limits()
+    raise_limits(MACHINE / "inotify.json")
     for host in hosts:
         container = Container(host, _folder(host.name))
         if host in fresh:

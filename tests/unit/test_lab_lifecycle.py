@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from lab import cli, lifecycle, process
+from lab import cli, container, lifecycle, network, process
 from lab.shell import LabError
 from lab.topology import topology
 
@@ -63,6 +64,7 @@ def test_nothing_to_stop_is_no_error(record: Path) -> None:
 @pytest.fixture
 def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(lifecycle, "STATE", tmp_path)
+    monkeypatch.setattr(lifecycle, "MACHINE", tmp_path / "run")
     return tmp_path
 
 
@@ -110,6 +112,90 @@ def test_a_second_topology_of_machines_is_refused_but_a_fleet_is_not() -> None:
         lifecycle._refuse_second(lab, topology("ring3"))
     lifecycle._refuse_second(lab, topology("pair"))
     lifecycle._refuse_second(lab, topology("fleet", 3))
+
+
+def test_the_lock_is_the_machines_so_that_two_checkouts_wait_for_each_other(
+    state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lifecycle.state():
+        other = state_folder / "other"
+        monkeypatch.setattr(lifecycle, "STATE", other)
+        with (lifecycle.MACHINE / "lock").open("w") as lock, pytest.raises(BlockingIOError):
+            lifecycle.fcntl.flock(lock, lifecycle.fcntl.LOCK_EX | lifecycle.fcntl.LOCK_NB)
+
+
+def test_the_lab_of_another_checkout_is_named_and_left_alone(state_folder: Path) -> None:
+    other = state_folder / "other"
+    (other / "lab").mkdir(parents=True)
+    lifecycle.MACHINE.mkdir()
+    (lifecycle.MACHINE / "checkout").write_text(str(other))
+    for command in (lifecycle.status, lifecycle.down, lambda: lifecycle.cut("spark-a", "p0")):
+        with pytest.raises(LabError, match=f"the lab of {other} is up on this machine"):
+            command()
+    (other / "lab").rmdir()  # who is gone cannot end it
+    lifecycle.status()
+
+
+def test_up_says_whose_lab_it_is_before_it_makes_anything(state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def prepare(*_: object) -> None:
+        assert (lifecycle.MACHINE / "checkout").read_text() == str(lifecycle.CHECKOUT)
+        raise LabError("far enough")
+
+    monkeypatch.setattr(lifecycle.images, "vendor_tree", lambda: None)
+    monkeypatch.setattr(lifecycle.images, "build", lambda _: None)
+    monkeypatch.setattr(network, "prepare", prepare)
+    with pytest.raises(LabError, match="far enough"):
+        lifecycle.up("pair", 0)
+
+
+def test_down_gives_the_machine_free_for_other_checkouts(state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network, "clear", lambda: None)
+    lifecycle.MACHINE.mkdir()
+    (lifecycle.MACHINE / "checkout").write_text(str(lifecycle.CHECKOUT))
+    lifecycle.down()
+    assert not (lifecycle.MACHINE / "checkout").exists()
+
+
+@pytest.fixture
+def knobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(container, "KNOBS", tmp_path)
+    (tmp_path / "max_user_instances").write_text("128\n")
+    (tmp_path / "max_user_watches").write_text("1000000\n")
+    return tmp_path
+
+
+def test_down_restores_the_inotify_limits_that_it_raised_and_no_others(
+    knobs: Path, state_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "clear", lambda: None)
+    lifecycle.MACHINE.mkdir()
+    for _ in range(2):  # a second fleet must not take the raised value for this machine's own
+        container.raise_limits(lifecycle.MACHINE / "inotify.json")
+    assert (knobs / "max_user_instances").read_text() == "8192"
+    lifecycle.down()
+    assert [int((knobs / name).read_text()) for name in container.INOTIFY] == [128, 1000000]
+    assert not (lifecycle.MACHINE / "inotify.json").exists()
+
+
+def test_a_limit_that_somebody_changed_since_is_left_alone(knobs: Path, tmp_path: Path) -> None:
+    container.raise_limits(tmp_path / "record")
+    (knobs / "max_user_instances").write_text("9000")
+    container.restore_limits(tmp_path / "record")
+    assert (knobs / "max_user_instances").read_text() == "9000"
+
+
+def test_status_ends_quietly_when_its_reader_leaves() -> None:
+    script = (
+        "from lab import cli, lifecycle; cli.require_host = lambda: None;"
+        "lifecycle.status = lambda: print('x' * 10**6, flush=True); cli.main(['status'])"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", script], stdout=writer, stderr=subprocess.PIPE, cwd=lifecycle.CHECKOUT, check=False
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
 
 
 def test_who_is_not_root_is_told_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
