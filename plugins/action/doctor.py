@@ -9,6 +9,7 @@ hosts, but lets it go on (and change the others) past an unreachable one.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -40,8 +41,17 @@ class ActionModule(ActionBase):
             raise AnsibleError(f"the collection itself is damaged: {error}") from error
         variables, found = self._evaluated(host, task_vars, declared)
         found += _forks(host, task_vars)
-        facts, unreadable = self._facts(host, task_vars)
-        subject = findings.Subject(host, facts, variables, task_vars.get("groups", {}), catalogs, declared)
+        facts, unreadable = self._facts(variables, host, task_vars)
+        subject = findings.Subject(
+            host,
+            facts,
+            variables,
+            task_vars.get("groups", {}),
+            catalogs,
+            declared,
+            run=task_vars["ansible_play_hosts_all"],
+            fleet=_fleet(task_vars) if variables.get("fabric_topology") == "switch" else {},
+        )
         found += [unreadable] if unreadable else []
         found += findings.evaluate_variables(subject) if unreadable else findings.evaluate(subject)
         refusal = findings.refusal(found)
@@ -58,10 +68,15 @@ class ActionModule(ActionBase):
             ]
         return result
 
-    def _facts(self, host: str, task_vars: dict[str, Any]) -> tuple[dict[str, Any], findings.Finding | None]:
+    def _facts(
+        self, variables: Mapping[str, Any], host: str, task_vars: dict[str, Any]
+    ) -> tuple[dict[str, Any], findings.Finding | None]:
         """The facts of the host, or the finding that explains why there are none."""
+        arguments = {"paths": list(findings.own_minimums(variables.get("gb10_minimum_free_gib")))}
         try:
-            answer = self._execute_module(module_name="gb10.fleet.spark_facts", module_args={}, task_vars=task_vars)
+            answer = self._execute_module(
+                module_name="gb10.fleet.spark_facts", module_args=arguments, task_vars=task_vars
+            )
         except AnsibleError as error:  # connection failures, refused privilege escalation
             return {}, findings.from_failure(host, str(error))
         facts = (answer.get("ansible_facts") or {}).get("gb10_spark")
@@ -83,6 +98,17 @@ class ActionModule(ActionBase):
                 fact = f"{name} cannot be evaluated: {' '.join(str(error).split())[:300]}"
                 failures.append(findings.Finding("bad_variable", "error", host, fact, "correct it in the inventory"))
         return values, failures
+
+
+def _fleet(task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What findings wants to know of all hosts of the inventory, whether or not they are part of this run."""
+    fleet: dict[str, dict[str, Any]] = {}
+    for host in task_vars["groups"].get("all", ()):
+        own = fleet[host] = {}
+        for name in findings.FLEET_VARIABLES:
+            with contextlib.suppress(AnsibleError, KeyError):  # the host's own doctor says what does not render
+                own[name] = task_vars["hostvars"][host][name]
+    return fleet
 
 
 def _forks(host: str, task_vars: Mapping[str, Any]) -> list[findings.Finding]:

@@ -18,7 +18,7 @@ import re
 import signal
 import struct
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang 
 COMMAND_DEADLINE_S = 5.0
 DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 MAX_ANCESTORS = 32
+DEFAULT_ROUTE = "0.0.0.0/0"
 
 # The installed packages that roles and findings ask about.
 _PACKAGES = re.compile(r"^(lib)?nvidia|^linux-.*nvidia|^docker|^containerd|^perftest$|-video-nvidia|^cuda-drivers")
@@ -110,11 +111,11 @@ class Host:
         return self.run(argv, deadline_s)
 
 
-def collect(host: Host) -> Facts:
-    """All facts of one host, with the keys of docs/architecture.md."""
+def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
+    """All facts of one host, with the keys of docs/architecture.md; `disks` also holds the mounts of `paths`."""
     states = _package_states(host)
     installed = {name: version for name, (version, _want, status) in states.items() if status == "installed"}
-    interfaces = _interfaces(host)
+    interfaces, routes = _interfaces(host), _routes(host)
     return {
         "hostname": host.read("/proc/sys/kernel/hostname"),
         "boot_id": host.read("/proc/sys/kernel/random/boot_id"),
@@ -124,9 +125,10 @@ def collect(host: Host) -> Facts:
         "os": _os(host),
         "product": _product(host),
         "root": host.euid == 0,
-        "disks": _disks(host),
+        "disks": _disks(host, paths),
         "ssh": _ssh(host, interfaces),
-        "default_route_interfaces": _default_route_interfaces(host),
+        "default_route_interfaces": _default_route_interfaces(host, routes),
+        "routes": [route for route in routes if route["cidr"] != DEFAULT_ROUTE],
         "interfaces": interfaces,
         "rails": _rails(host, interfaces),
         "gpu": _gpu(host),
@@ -169,10 +171,10 @@ def _memory_bytes(host: Host) -> int | None:
     return int(total[1]) * 1024 if total else None
 
 
-def _disks(host: Host) -> list[Facts]:
-    """The file systems under DISK_PATHS, each once, named by its mount point."""
+def _disks(host: Host, paths: Sequence[str]) -> list[Facts]:
+    """The file systems under DISK_PATHS and `paths`, each once, named by its mount point."""
     mounts = {line.split()[1] for line in (host.read("/proc/self/mounts") or "").splitlines() if len(line.split()) > 2}
-    wanted = dict.fromkeys(mount_of(path, mounts | {"/"}) for path in DISK_PATHS)
+    wanted = dict.fromkeys(mount_of(path, mounts | {"/"}) for path in (*DISK_PATHS, *paths))
     disks = []
     for mount in wanted:
         try:
@@ -241,9 +243,37 @@ def _interfaces(host: Host) -> list[Facts]:
                 "phys_port_name": host.read(f"{base}/phys_port_name"),
                 "pci": _pci_address(host.path(f"{base}/device")),
                 "speed_mbps": speed if speed and speed > 0 else None,  # -1 stands for "unknown"
+                "lower": lower_interfaces(name, host.names),
             }
         )
     return interfaces
+
+
+def lower_interfaces(name: str, names: Callable[[str], Iterable[str]]) -> list[str]:
+    """All that an interface (VLAN, bridge, bond, ...) stands on, down to the hardware; `names` lists a directory."""
+    found: list[str] = []
+    above = [name]
+    while above:
+        for entry in names(f"/sys/class/net/{above.pop()}"):
+            lower = entry[len("lower_") :] if entry.startswith("lower_") else name
+            if lower != name and lower not in found:
+                found.append(lower)
+                above.append(lower)
+    return sorted(found)
+
+
+def lifelines(facts: Mapping[str, Any]) -> dict[str, list[str]]:
+    """`{interface: [what it carries]}` of all interfaces that we would cut ourselves off with."""
+    below = {item["name"]: item.get("lower") or [] for item in facts.get("interfaces") or []}
+    uses = [((facts.get("ssh") or {}).get("interface"), "this very SSH session")]
+    uses += [(name, "the default route") for name in facts.get("default_route_interfaces") or []]
+    found: dict[str, list[str]] = {}
+    for name, use in uses:
+        if name:
+            found.setdefault(name, []).append(use)
+        for lower in below.get(name, ()):
+            found.setdefault(lower, []).append(f"{use} (below {name})")
+    return found
 
 
 def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
@@ -305,13 +335,25 @@ def number_twins(rails: list[Facts]) -> list[Facts]:
     return numbered
 
 
-def _default_route_interfaces(host: Host) -> list[str]:
-    """Interfaces of the main table's default routes, IPv4 and IPv6."""
-    names = []
+def _routes(host: Host) -> list[Facts]:
+    """IPv4 routes of the main table, with the default ones."""
+    routes = []
     for line in (host.read("/proc/net/route") or "").splitlines()[1:]:
         columns = line.split()  # Iface Destination Gateway Flags RefCnt Use Metric Mask ...
-        if len(columns) > 7 and columns[1] == columns[7] == "00000000":
-            names.append(columns[0])
+        with contextlib.suppress(ValueError, IndexError):
+            destination, mask = (ipaddress.IPv4Address(_native(columns[place])) for place in (1, 7))
+            routes.append({"interface": columns[0], "cidr": str(ipaddress.IPv4Network(f"{destination}/{mask}"))})
+    return routes
+
+
+def _native(text: str) -> int:
+    """The kernel prints a big-endian address as a number of the machine; Sparks are little-endian."""
+    return int.from_bytes(bytes.fromhex(text), "little")
+
+
+def _default_route_interfaces(host: Host, routes: Sequence[Facts]) -> list[str]:
+    """Interfaces of the main table's default routes, IPv4 and IPv6."""
+    names = [route["interface"] for route in routes if route["cidr"] == DEFAULT_ROUTE]
     for line in (host.read("/proc/net/ipv6_route") or "").splitlines():
         columns = line.split()  # destination prefix source prefix next-hop metric references use flags interface
         if len(columns) == 10 and columns[0] == "0" * 32 and columns[1] == "00" and columns[9] != "lo":

@@ -131,6 +131,13 @@ class System:
         except OSError:
             return None
 
+    def names(self, absolute: str) -> list[str]:
+        """The entries of a directory; none where it cannot be read, for example because it is absent."""
+        try:
+            return sorted(os.listdir(self.path(absolute)))  # noqa: PTH208 - names are wanted, not paths
+        except OSError:
+            return []
+
     def account_names(self, database: str) -> dict[int, str]:
         """Number -> name of the host's own accounts; `database` is passwd or group."""
         names: dict[int, str] = {}

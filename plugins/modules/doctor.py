@@ -16,7 +16,8 @@ description:
   - Fails the host when a finding of severity error is not accepted. An unreachable host fails too, so that
     C(any_errors_fatal) stops the whole run; Ansible alone would go on with the other hosts.
   - The variable C(gb10_accept) (a mapping of finding id to written reason) accepts findings.
-    C(unreachable), C(host_key), C(unreadable), C(no_sudo) and C(bad_variable) cannot be accepted.
+    C(unreachable), C(host_key), C(unreadable), C(no_sudo), C(bad_variable), C(driver_branch), C(no_rdma), C(no_rail)
+    and C(cluster_members) cannot be accepted.
   - The variable C(gb10_minimum_free_gib) (a mapping of path to GiB) replaces the minimum free disk of the catalog.
 options:
   refuse:

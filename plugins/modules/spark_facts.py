@@ -15,6 +15,12 @@ description:
   - Reads identity, disks, rails, GPU, driver, packages and Docker of an NVIDIA DGX Spark (GB10) in one call.
   - Changes nothing. Every external command is optional and has a deadline (C(nvidia-smi) 10 seconds, the others 5).
   - What cannot be read is V(none), never a guess.
+options:
+  paths:
+    description: Paths whose file systems shall be among C(disks), besides C(/), C(/boot) and C(/var/lib/docker).
+    type: list
+    elements: str
+    default: []
 author:
   - gb10-fleet contributors (@gb10-fleet)
 attributes:
@@ -73,8 +79,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host
 
 def main() -> None:
     """Read, return."""
-    module = AnsibleModule(argument_spec={}, supports_check_mode=True)  # type: ignore[no-untyped-call]
-    module.exit_json(changed=False, ansible_facts={"gb10_spark": collect(Host())})
+    spec = {"paths": {"type": "list", "elements": "str", "default": []}}
+    module = AnsibleModule(argument_spec=spec, supports_check_mode=True)  # type: ignore[no-untyped-call]
+    module.exit_json(changed=False, ansible_facts={"gb10_spark": collect(Host(), module.params["paths"])})
 
 
 if __name__ == "__main__":

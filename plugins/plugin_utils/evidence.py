@@ -62,7 +62,7 @@ def worst(found: Iterable[str]) -> str:
 
 
 def _proof(name: str, proof: Mapping[str, Any]) -> Record:
-    """One host's part, complete and without what Ansible adds to results."""
+    """One host's part, complete and without what Ansible adds to results (or says in place of one)."""
     return {
         "cluster": proof.get("cluster") or name,
         "topology": proof.get("topology") or "none",
@@ -78,7 +78,9 @@ def _proof(name: str, proof: Mapping[str, Any]) -> Record:
 
 
 def _without_ansible(result: Mapping[str, Any] | None) -> Record | None:
-    return {key: value for key, value in result.items() if key not in ANSIBLE_KEYS} if result else None
+    if not result or result.get("unreachable"):
+        return None
+    return {key: value for key, value in result.items() if key not in ANSIBLE_KEYS}
 
 
 def _by_cluster(proofs: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
@@ -209,8 +211,10 @@ def _unproven(
     measured = {pairing["link"] for pairing in pairings}
     unmeasured = [link["name"] for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
+    unseen = [host for host, proof in members.items() if not proof["facts"] and not proof["findings"]]
     again = "run the playbook validate on all hosts of the cluster"
     return [
+        *(_reason(host, "unmeasured", "the host was not looked at", again) for host in unseen),
         *(_reason(link, "unmeasured", "the bandwidth was not measured", again) for link in unmeasured),
         *(_reason(host, "unmeasured", "the rails were not pinged", again) for host in unpinged),
         *([] if serving else [_reason(name, "unmeasured", "no model was asked", again)]),

@@ -19,9 +19,11 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import lifelines
 
 TOPOLOGIES = ("none", "pair", "ring", "switch")
 SUBNET_PREFIX = 24
@@ -84,16 +86,20 @@ def plan(
     ports: Sequence[str] = ("p0",),
     network: str = "192.168.100.0/22",
     mtu: int = 9000,
+    settings: Mapping[str, Sequence[Any]] | None = None,
 ) -> dict[str, Any]:
-    """Return ``{topology, network, subnets, hosts: {name: {profiles, environment, control}}}``.
+    """Return ``{topology, network, subnets, hosts: {name: {profiles, environment, control, waiting}}}``.
 
     ``ports`` says which ports of a pair or a switch are cabled; a ring always uses p0 and p1.
     ``control`` is the interface and address at which *all* hosts of the cluster reach this one: the first rail where
     the fabric joins everyone with everyone, the management interface in a ring, whose hosts only see their neighbours.
+    ``waiting`` names the rails that do not have their address and MTU yet.
+    ``settings`` holds what each host, in the order of ``hosts``, says in the variables that they must agree on.
     """
+    _check_agreement(hosts, settings or {})
     _check_arguments(topology, hosts, facts, mtu)
     if topology == "none":
-        empty: dict[str, Any] = {"profiles": [], "environment": {}, "control": None}
+        empty: dict[str, Any] = {"profiles": [], "environment": {}, "control": None, "waiting": []}
         return {"topology": topology, "network": network, "subnets": [], "hosts": {host: dict(empty) for host in hosts}}
 
     links = _links(topology, hosts, ports)
@@ -139,8 +145,18 @@ def plan(
             ],
             "environment": _environment(topology, profiles[host], control["interface"], address_range),
             "control": control,
+            "waiting": _waiting(facts[host], profiles[host]),
         }
     return {"topology": topology, "network": network, "subnets": [str(subnet) for subnet in subnets], "hosts": result}
+
+
+def _check_agreement(hosts: Sequence[str], settings: Mapping[str, Sequence[Any]]) -> None:
+    for name, values in settings.items():
+        if any(value != values[0] for value in values):
+            said = ", ".join(f"{value!r} ({host})" for host, value in zip(hosts, values, strict=True))
+            raise PlanError(
+                f"the hosts of one cluster must agree on {name}, and it is {said}: set it once, on the group"
+            )
 
 
 def _check_arguments(topology: str, hosts: Sequence[str], facts: Mapping[str, Any], mtu: int) -> None:
@@ -238,25 +254,45 @@ def _carve(network: str, needed: int) -> list[ipaddress.IPv4Network]:
 def _check_host(host: str, facts: Mapping[str, Any], profiles: Sequence[Profile]) -> None:
     """Refuse a plan that would touch the management path, or that overlaps another address of the host."""
     planned = {profile.netdev: ipaddress.IPv4Interface(profile.cidr).network for profile in profiles}
-    carriers = {(facts.get("ssh") or {}).get("interface"): "this very SSH session"}
-    carriers |= dict.fromkeys(facts.get("default_route_interfaces") or [], "the default route")
+    carriers = lifelines(facts)
     for netdev in planned:
         if netdev in carriers:
             raise PlanError(
-                f"{host}: {netdev} carries {carriers[netdev]} and shall become a rail; "
+                f"{host}: {netdev} carries {' and '.join(carriers[netdev])} and shall become a rail; "
                 "reach the host over its RJ45 port and remove that route, or leave the port out of fabric_ports"
             )
-    for interface in facts.get("interfaces") or []:
-        if interface["name"] in planned:
-            continue
-        for cidr in interface.get("addresses") or []:
-            present = ipaddress.ip_interface(cidr)
-            for netdev, subnet in planned.items():
-                if present.version == 4 and subnet.overlaps(present.network):
-                    raise PlanError(
-                        f"{host}: the planned subnet {subnet} of {netdev} overlaps {cidr} of {interface['name']}: "
-                        "choose another fabric_network"
-                    )
+    for text, taken in _taken(facts, planned):
+        for netdev, subnet in planned.items():
+            if subnet.overlaps(taken):
+                raise PlanError(
+                    f"{host}: the planned subnet {subnet} of {netdev} overlaps {text}: choose another fabric_network"
+                )
+
+
+def _taken(facts: Mapping[str, Any], planned: Container[str]) -> Iterator[tuple[str, ipaddress.IPv4Network]]:
+    """What is reached by other ways than the rails; a rail of the same subnet would draw that traffic to itself."""
+    interfaces = [item for item in facts.get("interfaces") or [] if item["name"] not in planned]
+    routes = [route for route in facts.get("routes") or [] if route["interface"] not in planned]
+    cidrs = [(f"{cidr} of {item['name']}", cidr) for item in interfaces for cidr in item.get("addresses") or []]
+    cidrs += [(f"the route to {route['cidr']} through {route['interface']}", route["cidr"]) for route in routes]
+    peer = (facts.get("ssh") or {}).get("peer_address")
+    if peer:
+        cidrs.append((f"{peer}, from where this very SSH session comes", peer))
+    for text, cidr in cidrs:
+        network = ipaddress.ip_interface(cidr).network
+        # A VPN splits the default route in halves; those are as general as the default route itself.
+        if isinstance(network, ipaddress.IPv4Network) and network.prefixlen > 1:
+            yield text, network
+
+
+def _waiting(facts: Mapping[str, Any], profiles: Sequence[Profile]) -> list[str]:
+    rails = {rail["netdev"]: rail for rail in facts["rails"]}
+    return [profile.netdev for profile in profiles if not _is_live(rails[profile.netdev], profile)]
+
+
+def _is_live(rail: Mapping[str, Any], profile: Profile) -> bool:
+    addresses = [cidr for cidr in rail.get("addresses") or [] if ":" not in cidr]
+    return addresses == [profile.cidr] and rail.get("mtu") == profile.mtu
 
 
 def _control(host: str, topology: str, facts: Mapping[str, Any], profiles: Sequence[Profile]) -> dict[str, str]:

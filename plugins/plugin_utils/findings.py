@@ -10,13 +10,20 @@ accepted its id with a written reason (`gb10_accept`).
 from __future__ import annotations
 
 import difflib
+import ipaddress
+import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import mount_of, upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
+    lifelines,
+    mount_of,
+    upstream_version,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 
 GIB = 2**30
@@ -25,9 +32,25 @@ IDS = (
     "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
     "driver_branch", "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor",
 )  # fmt: skip
-# No written reason makes a host reachable or a value readable.
-NEVER_ACCEPTED = frozenset({"unreachable", "host_key", "unreadable", "no_sudo", "bad_variable"})
+# No written reason makes a host reachable, a value readable or a rail exist.
+NEVER_ACCEPTED = frozenset(
+    {
+        "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable",
+        "driver_branch", "no_rdma", "no_rail", "cluster_members",  # the roles refuse these too
+    }
+)  # fmt: skip
 PORTS_OF_A_RING = ("p0", "p1")
+RAILS_OF_A_PORT = 2
+# What of other hosts' variables a host is judged by, see Subject.fleet.
+FLEET_VARIABLES = ("gb10_cluster", "fabric_topology", "fabric_ports", "fabric_network")
+# Ansible's own validation converts a text and throws the result away; templates then meet the text.
+TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "int": ((int,), "a whole number"),
+    "float": ((int, float), "a number"),
+    "bool": ((bool,), "true or false"),
+    "list": ((list, tuple), "a list"),
+    "dict": ((Mapping,), "a mapping"),
+}
 Names = Mapping[str, Sequence[str]]
 
 
@@ -63,6 +86,8 @@ class Subject:
     groups: Names
     catalog: Mapping[str, Mapping[str, Any]]  # products, platforms, security_floors
     declared: Declared
+    run: Sequence[str] | None = None  # the hosts of this run; None: all of the inventory
+    fleet: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # FLEET_VARIABLES of all hosts
 
     def setting(self, name: str) -> Any:
         """A variable as the role will see it."""
@@ -81,7 +106,10 @@ class Subject:
         """The ports that the topology needs cables in."""
         if self.topology == "none":
             return ()
-        return PORTS_OF_A_RING if self.topology == "ring" else tuple(self.setting("fabric_ports") or ("p0",))
+        ports = self.setting("fabric_ports")
+        if self.topology == "ring":
+            return PORTS_OF_A_RING
+        return tuple(ports) if isinstance(ports, (list, tuple)) else ()  # _variables says so
 
     def error(self, id_: str, fact: str, way_out: str) -> Finding:
         return Finding(id_, "error", self.host, fact, way_out)
@@ -92,13 +120,13 @@ class Subject:
 
 def evaluate(subject: Subject) -> list[Finding]:
     """Everything there is to say about a host whose facts could be read."""
-    checks = (_root, _identity, _variables, _cluster, _fabric, _disks, _driver, _gpu, _apt, _security_floors)
+    checks = (_root, _identity, _inventory, _fabric, _disks, _driver, _gpu, _apt, _security_floors)
     return _accept(subject, [finding for check in checks for finding in check(subject)])
 
 
 def evaluate_variables(subject: Subject) -> list[Finding]:
     """What can be said without the host: its facts could not be read."""
-    return _accept(subject, [finding for check in (_variables, _cluster) for finding in check(subject)])
+    return _accept(subject, list(_inventory(subject)))
 
 
 def _accept(subject: Subject, findings: list[Finding]) -> list[Finding]:
@@ -151,7 +179,10 @@ def from_failure(host: str, text: str, answered: bool = False) -> Finding:
     if answered:
         way_out = "run once more with -vvv for the whole answer; if the host is sound, this is a defect of gb10-fleet"
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
-    way_out = "check power, network, ansible_host, ansible_user (ssh HOST true must work), or leave it out by --limit"
+    way_out = (
+        "check power, network, ansible_host, ansible_user (ssh HOST true must work); "
+        "to go on without it, leave its whole cluster out (--limit '!CLUSTER')"
+    )
     return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)
 
 
@@ -198,6 +229,11 @@ def _identity(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def _inventory(subject: Subject) -> Iterator[Finding]:
+    for check in (_variables, _cluster, _shared_network):
+        yield from check(subject)
+
+
 def _variables(subject: Subject) -> Iterator[Finding]:
     declared, given = subject.declared, subject.variables
     known = declared.variables
@@ -209,9 +245,26 @@ def _variables(subject: Subject) -> Iterator[Finding]:
             yield subject.error("unknown_variable", fact, f"remove or rename it: {advice}")
     for role, options in {"": declared.collection, **declared.roles}.items():
         where = f"roles/{role}/README.md" if role else "docs/inventory.md"
-        for message in _mistakes(options, {name: given[name] for name in options if name in given}):
+        own = {name: given[name] for name in options if name in given}
+        mistyped = {name: kind for name in own if (kind := _wrong_type(own[name], options[name].get("type", "str")))}
+        for name, kind in mistyped.items():
+            yield subject.error(
+                "bad_variable",
+                f"{name} is {'the text ' if isinstance(own[name], str) else ''}{own[name]!r}, and must be {kind}",
+                f"write it as YAML in the inventory, or as JSON: -e '{{\"{name}\": ...}}'; see {where}",
+            )
+        rest = {name: option for name, option in options.items() if name not in mistyped}
+        for message in _mistakes(rest, {name: own[name] for name in rest if name in own}):
             yield subject.error("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
     yield from _acceptances(subject)
+    yield from _minimums(subject)
+
+
+def _wrong_type(value: Any, declared: str) -> str | None:
+    """What the value must be, if it is not; a bool is an int to Python, and not to a person."""
+    types, kind = TYPES.get(declared, ((object,), ""))
+    fits = isinstance(value, types) and not (isinstance(value, bool) and declared in ("int", "float"))
+    return None if fits else kind
 
 
 def _mistakes(options: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]) -> list[str]:
@@ -235,8 +288,31 @@ def _acceptances(subject: Subject) -> Iterator[Finding]:
             yield subject.error("bad_variable", f"gb10_accept.{id_} gives no reason", "write down why it is acceptable")
 
 
+def _minimums(subject: Subject) -> Iterator[Finding]:
+    own = subject.setting("gb10_minimum_free_gib")
+    for path, gib in own.items() if isinstance(own, Mapping) else ():
+        if not _is_minimum(path, gib):
+            fact = f"gb10_minimum_free_gib holds {path!r}: {gib!r}, which is no absolute path with a positive number"
+            yield subject.error("bad_variable", fact, 'write a path and its GiB, for example {"/srv/models": 200}')
+
+
+def _is_minimum(path: Any, gib: Any) -> bool:
+    is_number = isinstance(gib, (int, float)) and not isinstance(gib, bool) and math.isfinite(gib)
+    return isinstance(path, str) and path.startswith("/") and is_number and gib > 0
+
+
+def own_minimums(value: Any) -> dict[str, float]:
+    """The sound entries of gb10_minimum_free_gib; _minimums names the others."""
+    entries = value.items() if isinstance(value, Mapping) else ()
+    return {path: gib for path, gib in entries if _is_minimum(path, gib)}
+
+
 def _cluster(subject: Subject) -> Iterator[Finding]:
     name, topology, members = subject.setting("gb10_cluster"), subject.topology, subject.members
+    if "gb10_cluster" in subject.variables and not name:
+        way_out = "name the group that this host is in, or remove the variable: the host is a cluster of one then"
+        yield subject.error("bad_variable", "gb10_cluster is empty", way_out)
+        return
     if not name:
         if topology != "none":
             yield subject.error(
@@ -263,6 +339,46 @@ def _cluster(subject: Subject) -> Iterator[Finding]:
             f"the topology {topology} needs {needed}, and the group {name} has {count}: {', '.join(members)}",
             "correct the group, or choose the topology that is cabled: none, pair, ring or switch",
         )
+    absent = [member for member in members if subject.run is not None and member not in subject.run]
+    if fits and absent:
+        yield subject.error(
+            "cluster_members",
+            f"of the cluster {name}, {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not part of this run",
+            f"run the whole cluster: --limit {name}, or no --limit",
+        )
+
+
+def _shared_network(subject: Subject) -> Iterator[Finding]:
+    """Clusters on switches may share one; each would give the same addresses to its hosts."""
+    name = subject.setting("gb10_cluster")
+    if subject.topology != "switch" or subject.host not in subject.members[:1]:
+        return  # said once, by the first host of the cluster
+    own = _subnets({variable: subject.setting(variable) for variable in FLEET_VARIABLES})
+    defaults = {variable: subject.declared.variables.get(variable, {}).get("default") for variable in FLEET_VARIABLES}
+    seen = set()
+    for other in subject.fleet.values():
+        cluster = other.get("gb10_cluster")
+        if cluster in (None, name) or cluster in seen or other.get("fabric_topology") != "switch":
+            continue
+        shared = own & _subnets({**defaults, **other})
+        if shared:
+            seen.add(cluster)
+            yield subject.error(
+                "bad_variable",
+                f"fabric_network gives {', '.join(sorted(shared))} to {name} and to {cluster}, "
+                "which are both on a switch and may meet there",
+                "give each of the two clusters a fabric_network of its own",
+            )
+
+
+def _subnets(variables: Mapping[str, Any]) -> set[str]:
+    """What the plan will take: the first /24s of the network, one for each rail of a port."""
+    try:
+        network = ipaddress.IPv4Network(variables["fabric_network"])
+        found = network.subnets(new_prefix=24)
+        return {str(subnet) for subnet in itertools.islice(found, RAILS_OF_A_PORT * len(variables["fabric_ports"]))}
+    except (ValueError, TypeError):
+        return set()  # the plan names what is wrong with it
 
 
 def _fabric(subject: Subject) -> Iterator[Finding]:
@@ -320,11 +436,9 @@ def _cable(subject: Subject, port: str) -> str:
 
 
 def _management(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    carriers = lifelines(subject.facts)
     for rail in rails:
-        roles = [
-            *(["this SSH session"] if rail["netdev"] == subject.facts["ssh"]["interface"] else []),
-            *(["the default route"] if rail["netdev"] in subject.facts["default_route_interfaces"] else []),
-        ]
+        roles = carriers.get(rail["netdev"])
         if roles:
             yield subject.error(
                 "rail_is_management",
@@ -334,13 +448,12 @@ def _management(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]])
 
 
 def _disks(subject: Subject) -> Iterator[Finding]:
-    own = subject.setting("gb10_minimum_free_gib")
     minimum = {entry["path"]: entry["value"] for entry in subject.catalog["platforms"]["minimum_free_disk"]}
-    minimum.update(own if isinstance(own, Mapping) else {})
+    minimum.update(own_minimums(subject.setting("gb10_minimum_free_gib")))
     disks = {disk["mount"]: disk for disk in subject.facts["disks"]}
     for path, gib in minimum.items():
         disk = disks.get(mount_of(path, set(disks)))
-        if disk and disk["free_bytes"] < float(gib) * GIB:
+        if disk and disk["free_bytes"] < gib * GIB:
             free, mount = disk["free_bytes"] / GIB, disk["mount"]
             yield subject.error(
                 "disk_full",

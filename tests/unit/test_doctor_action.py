@@ -21,9 +21,10 @@ case $kind in
   away) echo "ssh: connect to host 192.0.2.9 port 22: No route to host" >&2; exit 255;;
   key) echo "Host key verification failed." >&2; exit 255;;
   nosudo) echo "sudo: a password is required" >&2; exit 1;;
+  once) if [ -e "${0%/*}/gone" ]; then exit 255; fi; touch "${0%/*}/gone";;
   nopython) echo "/bin/sh: 1: /usr/bin/python3: not found" >&2; exit 127;;
 esac
-export SSH_CONNECTION="192.0.2.1 50000 192.0.2.11 22"
+export SSH_CONNECTION="192.0.2.1 50000 192.0.2.11 22" PATH="${0%/*}/bin:$PATH"
 exec /bin/sh -c "$command"
 """
 PLAY = """
@@ -38,7 +39,13 @@ PLAY = """
     - ansible.builtin.debug: {msg: "the run went on"}
 """
 # This machine is no Spark: the test is about how a host gets in, not what it is.
-ACCEPTED = ("not_a_spark", "os", "architecture", "driver_branch", "gpu_absent", "disk_full")
+ACCEPTED = ("not_a_spark", "os", "architecture", "driver_mismatch", "gpu_absent", "disk_full")
+# A driver of another branch cannot be accepted, so it has one.
+DPKG_QUERY = "#!/bin/sh\nprintf 'libnvidia-compute-580\\t580.142-0ubuntu1\\tinstall\\tinstalled\\n'\n"
+VALIDATE = "- ansible.builtin.import_playbook: gb10.fleet.validate\n"
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0, reason="doctor wants root, and this fake host is the test's own user"
+)
 
 
 class Run:
@@ -46,9 +53,10 @@ class Run:
 
     def __init__(self, tmp_path: Path) -> None:
         self.tmp_path = tmp_path
-        ssh = tmp_path / "ssh"
-        ssh.write_text(SSH)
-        ssh.chmod(0o755)
+        (tmp_path / "bin").mkdir()
+        for name, text in (("ssh", SSH), ("bin/dpkg-query", DPKG_QUERY)):
+            (tmp_path / name).write_text(text)
+            (tmp_path / name).chmod(0o755)
 
     def play(self, hosts: dict[str, dict[str, Any]], play: str = PLAY, *args: str, **variables: Any) -> tuple[int, str]:
         inventory = {
@@ -167,3 +175,116 @@ def test_evidence_is_written_where_the_run_was_started_and_not_in_check_mode(run
     assert (run.tmp_path / "proofs/latest/index.html").exists()
     rc, output = run.play({"spark-a": {}}, play.replace("twin_index", "twin"))
     assert rc == 2 and "the proof of a host is not as documented" in output
+
+
+PAIR: dict[str, Any] = {"gb10_cluster": "sparks", "fabric_topology": "pair", "ansible_become": False}
+
+
+def reasons(run: Run) -> list[tuple[str, str, str]]:
+    document = json.loads((run.tmp_path / "evidence/latest/evidence.json").read_text())
+    assert document["verdict"] == "unhealthy"
+    return [(reason["where"], reason["what"], reason["text"]) for reason in document["reasons"]]
+
+
+@needs_root
+def test_a_host_that_is_away_is_in_the_evidence(run: Run) -> None:
+    hosts = {"spark-a": {"ansible_host": "kind-away"}, "spark-b": {"ansible_host": "kind-ok"}}
+    rc, output = run.play(hosts, VALIDATE, **PAIR)
+    assert rc == 2 and "No route to host" in output, output
+    assert [reason[:2] for reason in reasons(run) if reason[0] == "spark-a"] == [("spark-a", "unreachable")]
+    assert {reason[1] for reason in reasons(run)} == {"unreachable", "no_rdma", "unmeasured"}
+
+
+@needs_root
+def test_a_proof_that_stops_is_in_the_evidence(run: Run) -> None:
+    hosts = {name: {"ansible_host": "kind-ok"} for name in ("spark-a", "spark-b")}
+    rc, output = run.play(hosts, VALIDATE, **PAIR)
+    assert rc == 2, output
+    (text,) = {text for _host, what, text in reasons(run) if what == "proof_stopped"}
+    assert "Plan the fabric of the cluster" in text and "no rail on port p0" in text
+
+
+@needs_root
+def test_a_part_of_a_cluster_is_refused_by_name(run: Run) -> None:
+    hosts = {name: {"ansible_host": "kind-ok"} for name in ("spark-a", "spark-b")}
+    rc, output = run.play(hosts, PLAY, "--limit", "spark-a", **PAIR)
+    assert rc == 2
+    assert "cluster_members: of the cluster sparks, spark-b is not part of this run" in output
+    run.play(hosts, VALIDATE, "--limit", "spark-a", **PAIR)
+    assert ("spark-a", "cluster_members") in [reason[:2] for reason in reasons(run)]
+
+
+@needs_root
+def test_a_text_from_the_command_line_is_refused(run: Run) -> None:
+    hosts = {"spark-a": {"ansible_host": "kind-ok"}}
+    rc, output = run.play(hosts, PLAY, "-e", "vllm_ready_timeout=1")
+    assert rc == 2 and "vllm_ready_timeout is the text '1', and must be a whole number" in output
+    assert """-e '{"vllm_ready_timeout": ...}'""" in output
+    rc, output = run.play(hosts, PLAY, "-e", '{"vllm_ready_timeout": 1}')
+    assert rc == 0, output
+
+
+@needs_root
+def test_two_clusters_on_a_switch_with_the_same_subnets_are_refused(run: Run) -> None:
+    play = "- hosts: sparks\n  tasks:\n  - ansible.builtin.group_by: {key: '{{ gb10_cluster }}'}\n" + PLAY
+    hosts = {
+        f"spark-{name}": {"ansible_host": "kind-away", "gb10_cluster": cluster, "fabric_topology": "switch"}
+        for name, cluster in zip("abcd", ["one", "one", "two", "two"], strict=True)
+    }
+    rc, output = run.play(hosts, play.replace("  tasks", "  gather_facts: false\n  tasks", 1))
+    assert rc == 2
+    assert "spark-a: bad_variable: fabric_network gives 192.168.100.0/24, 192.168.101.0/24 to one and to two" in output
+    assert "spark-b: bad_variable" not in output
+
+
+@needs_root
+def test_every_path_of_minimum_free_is_judged_on_its_own_mount(run: Run) -> None:
+    play = PLAY.replace("the run went on", "{{ ansible_facts['gb10_spark']['disks'] | map(attribute='mount') }}")
+    rc, output = run.play({"spark-a": {"ansible_host": "kind-ok"}}, play, gb10_minimum_free_gib={"/proc/sys": 1e-9})
+    assert rc == 0, output
+    assert "/proc" in output.partition("ok: [spark-a] => {")[2]
+
+
+@needs_root
+def test_a_host_that_goes_away_during_the_proof_leaves_it_incomplete(run: Run) -> None:
+    rc, output = run.play({"spark-a": {"ansible_host": "kind-once"}}, VALIDATE, ansible_become=False)
+    assert rc == 2 and "UNREACHABLE" in output, output
+    document = json.loads((run.tmp_path / "evidence/latest/evidence.json").read_text())
+    assert (document["verdict"], document["reasons"][0]["text"]) == ("incomplete", "no model was asked")
+
+
+def preflight(live: bool) -> str:
+    """A play that runs the fabric's preflight over made-up facts of a pair, whose rails are as planned or are not."""
+    from tests.proofs import facts
+
+    tasks: list[dict[str, Any]] = []
+    for number, host in enumerate(("spark-a", "spark-b")):
+        own = facts(host)
+        for twin, rail in enumerate(own["rails"][:2]):
+            rail.update(mtu=9000, addresses=[f"192.168.10{twin}.1{number}/24"] if live else [])
+        when = f"inventory_hostname == '{host}'"
+        tasks.append({"ansible.builtin.set_fact": {"gb10_spark": own, "cacheable": True}, "when": when})
+    tasks.append({"ansible.builtin.import_role": {"name": "gb10.fleet.fabric", "tasks_from": "preflight"}})
+    return yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}])
+
+
+def test_a_rail_that_is_not_up_needs_consent_before_anything_changes(run: Run) -> None:
+    hosts: dict[str, dict[str, Any]] = {"spark-a": {}, "spark-b": {}}
+    rc, output = run.play(hosts, preflight(live=False), "--check", **PAIR)
+    said = " ".join(output.split())
+    assert rc == 2, output
+    assert "spark-a: enp1s0f0np0, enP2p1s0f0np0 waits for your consent" in said
+    assert "Set fabric_allow_activation to true" in said
+    rc, output = run.play(hosts, preflight(live=False), **PAIR, fabric_allow_activation=True)
+    assert rc == 0, output
+    rc, output = run.play(hosts, preflight(live=True), **PAIR)
+    assert rc == 0, output
+
+
+def test_hosts_of_a_cluster_that_disagree_are_refused(run: Run) -> None:
+    variables = {**PAIR, "fabric_allow_activation": True}
+    rc, output = run.play({"spark-a": {}, "spark-b": {"fabric_mtu": 1500}}, preflight(live=False), **variables)
+    assert rc == 2
+    assert "must agree on fabric_mtu, and it is 9000 (spark-a), 1500 (spark-b)" in " ".join(output.split())
+    rc, output = run.play({"spark-a": {}, "spark-b": {"fabric_mtu": 9000}}, preflight(live=False), **variables)
+    assert rc == 0, output

@@ -83,7 +83,7 @@ def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
     hosts["spark-b"]["findings"] = [WARNING, ACCEPTED, {**ACCEPTED, "accepted": None}]
     document = build(hosts)
     assert document["verdict"] == "unhealthy"
-    assert [reason["what"] for reason in document["reasons"]] == ["driver_branch", "ping_mtu", "wrong_model"]
+    assert [reason["what"] for reason in document["reasons"]] == ["disk_full", "ping_mtu", "wrong_model"]
     assert "enp1s0f0np0" in document["reasons"][1]["where"]
 
 
@@ -172,6 +172,16 @@ def test_the_page_shows_figures_warnings_and_reasons() -> None:
 def test_a_bad_host_does_not_paint_its_neighbours() -> None:
     hosts = evidence.page_model(DOCUMENTS["switch-one-bad"])["hosts"]
     assert [host["name"] for host in hosts if host["tone"] == "bad"] == ["spark-3"]
+
+
+def test_a_host_that_nobody_looked_at_or_that_went_away_is_unmeasured() -> None:
+    hosts = proof("pair")
+    for host in hosts.values():
+        host.update(gids={"unreachable": True, "msg": "gone"}, serving={"unreachable": True, "msg": "gone"}, pings=[])
+    document = build({**hosts, "spark-z": {"facts": {}}})
+    assert {reason["what"] for reason in document["reasons"]} == {"unmeasured"}
+    assert ("spark-z", "the host was not looked at") in [(r["where"], r["text"]) for r in document["reasons"]]
+    evidence.render(document)
 
 
 HOSTILE = "<script>alert(1)</script>\"' onload=x {{ 7*7 }} &amp;"

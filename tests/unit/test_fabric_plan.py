@@ -100,7 +100,9 @@ def test_switch_joins_all_hosts_in_one_subnet_per_rail() -> None:
 
 
 def test_none_plans_nothing_and_needs_no_facts() -> None:
-    assert plan("none", ["alone"], {})["hosts"] == {"alone": {"profiles": [], "environment": {}, "control": None}}
+    assert plan("none", ["alone"], {})["hosts"] == {
+        "alone": {"profiles": [], "environment": {}, "control": None, "waiting": []}
+    }
 
 
 topologies = st.one_of(
@@ -230,6 +232,18 @@ def test_refusals(topology: str, count: int, options: dict[str, Any], text: str)
             {"interfaces": [{"name": "docker0", "addresses": ["192.168.0.1/16"]}]},
             "b: the planned subnet 192.168.100.0/24 of enp1s0f0np0 overlaps 192.168.0.1/16 of docker0",
         ),
+        (
+            {"ssh": {"interface": "enP7s7", "peer_address": "192.168.101.5"}},
+            "b: the planned subnet 192.168.101.0/24 of enP2p1s0f0np0 overlaps 192.168.101.5, from where this very SSH",
+        ),
+        (
+            {"routes": [{"interface": "enP7s7", "cidr": "192.168.100.0/23"}]},
+            "b: the planned subnet 192.168.100.0/24 of enp1s0f0np0 overlaps the route to 192.168.100.0/23 through",
+        ),
+        (
+            {"ssh": {"interface": "vlan7"}, "interfaces": [{"name": "vlan7", "lower": ["enp1s0f0np0"]}]},
+            "enp1s0f0np0 carries this very SSH session (below vlan7)",
+        ),
     ],
 )
 def test_what_a_host_cannot_take(change: dict[str, Any], text: str) -> None:
@@ -249,6 +263,34 @@ def test_addresses_of_the_rails_themselves_are_no_collision() -> None:
     facts = {"a": make_facts(0), "b": make_facts(1)}
     facts["a"]["interfaces"].append({"name": "enp1s0f0np0", "addresses": ["192.168.100.10/24"]})
     assert plan("pair", ["a", "b"], facts)["hosts"]["a"]["profiles"][0]["address"] == "192.168.100.10"
+
+
+def test_routes_of_the_rails_and_those_as_general_as_the_default_are_no_collision() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    facts["a"]["routes"] = [
+        {"interface": "enp1s0f0np0", "cidr": "192.168.100.0/24"},
+        {"interface": "tun0", "cidr": "128.0.0.0/1"},
+        {"interface": "enP7s7", "cidr": "192.0.2.0/24"},
+    ]
+    facts["a"]["ssh"]["peer_address"] = "2001:db8::1"
+    assert plan("pair", ["a", "b"], facts)["subnets"]
+
+
+def test_a_rail_waits_until_it_is_as_planned() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    for rail, address in zip(facts["a"]["rails"], ("192.168.100.10/24", "192.168.101.10/24"), strict=False):
+        rail.update(mtu=9000, addresses=[address, "fe80::1/64"])
+    hosts = plan("pair", ["a", "b"], facts)["hosts"]
+    assert hosts["a"]["waiting"] == [] and len(hosts["b"]["waiting"]) == 2
+    facts["a"]["rails"][0]["mtu"] = 1500
+    facts["a"]["rails"][1]["addresses"].append("192.0.2.9/24")
+    assert plan("pair", ["a", "b"], facts)["hosts"]["a"]["waiting"] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+
+
+def test_hosts_that_disagree_are_named_with_what_they_say() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    with pytest.raises(PlanError, match=r"must agree on fabric_mtu, and it is 9000 \(a\), 1500 \(b\)"):
+        plan("pair", ["a", "b"], facts, settings={"fabric_ports": [["p0"], ["p0"]], "fabric_mtu": [9000, 1500]})
 
 
 def test_facts_of_all_hosts_are_needed() -> None:

@@ -29,6 +29,9 @@ DECLARED = catalog.Declared(
             "fabric_topology": {"type": "str", "choices": ["none", "pair", "ring", "switch"], "default": "none"},
             "fabric_ports": {"type": "list", "elements": "str", "choices": ["p0", "p1"], "default": ["p0"]},
             "fabric_mtu": {"type": "int", "default": 9000},
+            "fabric_network": {"type": "str", "default": "192.168.100.0/22"},
+            "share": {"type": "float"},
+            "fast": {"type": "bool"},
         },
         "vllm": {"vllm_model": {"type": "str", "required": True}},
     }
@@ -93,6 +96,16 @@ P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
             subject({"gb10_cluster": "pair1", "fabric_topology": "pair"}),
             "bad_variable", "error", ["missing", "vllm_model"],
         ),
+        (subject({**PAIR, "fabric_mtu": "9000"}), "bad_variable", "error", ["'9000'", "a whole number", "JSON"]),
+        (subject({**PAIR, "fabric_mtu": True}), "bad_variable", "error", ["True", "a whole number"]),
+        (subject({**PAIR, "fabric_ports": "p0"}), "bad_variable", "error", ["'p0'", "a list"]),
+        (subject({**PAIR, "share": "0.5"}), "bad_variable", "error", ["'0.5'", "a number"]),
+        (subject({**PAIR, "fast": "yes"}), "bad_variable", "error", ["'yes'", "true or false"]),
+        (subject({**PAIR, "gb10_minimum_free_gib": {"/x": "1"}}), "bad_variable", "error", ["/x", "'1'"]),
+        (subject({**PAIR, "gb10_minimum_free_gib": {"x": 1}}), "bad_variable", "error", ["'x'", "absolute"]),
+        (subject({**PAIR, "gb10_minimum_free_gib": {"/x": 0}}), "bad_variable", "error", ["positive"]),
+        (subject({"vllm_model": "m", "gb10_cluster": ""}), "bad_variable", "error", ["gb10_cluster is empty"]),
+        (subject({**PAIR, "gb10_accept": {"no_rail": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
         (subject({**PAIR, "gb10_accept": {"oss": "x"}}), "bad_variable", "error", ["oss", "os?"]),
         (subject({**PAIR, "gb10_accept": {"os": "  "}}), "bad_variable", "error", ["gb10_accept.os", "reason"]),
         (subject({**PAIR, "gb10_accept": {"no_sudo": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
@@ -223,3 +236,59 @@ def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
 def test_variables_are_judged_even_when_the_host_is_away() -> None:
     judged = replace(subject({**PAIR, "fabric_mut": 1}), facts={})
     assert only(evaluate_variables(judged)).id == "unknown_variable"
+
+
+def test_a_number_may_be_whole() -> None:
+    assert evaluate(subject({**PAIR, "share": 1, "fast": True, "fabric_mtu": 1500, "fabric_ports": ["p0"]})) == []
+
+
+def test_the_whole_cluster_takes_part() -> None:
+    assert evaluate(replace(subject(), run=["spark-a", "spark-b", "other"])) == []
+    finding = only(evaluate(replace(subject(), run=["spark-a"])))
+    assert finding.id == "cluster_members" and "spark-b is not part of this run" in finding.fact
+    assert "pair1" in finding.way_out
+
+
+SWITCH = {"gb10_cluster": "pair1", "fabric_topology": "switch"}
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "shared"),
+    [
+        ({}, {}, True),
+        ({}, {"fabric_network": "192.168.101.0/24"}, True),
+        ({}, {"fabric_network": "192.168.102.0/23"}, False),
+        ({"fabric_ports": ["p0", "p1"]}, {"fabric_network": "192.168.102.0/23"}, True),
+        ({}, {"fabric_network": "10.0.0.0/22"}, False),
+        ({}, {"fabric_network": "nonsense"}, False),
+        ({}, {"fabric_topology": "ring"}, False),
+        ({}, {"gb10_cluster": "pair1"}, False),
+    ],
+)
+def test_clusters_that_may_share_a_switch(own: dict[str, Any], other: dict[str, Any], shared: bool) -> None:
+    judged = subject({**PAIR, **SWITCH, **own})
+    fleet = {"spark-a": {**SWITCH, **own}, **{name: {**SWITCH, "gb10_cluster": "two", **other} for name in "xy"}}
+    found = [f for f in evaluate(replace(judged, fleet=fleet)) if "fabric_network" in f.fact]
+    assert len(found) == shared
+    for finding in found:
+        assert finding.id == "bad_variable" and "to pair1 and to two" in finding.fact
+
+
+def test_a_vlan_or_bridge_makes_its_rail_a_lifeline() -> None:
+    interfaces = [{"name": "br0", "lower": [P0[0], f"{P0[0]}.7"], "addresses": []}]
+    judged = subject(interfaces=interfaces, default_route_interfaces=["br0"])
+    finding = only(evaluate(judged))
+    assert finding.id == "rail_is_management" and "(below br0)" in finding.fact
+
+
+def test_every_path_is_judged_on_its_own_mount() -> None:
+    disks = [
+        {"mount": mount, "size_bytes": 900 * GIB, "free_bytes": free * GIB} for mount, free in (("/", 800), ("/srv", 5))
+    ]
+    variables = {**PAIR, "gb10_minimum_free_gib": {"/srv/models": 200}}
+    finding = only(evaluate(subject(variables, disks=disks)))
+    assert finding.fact == "/srv/models (file system /srv) has 5.0 GiB free, needed are 200 GiB"
+
+
+def test_nobody_leaves_one_member_of_a_cluster_out() -> None:
+    assert "whole cluster" in from_failure("spark-a", "timed out").way_out

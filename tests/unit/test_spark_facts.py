@@ -230,6 +230,29 @@ def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
     assert spark_facts.mount_of("/var/lib/docker", mounts) == "/var"
 
 
+def test_disks_of_the_paths_asked_for(spark: Host) -> None:
+    write(spark.root, "/proc/self/mounts", "/dev/a / ext4 rw 0 0\n/dev/b /srv ext4 rw 0 0\n")
+    assert [disk["mount"] for disk in collect(spark, ["/srv/models", "/opt"])["disks"]] == ["/", "/srv"]
+
+
+def test_routes_without_the_default_ones(spark: Host) -> None:
+    assert collect(spark)["routes"] == [{"interface": "enP7s7", "cidr": "192.0.2.0/24"}]
+    write(spark.root, "/proc/net/route", "Iface\nenP7s7\nx\tzz\t0\t0\t0\t0\t0\tFFFFFFFF\n")
+    assert collect(spark)["routes"] == []
+
+
+def test_what_an_interface_stands_on(spark: Host) -> None:
+    for above, below in (("br0", "bond0.7"), ("bond0.7", "bond0"), ("bond0", "enp1s0f0np0"), ("bond0", "br0")):
+        add_interface(spark.root, above, None, **{f"lower_{below}": ""})
+    facts = collect(spark)
+    lower = {item["name"]: item["lower"] for item in facts["interfaces"]}
+    assert lower["br0"] == ["bond0", "bond0.7", "enp1s0f0np0"] and lower["enp1s0f0np0"] == []
+    facts["default_route_interfaces"] = ["br0", "enP7s7"]
+    found = spark_facts.lifelines(facts)
+    assert found["enp1s0f0np0"] == ["the default route (below br0)"]
+    assert found["enP7s7"] == ["this very SSH session", "the default route"]
+
+
 def test_interrupted_dpkg(spark: Host) -> None:
     write(spark.root, "/var/lib/dpkg/updates/0001", "")
     assert collect(spark)["apt"]["dpkg_interrupted"] is True

@@ -25,6 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import lower_interfaces
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 # NetworkManager rolls back by itself if this run dies. Long enough to activate the four rails of a Spark.
@@ -113,6 +114,7 @@ class NetworkState:
     links: Mapping[str, Link]
     ssh_interface: str | None
     default_route_interfaces: frozenset[str] = field(default_factory=frozenset)
+    lower: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what these stand on (VLAN, bond, ...)
 
 
 class ProfileKind(Kind[Profile, NetworkState]):
@@ -151,11 +153,13 @@ class ProfileKind(Kind[Profile, NetworkState]):
             link = read_link(system, resource.interface, addresses)
             if link is not None:
                 links[resource.interface] = link
+        session, routes = ssh_interface(system, addresses), default_route_interfaces(system)
         return NetworkState(
             stored=read_profiles(system),
             links=links,
-            ssh_interface=ssh_interface(system, addresses),
-            default_route_interfaces=default_route_interfaces(system),
+            ssh_interface=session,
+            default_route_interfaces=routes,
+            lower={name: lower_interfaces(name, system.names) for name in {session, *routes} if name},
         )
 
     def plan(self, resources: Sequence[Profile], state: NetworkState, plan: Plan) -> None:
@@ -357,12 +361,15 @@ def _live_differences(resource: Profile, stored: Stored | None, link: Link) -> l
 
 
 def _refuse_lifelines(resource: Profile, state: NetworkState) -> None:
-    if resource.interface == state.ssh_interface:
+    def carried_by(name: str | None) -> bool:
+        return resource.interface == name or resource.interface in state.lower.get(name or "", ())
+
+    if carried_by(state.ssh_interface):
         raise HostError(
             f"{resource.label}: {resource.interface} carries the SSH session of this run, so it is left alone; reach"
             " the host over its management port"
         )
-    if resource.interface in state.default_route_interfaces:
+    if any(carried_by(name) for name in state.default_route_interfaces):
         raise HostError(
             f"{resource.label}: {resource.interface} carries a default route, so it is left alone; a rail must not be"
             " the way out of the host"

@@ -228,6 +228,14 @@ def test_the_default_route_is_left_alone(host: FakeHost, manager: FakeNetworkMan
         host.converge([rail()], fabric_allow_activation=True)
 
 
+def test_what_carries_a_lifeline_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.file(f"/sys/class/net/vlan7/lower_{P0}", "")
+    host.file("/sys/class/net/br0/lower_vlan7", "")
+    host.file("/proc/net/route", "Iface\nbr0\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n")
+    with pytest.raises(HostError, match=f"{P0} carries a default route"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+
 def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manager: FakeNetworkManager) -> None:
     manager.foreign(f"netplan-{P0}", P0, device=P0)
     with pytest.raises(HostError, match=f"belongs to the profile 'netplan-{P0}' already"):
