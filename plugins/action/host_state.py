@@ -22,7 +22,10 @@ class ActionModule(ActionBase):
         resources = arguments.get("resources")
         if isinstance(resources, list):  # anything else is for the module to refuse
             arguments["resources"] = [self._rendered(index, raw) for index, raw in enumerate(resources)]
-            arguments["consents"] = {**self._consents(resources, variables), **arguments.get("consents", {})}
+            stated = arguments.get("consents") or {}
+            if isinstance(stated, dict):
+                consents = {**self._consents(resources, variables), **stated}
+                arguments["consents"] = {name: _boolean(name, value) for name, value in consents.items()}
         arguments.setdefault("role", str(variables.get("ansible_role_name", "")).rpartition(".")[2])
         answer = self._execute_module(
             module_name="gb10.fleet.host_state",
@@ -42,23 +45,23 @@ class ActionModule(ActionBase):
         name = raw["template"]
         if "file" not in raw or not isinstance(name, str):
             raise AnsibleActionFail(f"{where}: expected the name of a template, for a file resource")  # type: ignore[no-untyped-call]
-        if raw.get("content") is not None or raw.get("merge_json") is not None:
-            raise AnsibleActionFail(f"{where}: a file has only one of content, template and merge_json")  # type: ignore[no-untyped-call]
+        if any(raw.get(key) is not None for key in ("content", "merge_json", "default_json")):
+            raise AnsibleActionFail(f"{where}: a file with a template has no content, merge_json or default_json")  # type: ignore[no-untyped-call]
         source = Path(self._find_needle("templates", name))  # type: ignore[no-untyped-call]
         text = trust_as_template(self._loader.get_text_file_contents(str(source)))
         templar = self._templar.copy_with_new_env(searchpath=[str(source.parent)])
         content = templar.template(text, escape_backslashes=False, overrides={"trim_blocks": True})
         return {**{key: value for key, value in raw.items() if key != "template"}, "content": str(content)}
 
-    def _consents(self, resources: list[Any], variables: dict[str, Any]) -> dict[str, bool]:
+    def _consents(self, resources: list[Any], variables: dict[str, Any]) -> dict[str, Any]:
         """The values of the variables that the resources name as consent; not set means no."""
-        consents = {}
-        for raw in resources:
-            name = raw.get("consent") if isinstance(raw, dict) else None
-            if isinstance(name, str):
-                value = self._templar.template(variables.get(name, False))
-                try:
-                    consents[name] = boolean(value)  # type: ignore[no-untyped-call]
-                except TypeError:
-                    raise AnsibleActionFail(f"{name}: expected true or false, found {value!r}") from None  # type: ignore[no-untyped-call]
-        return consents
+        names = [raw.get("consent") for raw in resources if isinstance(raw, dict)]
+        return {name: self._templar.template(variables.get(name, False)) for name in names if isinstance(name, str)}
+
+
+def _boolean(name: str, value: Any) -> bool:
+    """A consent as text, for example from the command line: "false" must not pass for true, nor "maybe" for false."""
+    try:
+        return bool(boolean(value, strict=True))  # type: ignore[no-untyped-call]
+    except TypeError:
+        raise AnsibleActionFail(f"{name}: expected true or false, found {value!r}") from None  # type: ignore[no-untyped-call]

@@ -31,7 +31,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.kernel import ModuleKind, SysctlKind, persistence
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import PackageKind
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import Profile, ProfileKind
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import Unit, UnitKind, daemon_reload
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import Unit, UnitKind, settle_unit_files
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 # In the order of planning: a kind may look at the steps of those before it. The order of work is the document's.
@@ -48,6 +48,9 @@ _KINDS: tuple[Kind[Any, Any], ...] = (
 KINDS: Mapping[str, Kind[Any, Any]] = {kind.name: kind for kind in _KINDS}
 
 _WRITTEN = tuple(name for name in KINDS if name != Dpkg.KIND)  # kinds that a document may name
+# A pin of this very document must not decide how an interrupted installation is completed.
+_BEFORE_ALL = -1
+
 _ROLE = re.compile(r"[a-z][a-z0-9_]*\Z")
 
 
@@ -92,11 +95,10 @@ def parse_document(role: Any, resources: Any, consents: Any) -> Document:
             raise DocumentError(f"consents: expected names of variables with true or false, found {name!a}: {value!a}")
     if not isinstance(resources, (list, tuple)):
         raise DocumentError("resources: expected a list")
-    parsed = [_parse_resource(index, raw) for index, raw in enumerate(resources)]
+    parsed = [_parse_resource(index, raw, consents) for index, raw in enumerate(resources)]
     derived: list[Resource] = list(persistence(role, parsed))
-    apt_users = [resource.index for resource in parsed if resource.KIND in ("package", "hold")]
-    if apt_users:
-        derived.append(Dpkg(apt_users[0], "database"))
+    if any(resource.KIND in ("package", "hold") for resource in parsed):
+        derived.append(Dpkg(_BEFORE_ALL, "database"))
     everything = [*parsed, *derived]
     _refuse_duplicates(everything)
     _refuse_late_inputs(parsed)
@@ -153,8 +155,7 @@ def _apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[A
             steps = list(group)
             current = steps[0].resource.label
             KINDS[name].apply(system, steps, states[name], progress)
-        if progress.reload_owed:
-            daemon_reload(system, progress)
+        settle_unit_files(system, progress)
         return progress.done
     except HostError as error:
         raise ApplyError(str(error), [step.as_change() for step in progress.done]) from None
@@ -187,7 +188,7 @@ def _facts(document: Document, states: Mapping[str, Any]) -> dict[str, dict[str,
     return facts
 
 
-def _parse_resource(index: int, raw: Any) -> Resource:
+def _parse_resource(index: int, raw: Any, consents: Mapping[str, bool]) -> Resource:
     where = f"resources[{index}]"
     if not isinstance(raw, dict):
         raise DocumentError(f"{where}: expected a mapping with one of the keys {', '.join(_WRITTEN)}")
@@ -195,7 +196,7 @@ def _parse_resource(index: int, raw: Any) -> Resource:
     if len(kinds) != 1:
         found = f"found {' and '.join(kinds)}" if kinds else "found none"
         raise DocumentError(f"{where}: expected exactly one of the keys {', '.join(_WRITTEN)}, {found}")
-    resource: Resource = KINDS[kinds[0]].parse(index, Fields(raw, where, kinds[0]))
+    resource: Resource = KINDS[kinds[0]].parse(index, Fields(raw, where, kinds[0], consents))
     return resource
 
 

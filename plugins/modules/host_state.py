@@ -16,17 +16,21 @@ description:
   - Check mode runs the same code up to the plan, so what it reports is what a real run does.
   - Files are replaced as a whole or not at all, and C(systemctl daemon-reload), C(apt-get update) and restarts happen
     where they are due, so that a role needs no handlers.
-  - A restart or a network change that needs the operator's consent and does not have it is reported in RV(pending) and
-    as a warning; it is remembered until it has happened.
+  - A restart, an exchange of a package or a network change that needs the operator's consent and does not have it is
+    reported in RV(pending) and as a warning; it is remembered until it has happened.
 options:
   resources:
     description:
       - The resources, each a dictionary with exactly one key that names its kind, and the attributes of that kind.
         An attribute that is null counts as not given.
       - 'C(file): an absolute path. C(content), or C(template) (a template of the role), or C(merge_json) (a dictionary
-        to merge into the JSON object in the file); C(state) C(present), C(absent) or C(directory); C(owner), C(group),
-        C(mode) (a quoted octal); C(validate) (the arguments of a command, with C(%s) for the name of the new file).'
-      - 'C(package): a name. C(version) (exact); C(state) C(present) or C(absent).'
+        to merge into the JSON object in the file, lists as a union) and C(default_json) (top-level keys to set where
+        the object has none of that name); C(state) C(present), C(absent) or C(directory); C(owner), C(group), C(mode)
+        (a quoted octal; of a directory that exists only what is stated is compared); C(validate) (the arguments of a
+        command, with C(%s) for the name of the new file); C(secret), to show nothing of the content anywhere. A link
+        in the place of a file or directory is refused.'
+      - 'C(package): a name. C(version) (exact); C(state) C(present) or C(absent); C(consent), the variable that allows
+        to exchange or remove an installed version.'
       - 'C(hold): a package, or a name for a set with C(match) and C(except), regular expressions over the installed
         packages; C(state) C(held) or C(free).'
       - 'C(unit): the full name of a systemd unit. C(enabled); C(state) C(started) or C(stopped); C(restart_on), a list
@@ -56,7 +60,7 @@ attributes:
     description: Predicts exactly the changes of a real run.
   diff_mode:
     support: full
-    description: Shows the difference of every file, and a line for every other change.
+    description: Shows the difference of every file that is not secret, and a line for every other change.
   platform:
     support: full
     platforms: debian
@@ -144,6 +148,7 @@ facts:
 """
 
 import os
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
@@ -153,6 +158,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
+
+# AnsibleModule would repeat the whole document, secrets and all, in every answer.
+_NO_ECHO: dict[str, Any] = {"invocation": {}}
 
 
 def main() -> None:
@@ -170,9 +178,10 @@ def main() -> None:
             raise HostError("the state of a host is for root to change; set become: true")
         outcome = converge(document, System(), check_mode=module.check_mode)
     except ApplyError as error:
-        module.fail_json(msg=str(error), changed=bool(error.changes), changes=error.changes, pending=[])
+        changed = bool(error.changes)
+        module.fail_json(msg=str(error), changed=changed, changes=error.changes, pending=[], **_NO_ECHO)
     except (DocumentError, HostError) as error:
-        module.fail_json(msg=str(error), changes=[], pending=[])
+        module.fail_json(msg=str(error), changes=[], pending=[], **_NO_ECHO)
     for pending in outcome.pending:
         module.warn(f"{pending['resource']}: {pending['action']} waits for your consent, {pending['consent']}: true")
     module.exit_json(
@@ -181,6 +190,7 @@ def main() -> None:
         pending=outcome.pending,
         facts=outcome.facts,
         **({"diff": outcome.diff} if module._diff else {}),
+        **_NO_ECHO,
     )
 
 

@@ -108,7 +108,7 @@ class Progress:
     """What a running apply leaves for later steps."""
 
     done: list[Step[Any]] = field(default_factory=list)
-    reload_owed: bool = False  # systemd must read its unit files again
+    unit_files: set[str] = field(default_factory=set)  # units, as patterns, whose files changed under systemd
     lists_stale: bool = False  # apt's sources changed, its package lists are old
 
 
@@ -118,7 +118,8 @@ class Fields:
     An attribute that is null counts as not given, so that a role can pass `omit` or a default of null.
     """
 
-    def __init__(self, raw: Mapping[Any, Any], where: str, kind: str) -> None:
+    def __init__(self, raw: Mapping[Any, Any], where: str, kind: str, consents: Mapping[str, bool]) -> None:
+        self._consents = consents
         self._raw = {key: value for key, value in raw.items() if value is not None}
         self._left = set(self._raw)
         self.where = where
@@ -204,7 +205,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict) or not value:
-            raise self.fail(key, f"expected a mapping with at least one key, found {_shown(value)}")
+            raise self.fail(key, f"expected a mapping with at least one key, found {_type_name(value)}")
         return value
 
     def scalar(self, key: str, pattern: re.Pattern[str], expected: str) -> str:
@@ -220,6 +221,9 @@ class Fields:
 
     def consent(self) -> str | None:
         return self.line("consent", "", CONSENT, "the name of a variable") or None
+
+    def consented(self, consent: str | None) -> bool:
+        return consent is None or self._consents.get(consent, False)
 
     def finish(self) -> None:
         if self._left:

@@ -4,6 +4,9 @@
 """dpkg's database: what is installed and held, and whether an interrupted dpkg has to be repaired first.
 
 The status file is read as a file, once: that costs milliseconds, needs no lock, and shows what `dpkg --audit` shows.
+
+A repair may complete what was begun and nothing else. apt is free to mend broken dependencies by removing packages, so
+it is asked what it would do first, and it does not touch the driver or the kernel on its own account.
 """
 
 from __future__ import annotations
@@ -38,6 +41,9 @@ APT_OPTIONS = (
     "-oDpkg::Options::=--force-confold",
 )
 
+# What no repair may install or exchange unasked: the host set moves as one, and only on purpose.
+_HOST_SET = re.compile(r"(lib)?nvidia-|linux-(image|modules|headers)")
+
 # Package states with work left over: a dpkg that was killed leaves these behind.
 _UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
 _PRESENT = ("installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
@@ -55,6 +61,29 @@ class Database:
 
     installed: Mapping[str, Installed]
     unfinished: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What apt would do: packages to install or change, packages to remove; or why it cannot."""
+
+    installs: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
+    error: str = ""
+
+
+def simulate(system: System, argv: Sequence[str]) -> Simulation:
+    """`argv` is an `apt-get install`."""
+    done = system.run([*argv[:2], "--simulate", *argv[2:]], timeout=COMMAND_TIMEOUT_S)
+    return parse_simulation(done.stdout) if done.rc == 0 else Simulation(error=done.words)
+
+
+def parse_simulation(text: str) -> Simulation:
+    words = [line.split() for line in text.splitlines()]
+    return Simulation(
+        frozenset(line[1] for line in words if len(line) > 1 and line[0] == "Inst"),
+        frozenset(line[1] for line in words if len(line) > 1 and line[0] in ("Remv", "Purg")),
+    )
 
 
 def read_database(system: System) -> Database:
@@ -127,37 +156,67 @@ def wait_for_dpkg(system: System) -> None:
         system.clock.sleep(_POLL_S)
 
 
+_CONFIGURE = ("dpkg", "--force-confdef", "--force-confold", "--configure", "-a")
+_FIX_BROKEN = ("apt-get", "install", "--fix-broken", *APT_OPTIONS)
+
+
 @dataclass(frozen=True)
 class Dpkg(Resource):
-    """dpkg's database in order; the engine adds it to every document with packages or holds."""
+    """dpkg's database in order; the engine puts it in front of every document with packages or holds."""
 
     KIND = "dpkg"
 
 
-class DpkgKind(Kind[Dpkg, Database]):
+@dataclass(frozen=True)
+class DpkgState:
+    """`simulation` of the repair, asked only if there is one."""
+
+    database: Database
+    simulation: Simulation | None = None
+
+
+class DpkgKind(Kind[Dpkg, DpkgState]):
     name = Dpkg.KIND
 
     def parse(self, index: int, fields: Fields) -> Dpkg:
         raise fields.fail(self.name, "is not a resource of a document")
 
-    def read(self, system: System, resources: Sequence[Dpkg]) -> Database:
+    def read(self, system: System, resources: Sequence[Dpkg]) -> DpkgState:
         database = system.once(read_database)
         if database.unfinished:
             wait_for_dpkg(system)
             system.forget()
             database = system.once(read_database)
-        return database
+        return DpkgState(database, simulate(system, _FIX_BROKEN) if database.unfinished else None)
 
-    def plan(self, resources: Sequence[Dpkg], state: Database, plan: Plan) -> None:
-        if state.unfinished:
-            plan.steps.append(Step(resources[0], "repair", f"dpkg was interrupted: {', '.join(state.unfinished)}"))
+    def plan(self, resources: Sequence[Dpkg], state: DpkgState, plan: Plan) -> None:
+        if state.simulation is not None:
+            # An error is no reason to give up yet: `dpkg --configure -a` may be all it takes.
+            _refuse_side_effects(state.simulation)
+            unfinished = ", ".join(state.database.unfinished)
+            plan.steps.append(Step(resources[0], "repair", f"dpkg was interrupted: {unfinished}"))
 
-    def apply(self, system: System, steps: Sequence[Step[Dpkg]], state: Database, progress: Progress) -> None:
-        configure = ["dpkg", "--force-confdef", "--force-confold", "--configure", "-a"]
-        done = run_locked(system, configure)
+    def apply(self, system: System, steps: Sequence[Step[Dpkg]], state: DpkgState, progress: Progress) -> None:
+        configured = run_locked(system, _CONFIGURE)
         # Its exit status does not matter yet: packages with missing dependencies are for apt to complete.
-        fixed = system.run(["apt-get", "install", "--fix-broken", *APT_OPTIONS], timeout=COMMAND_TIMEOUT_S)
-        if fixed.rc != 0:
-            raise HostError(f"dpkg was interrupted and cannot be repaired: {done.words} / {fixed.words}")
+        simulation = simulate(system, _FIX_BROKEN)
+        _refuse_side_effects(simulation)
+        error = simulation.error
+        if not error:
+            fixed = system.run([*_FIX_BROKEN, "--no-remove"], timeout=COMMAND_TIMEOUT_S)
+            error = fixed.words if fixed.rc != 0 else ""
+        if error:
+            raise HostError(f"dpkg was interrupted and cannot be repaired: {configured.words} / {error}")
         system.forget()
         progress.done.extend(steps)
+
+
+def _refuse_side_effects(simulation: Simulation) -> None:
+    unwanted = [f"remove {name}" for name in sorted(simulation.removes)]
+    unwanted += [f"install {name}" for name in sorted(simulation.installs) if _HOST_SET.match(name)]
+    if unwanted:
+        raise HostError(
+            f"dpkg was interrupted, and to repair it apt would {', '.join(unwanted)}; look at"
+            " `apt-get install --simulate --fix-broken` and at the pins under /etc/apt/preferences.d, repair it by"
+            " hand, then run again"
+        )

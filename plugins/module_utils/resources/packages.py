@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
     Kind,
+    Pending,
     Plan,
     Prediction,
     Progress,
@@ -23,8 +24,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     COMMAND_TIMEOUT_S,
     Database,
     Installed,
+    Simulation,
     read_database,
     run_locked,
+    simulate,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import is_apt_source
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
@@ -39,6 +42,8 @@ class Package(Resource):
 
     state: str = "present"
     version: str = ""  # empty: any
+    consent: str | None = None
+    allowed: bool = True  # whether the operator lets an installed version be exchanged or removed
 
     @property
     def argument(self) -> str:
@@ -49,32 +54,30 @@ class Package(Resource):
 
 
 @dataclass(frozen=True)
-class Simulation:
-    """What apt would do: packages to install or change, packages to remove; or why it cannot."""
-
-    installs: frozenset[str] = frozenset()
-    removes: frozenset[str] = frozenset()
-    error: str = ""
-
-
-@dataclass(frozen=True)
 class PackageState:
-    """`known` and `simulation` are asked only if a package is not as wanted; no simulation where it would be wrong."""
+    """`known` and `simulation` are asked only if a package is not as wanted; no simulation where it would be wrong.
+
+    `closed`: installed packages that the operator has not consented to touch, with the variable that would.
+    """
 
     database: Database
     known: Mapping[str, frozenset[str]]
     simulation: Simulation | None
+    closed: Mapping[str, str]
 
 
 class PackageKind(Kind[Package, PackageState]):
     name = Package.KIND
 
     def parse(self, index: int, fields: Fields) -> Package:
+        consent = fields.consent()
         resource = Package(
             index=index,
             name=fields.name(PACKAGE, "the name of a package"),
             state=fields.choice("state", ("present", "absent"), "present"),
             version=fields.line("version", "", _VERSION, "an exact version"),
+            consent=consent,
+            allowed=fields.consented(consent),
         )
         if resource.version and resource.state == "absent":
             raise fields.fail("version", "state absent removes every version")
@@ -83,10 +86,19 @@ class PackageKind(Kind[Package, PackageState]):
 
     def read(self, system: System, resources: Sequence[Package]) -> PackageState:
         database = system.once(read_database)
-        drifted = [resource for resource in resources if _drift(resource, database.installed.get(resource.name))]
+        closed = {
+            resource.name: resource.consent or ""
+            for resource in resources
+            if not resource.allowed and resource.name in database.installed
+        }
+        drifted = [
+            resource
+            for resource in resources
+            if resource.name not in closed and _drift(resource, database.installed.get(resource.name))
+        ]
         known = ask_policy(system, [resource.name for resource in drifted if resource.state == "present"])
         blind = not drifted or database.unfinished or _unknown(drifted, known)
-        return PackageState(database, known, None if blind else _simulate(system, drifted))
+        return PackageState(database, known, None if blind else _simulate(system, drifted), closed)
 
     def plan(self, resources: Sequence[Package], state: PackageState, plan: Plan) -> None:
         drifted: list[Package] = []
@@ -102,6 +114,9 @@ class PackageKind(Kind[Package, PackageState]):
                     f" {resource.name}` and run again"
                 )
             action, detail = drift
+            if resource.name in state.closed:
+                plan.pending.append(Pending(resource, action, state.closed[resource.name]))
+                continue
             if _unknown([resource], state.known):
                 detail += " (apt does not know it yet: its lists are updated first)"
             plan.steps.append(Step(resource, action, detail))
@@ -110,7 +125,7 @@ class PackageKind(Kind[Package, PackageState]):
             # New sources or pins of this very document would change apt's answer, so it is not asked to foretell.
             trusted = state.simulation if not any(is_apt_source(step.resource.name) for step in plan.steps) else None
             if trusted is not None:
-                _refuse(drifted, trusted)
+                _refuse(drifted, trusted, state.closed)
             plan.prediction = predict(drifted, state.database, trusted)
 
     def apply(self, system: System, steps: Sequence[Step[Package]], state: PackageState, progress: Progress) -> None:
@@ -128,7 +143,7 @@ class PackageKind(Kind[Package, PackageState]):
                     f"{package.label}: no apt source offers {package.version or 'it'} (offered versions: {versions});"
                     " correct the version or the sources under /etc/apt"
                 )
-        _refuse(wanted, _simulate(system, wanted))
+        _refuse(wanted, _simulate(system, wanted), state.closed)
         done = system.run(_install(wanted), timeout=COMMAND_TIMEOUT_S)
         if done.rc != 0:
             raise HostError(f"{', '.join(package.label for package in wanted)}: apt-get install failed: {done.words}")
@@ -165,14 +180,6 @@ def parse_policy(text: str) -> dict[str, frozenset[str]]:
     return {name: frozenset(found) for name, found in known.items()}
 
 
-def parse_simulation(text: str) -> Simulation:
-    words = [line.split() for line in text.splitlines()]
-    return Simulation(
-        frozenset(line[1] for line in words if len(line) > 1 and line[0] == "Inst"),
-        frozenset(line[1] for line in words if len(line) > 1 and line[0] in ("Remv", "Purg")),
-    )
-
-
 def _drift(resource: Package, installed: Installed | None) -> tuple[str, str] | None:
     """Action and detail of what differs."""
     if resource.state == "absent":
@@ -180,7 +187,7 @@ def _drift(resource: Package, installed: Installed | None) -> tuple[str, str] | 
     if installed is None:
         return "install", resource.version or "any version"
     if resource.version and installed.version != resource.version:
-        return "install", f"{installed.version} -> {resource.version}"
+        return "exchange", f"{installed.version} -> {resource.version}"
     return None
 
 
@@ -194,20 +201,22 @@ def _unknown(wanted: Iterable[Package], known: Mapping[str, frozenset[str]]) -> 
     return unknown
 
 
-def _install(wanted: Sequence[Package], *options: str) -> list[str]:
+def _install(wanted: Sequence[Package]) -> list[str]:
     # An exact version is the operator's word, also where it is the older one.
     downgrade = ["--allow-downgrades"] if any(package.version for package in wanted) else []
     arguments = [package.argument for package in wanted]
-    return ["apt-get", "install", *options, *APT_OPTIONS, "--no-install-recommends", *downgrade, *arguments]
+    return ["apt-get", "install", *APT_OPTIONS, "--no-install-recommends", *downgrade, *arguments]
 
 
 def _simulate(system: System, wanted: Sequence[Package]) -> Simulation:
-    done = system.run(_install(wanted, "--simulate"), timeout=COMMAND_TIMEOUT_S)
-    return parse_simulation(done.stdout) if done.rc == 0 else Simulation(error=done.words)
+    return simulate(system, _install(wanted))
 
 
-def _refuse(wanted: Sequence[Package], simulation: Simulation) -> None:
-    """A conflict must never take away what nobody asked to remove, for example the running driver."""
+def _refuse(wanted: Sequence[Package], simulation: Simulation, closed: Mapping[str, str]) -> None:
+    """A conflict must never take away what nobody asked to remove, for example the running driver.
+
+    Nor may a dependency exchange what waits for the operator's consent.
+    """
     labels = ", ".join(package.label for package in wanted)
     if simulation.error:
         raise HostError(
@@ -219,4 +228,9 @@ def _refuse(wanted: Sequence[Package], simulation: Simulation) -> None:
     if surprising:
         raise HostError(
             f"{labels}: apt would also remove {', '.join(surprising)}; declare those absent if that is meant"
+        )
+    for name in sorted(simulation.installs & set(closed)):
+        raise HostError(
+            f"{labels}: apt would also exchange {name}, which needs your consent: set {closed[name]}: true, or choose"
+            " versions that go with the installed one"
         )

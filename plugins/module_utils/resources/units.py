@@ -136,7 +136,7 @@ class UnitKind(Kind[Unit, UnitState]):
             write_owed(system, {**state.owed, **new})
 
     def apply(self, system: System, steps: Sequence[Step[Unit]], state: UnitState, progress: Progress) -> None:
-        if progress.reload_owed or any(step.action == "reload" for step in steps):
+        if progress.unit_files or any(step.action == "reload" for step in steps):
             daemon_reload(system, progress)
         for step in steps:
             resource = step.resource
@@ -186,7 +186,19 @@ def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
 
 def daemon_reload(system: System, progress: Progress) -> None:
     system.ask(["systemctl", "daemon-reload"])
-    progress.reload_owed = False
+    progress.unit_files.clear()
+
+
+def settle_unit_files(system: System, progress: Progress) -> None:
+    """Reload systemd if it still works with an older version of a changed unit file.
+
+    Not for a unit that it does not know yet: it reads that one when somebody starts it. A reload is not free, because
+    with systemd as Docker's cgroup driver it takes the GPU from running containers.
+    """
+    if progress.unit_files:
+        owed = system.ask(["systemctl", "show", "--property=NeedDaemonReload", "--", *sorted(progress.unit_files)])
+        if "NeedDaemonReload=yes" in owed.splitlines():
+            daemon_reload(system, progress)
 
 
 def read_owed(system: System) -> dict[str, str]:

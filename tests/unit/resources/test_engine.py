@@ -14,8 +14,14 @@ if TYPE_CHECKING:
 
 VALID: list[dict[str, Any]] = [
     {"file": "/etc/a.conf", "content": "x\n", "owner": "root", "group": "root", "mode": "0644"},
-    {"file": "/etc/d.json", "merge_json": {"a": {"b": [1]}}, "validate": ["jq", ".", "%s"]},
-    {"package": "docker-ce", "version": "5:29.1.0-1~ubuntu.24.04~noble"},
+    {
+        "file": "/etc/d.json",
+        "merge_json": {"a": {"b": [1]}},
+        "default_json": {"c": 1},
+        "validate": ["jq", ".", "%s"],
+        "secret": True,
+    },
+    {"package": "docker-ce", "version": "5:29.1.0-1~ubuntu.24.04~noble", "consent": "docker_allow_restart"},
     {"hold": "driver-set", "match": ["^nvidia-"], "except": ["container"]},
     {"sysctl": "vm.swappiness", "value": 1},
     {"kernel_module": "rdma_cm"},
@@ -75,6 +81,13 @@ def test_null_counts_as_not_given() -> None:
         ({"file": "/etc/a", "content": "", "validate": ["true"]}, "resources[0].validate"),
         ({"file": "/etc/a", "merge_json": {1: 2}}, "resources[0].merge_json: is not JSON"),
         ({"file": "/etc/a", "merge_json": {"a": float("nan")}}, "resources[0].merge_json: is not JSON"),
+        ({"file": "/etc/a", "default_json": {"a": object()}}, "resources[0].default_json: is not JSON"),
+        ({"file": "/etc/a", "default_json": {}}, "resources[0].default_json: expected a mapping with at least one"),
+        ({"file": "/etc/a", "content": "", "default_json": {"a": 1}}, "resources[0].content"),
+        ({"file": "/etc/a", "state": "absent", "default_json": {"a": 1}}, "resources[0].content: state absent"),
+        ({"file": "/etc/a", "content": "", "secret": "yes"}, "resources[0].secret: expected true or false"),
+        ({"file": "/etc/a", "state": "directory", "secret": True}, "resources[0].secret: a directory has no content"),
+        ({"package": "bash", "consent": 1}, "resources[0].consent"),
         ({"package": "--reinstall"}, "resources[0].package"),
         ({"package": "bash", "version": "1 2"}, "resources[0].version"),
         ({"package": "bash", "version": "1", "state": "absent"}, "resources[0].version"),
@@ -105,6 +118,13 @@ def test_a_wrong_field_is_named(resource: Any, message: str) -> None:
     with pytest.raises(DocumentError) as caught:
         parse_document("demo", [resource], {})
     assert message in str(caught.value)
+
+
+def test_a_refused_secret_is_not_quoted() -> None:
+    for wrong in ({"merge_json": "hunter2"}, {"default_json": ["hunter2"]}, {"content": ["hunter2"]}):
+        with pytest.raises(DocumentError) as caught:
+            parse_document("demo", [{"file": "/etc/a", "secret": True, **wrong}], {})
+        assert "hunter2" not in str(caught.value)
 
 
 def test_twice_the_same_and_late_inputs_are_refused() -> None:

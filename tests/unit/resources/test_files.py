@@ -61,15 +61,35 @@ def test_the_diff_shows_both_sides(host: FakeHost) -> None:
     assert (entry["before"], entry["after"]) == ("old\n", "wanted\n")
 
 
-def test_a_link_in_place_of_the_file_is_replaced_and_its_target_survives(host: FakeHost) -> None:
-    target = host.file("/srv/target", "wanted\n", mode=0o640)
+@pytest.mark.parametrize("wish", [{"content": "x"}, {"merge_json": {"a": 1}}, {"state": "directory"}])
+def test_a_link_in_the_way_is_refused_with_its_target_before_anything_is_changed(
+    host: FakeHost, wish: dict[str, Any]
+) -> None:
+    host.file("/srv/target", '{"foreign": 1}')
     host.path("/etc/demo").mkdir()
-    host.path("/etc/demo/a.conf").symlink_to(target)
+    link = host.path("/etc/demo/a.conf")
+    link.symlink_to("../../srv/target")
 
-    assert "not a regular file" in host.both(CONF).changes[0]["detail"]
+    with pytest.raises(HostError, match=r"found a link to '\.\./\.\./srv/target'; name its target instead") as caught:
+        host.converge([{"file": "/etc/first", "content": ""}, {"file": "/etc/demo/a.conf", **wish}])
 
-    assert not host.path("/etc/demo/a.conf").is_symlink()
-    assert target.read_text() == "wanted\n"
+    assert not isinstance(caught.value, ApplyError)
+    assert not host.path("/etc/first").exists()
+    assert link.is_symlink()
+
+
+def test_absent_removes_a_link_and_not_its_target(host: FakeHost) -> None:
+    target = host.file("/srv/target", "x")
+    host.path("/etc/a").symlink_to(target)
+    host.both([{"file": "/etc/a", "state": "absent"}])
+    assert not host.path("/etc/a").is_symlink()
+    assert target.exists()
+
+
+def test_a_pipe_in_place_of_a_file_is_refused(host: FakeHost) -> None:
+    os.mkfifo(host.path("/etc/a"))
+    with pytest.raises(HostError, match="expected a file, found a device, pipe or socket; move it away"):
+        host.converge([{"file": "/etc/a", "content": ""}])
 
 
 def test_refused_content_leaves_the_old_file_and_no_temporary(host: FakeHost, fail: Callable[..., Any]) -> None:
@@ -125,6 +145,88 @@ def test_directories(host: FakeHost) -> None:
     assert host.both(resources).changes[0]["detail"] == "mode 0700 -> 0750"
     with pytest.raises(HostError, match="expected a file, found a directory"):
         host.converge([{"file": "/var/lib/demo", "content": ""}])
+
+
+def test_a_directory_of_somebody_else_keeps_the_access_that_nobody_states(host: FakeHost) -> None:
+    home = host.path("/home/alice")
+    home.mkdir(parents=True)
+    home.chmod(0o700)
+    # Whoever runs the tests is alice here, so the default of root would show as a change of owner.
+    uid, gid = os.getuid(), os.getgid()
+    host.file("/etc/passwd", f"alice:x:{uid}:{gid}::/home/alice:/bin/sh\nroot:x:{uid + 1}:{gid + 1}::/root:/bin/sh\n")
+    host.file("/etc/group", f"alice:x:{gid}:\nroot:x:{gid + 1}:\n")
+
+    assert host.converge([{"file": "/home/alice", "state": "directory"}]).changes == []
+    assert host.both([{"file": "/home/alice", "state": "directory", "mode": "0711"}]).changes == [
+        {"resource": "file:/home/alice", "action": "update", "detail": "mode 0700 -> 0711"}
+    ]
+
+    assert mode_of(host, "/home/alice") == 0o711
+    assert home.stat().st_uid == os.getuid()
+
+
+HIDDEN = "hunter2"
+
+
+@pytest.mark.parametrize("before", [None, "old-hunter1\n", '{"old": "hunter1"}'])
+@pytest.mark.parametrize("wish", [{"content": f"{HIDDEN}\n"}, {"merge_json": {"k": HIDDEN}}, {"state": "absent"}])
+def test_a_secret_shows_that_it_changed_and_nothing_else(
+    host: FakeHost, before: str | None, wish: dict[str, Any]
+) -> None:
+    if before is not None:
+        host.file("/etc/key", before)
+    resources = [{"file": "/etc/key", "secret": True, **wish}]
+    try:
+        check = host.converge(resources, check_mode=True)
+        shown = json.dumps([check.diff, check.changes, host.converge(resources).diff])
+    except HostError as error:  # what stands there is no JSON
+        shown = str(error)
+    else:
+        for entry in check.diff:
+            assert entry["before"] != entry["after"]
+            assert {entry["before"], entry["after"]} <= {"", "(secret)\n", "(secret, changed)\n"}
+        assert host.converge(resources).changes == []
+        if "state" not in wish:
+            assert mode_of(host, "/etc/key") == 0o600
+    assert "hunter" not in shown
+
+
+def test_a_validator_that_quotes_the_secret_is_not_quoted(host: FakeHost, fail: Callable[..., Any]) -> None:
+    host.on("checker", fail(f"syntax error near {HIDDEN}"))
+    with pytest.raises(ApplyError, match="`checker` refuses the new content") as caught:
+        host.converge([{"file": "/etc/key", "secret": True, "content": HIDDEN, "validate": ["checker", "%s"]}])
+    assert HIDDEN not in str(caught.value)
+
+
+def test_merging_lists_is_a_union_with_ours_first(host: FakeHost) -> None:
+    resources = [{"file": "/etc/d.json", "merge_json": {"a": ["ours", "both"], "b": {"c": [{"x": 1}, 1]}, "d": [1]}}]
+    host.file("/etc/d.json", '{"a": ["theirs", "both"], "b": {"c": [true, {"x": 1}]}, "d": "no list"}')
+
+    host.both(resources)
+
+    text = host.path("/etc/d.json").read_text()
+    assert json.loads(text) == {"a": ["ours", "both", "theirs"], "b": {"c": [{"x": 1}, 1, True]}, "d": [1]}
+    assert "true" in text
+    assert host.converge(resources).changes == []
+
+
+def test_merging_tells_true_from_one(host: FakeHost) -> None:
+    host.file("/etc/d.json", '{"a": 1}')
+    host.both([{"file": "/etc/d.json", "merge_json": {"a": True}}])
+    assert json.loads(host.path("/etc/d.json").read_text())["a"] is True
+
+
+def test_defaults_are_set_only_where_the_file_has_no_such_key(host: FakeHost) -> None:
+    default = {"log-driver": "local", "log-opts": {"max-size": "10m"}, "debug": True}
+    resources = [{"file": "/etc/d.json", "default_json": default, "merge_json": {"debug": False}}]
+    host.file("/etc/d.json", '{"log-opts": {}, "log-driver": null}')
+
+    host.both(resources)
+
+    assert json.loads(host.path("/etc/d.json").read_text()) == {"log-opts": {}, "log-driver": None, "debug": False}
+    assert host.converge(resources).changes == []
+    host.both([{"file": "/etc/new.json", "default_json": default}])
+    assert json.loads(host.path("/etc/new.json").read_text()) == default
 
 
 def test_merging_keeps_foreign_keys_and_the_layout_of_what_is_right_already(host: FakeHost) -> None:

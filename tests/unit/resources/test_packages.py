@@ -26,11 +26,13 @@ class FakeApt:
         self.packages = {name.replace("_", "-"): version for name, version in installed.items()}
         self.want: dict[str, str] = {}
         self.state: dict[str, str] = {}
+        self.repair: Any = ""  # what apt says it would do to mend broken dependencies
         self.write()
         host.on("apt-cache policy", self.policy)
         host.on("apt-get update", self.update)
         host.on("apt-get install", self.install)
         host.on("apt-get install --fix-broken", "")
+        host.on("apt-get install --simulate --fix-broken", lambda argv, stdin: self.repair)
         host.on("dpkg --set-selections", self.select)
         host.on("dpkg --force-confdef", self.configure)
 
@@ -162,6 +164,119 @@ def test_an_interrupted_dpkg_is_repaired_first_and_reported(host: FakeHost) -> N
         {"resource": "dpkg:database", "action": "repair", "detail": "dpkg was interrupted: perftest"}
     ]
     assert any("--configure" in command for command in host.commands("dpkg"))
+
+
+DANGERS = [
+    ("Remv nvidia-driver-580-open [580.1]", "remove nvidia-driver-580-open"),
+    ("Inst libnvidia-compute-580 [580.1] (590.1 repo [arm64])", "install libnvidia-compute-580"),
+    ("Inst linux-image-6.17 (6.17 repo [arm64])", "install linux-image-6.17"),
+]
+
+
+@pytest.mark.parametrize(("said", "named"), DANGERS)
+@pytest.mark.parametrize("late", [False, True])
+def test_a_repair_that_would_touch_more_than_it_mends_is_refused(
+    host: FakeHost, said: str, named: str, late: bool
+) -> None:
+    apt = FakeApt(host, {}, perftest="24.01")
+    apt.state["perftest"] = "half-configured"
+    apt.write()
+
+    def configure(argv: list[str], stdin: str | None) -> str:
+        apt.repair = said
+        return ""
+
+    if late:  # known only once dpkg has configured what it could
+        host.on("dpkg --force-confdef", configure)
+    else:
+        apt.repair = said
+    with pytest.raises(HostError, match=f"to repair it apt would {named}; look at"):
+        host.converge([{"file": "/etc/apt/preferences.d/x", "content": "x\n"}, {"hold": "perftest"}])
+
+    assert not host.path("/etc/apt/preferences.d/x").exists()
+    assert host.commands("apt-get install --fix-broken") == []
+
+
+def test_a_repair_comes_before_the_files_of_the_document_and_removes_nothing(host: FakeHost) -> None:
+    apt = FakeApt(host, {}, perftest="24.01")
+    apt.state["perftest"] = "unpacked"
+    apt.write()
+    apt.repair = "Inst libibverbs1 (50 repo [arm64])\nConf perftest (24.01 repo [arm64])"
+
+    def fix(argv: list[str], stdin: str | None) -> str:
+        assert "--no-remove" in argv
+        assert not host.path("/etc/apt/preferences.d/x").exists()
+        return ""
+
+    host.on("apt-get install --fix-broken", fix)
+    outcome = host.both([{"file": "/etc/apt/preferences.d/x", "content": "x\n"}, {"hold": "perftest"}])
+
+    assert [change["action"] for change in outcome.changes] == ["repair", "create", "hold"]
+    work = [line for line in host.commands() if "--simulate" not in line]
+    assert [line.split()[0] for line in work[:2]] == ["dpkg", "apt-get"]
+
+
+def test_what_dpkg_alone_can_configure_needs_no_word_of_apt(host: FakeHost, fail: Callable[..., Completed]) -> None:
+    apt = FakeApt(host, {}, perftest="24.01")
+    apt.state["perftest"] = "unpacked"
+    apt.write()
+    apt.repair = fail("E: dpkg was interrupted")
+
+    def configure(argv: list[str], stdin: str | None) -> str:
+        apt.repair = ""
+        return apt.configure(argv, stdin)
+
+    host.on("dpkg --force-confdef", configure)
+    assert [change["action"] for change in host.both([{"package": "perftest"}]).changes] == ["repair"]
+
+
+def test_a_repair_that_apt_cannot_find_is_quoted(host: FakeHost, fail: Callable[..., Completed]) -> None:
+    apt = FakeApt(host, {}, perftest="24.01")
+    apt.state["perftest"] = "half-installed"
+    apt.write()
+    apt.repair = fail("E: The package perftest needs to be reinstalled")
+    with pytest.raises(ApplyError, match=r"cannot be repaired: .* / E: The package perftest needs to be reinstalled"):
+        host.converge([{"package": "perftest"}])
+
+
+DOCKER = {"package": "docker-ce", "version": "29", "consent": "docker_allow_restart"}
+
+
+def test_an_installed_version_is_exchanged_only_with_consent(host: FakeHost) -> None:
+    apt = FakeApt(host, {"docker-ce": ["29"], "perftest": ["24.01"]}, docker_ce="28")
+    resources = [DOCKER, {"package": "perftest"}]
+
+    outcome = host.both(resources)
+
+    waits = [{"resource": "package:docker-ce", "action": "exchange", "consent": "docker_allow_restart"}]
+    assert outcome.pending == waits
+    assert [change["resource"] for change in outcome.changes] == ["package:perftest"]
+    assert apt.packages["docker-ce"] == "28"
+    assert host.both([DOCKER]).pending == waits
+    assert host.both(resources, docker_allow_restart=True).changes == [
+        {"resource": "package:docker-ce", "action": "exchange", "detail": "28 -> 29"}
+    ]
+    gone: list[dict[str, Any]] = [{"package": "docker-ce", "state": "absent", "consent": "docker_allow_restart"}]
+    assert [pending["action"] for pending in host.both(gone).pending] == ["remove"]
+    assert apt.packages["docker-ce"] == "29"
+
+
+def test_a_first_installation_needs_no_consent(host: FakeHost) -> None:
+    FakeApt(host, {"docker-ce": ["29"]})
+    outcome = host.both([DOCKER])
+    assert ([change["action"] for change in outcome.changes], outcome.pending) == (["install"], [])
+
+
+@pytest.mark.parametrize("source", [[], [{"file": "/etc/apt/sources.list.d/x.sources", "content": "x\n"}]])
+def test_no_dependency_exchanges_what_waits_for_consent(host: FakeHost, source: list[dict[str, Any]]) -> None:
+    apt = FakeApt(host, {"docker-buildx-plugin": ["1"], "docker-ce": ["29", "28"]}, docker_ce="28")
+    apt.along = {"docker-ce": "29"}
+    resources = [*source, {"package": "docker-buildx-plugin"}, {**DOCKER, "version": "28"}]
+    with pytest.raises(HostError, match=r"apt would also exchange docker-ce, .*set docker_allow_restart: true"):
+        host.converge(resources)
+    assert apt.packages["docker-ce"] == "28"
+    host.converge([{"package": "docker-buildx-plugin"}, DOCKER], docker_allow_restart=True)
+    assert apt.packages["docker-ce"] == "29"
 
 
 def test_a_dpkg_at_work_is_waited_for_and_not_repaired(host: FakeHost) -> None:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import fnmatch
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import unit_pattern
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import OWED_RESTARTS
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
 
@@ -24,6 +27,7 @@ class FakeSystemd:
         self.units: dict[str, dict[str, str]] = {}
         self.starts = 0
         self.failures = 0  # since the last reset; systemd refuses to start a unit with too many
+        self.seen: dict[str, dict[str, bytes]] = {}  # the files of each unit as they were when systemd read them
         host.on("systemctl show", self.show)
         host.on("systemctl daemon-reload", self.reload)
         for verb in ("enable", "disable", "unmask", "start", "stop", "restart", "reset-failed"):
@@ -39,16 +43,39 @@ class FakeSystemd:
             "NeedDaemonReload": "no",
             "InvocationID": "first" if active == "active" else "",
         }
+        self.seen[name] = self.files(name)
         return self.units[name]
 
     def show(self, argv: list[str], stdin: str | None) -> str:
         missing = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": "", "InvocationID": ""}
-        blocks = [self.units.get(name, missing) for name in argv[3:]]
-        return "\n\n".join("\n".join(f"{key}={value}" for key, value in block.items()) for block in blocks)
+        blocks = []
+        for name in (word for word in argv[3:] if word != "--"):
+            if "*" in name:  # a pattern is for what systemd has loaded, and no more
+                blocks += [self.live(unit) for unit in fnmatch.filter(self.units, name)]
+                continue
+            if name not in self.units and self.host.path(f"/etc/systemd/system/{name}").exists():
+                self.add(name)  # systemd reads the file of a unit when it is first asked for it
+            blocks.append(self.live(name) if name in self.units else missing)
+        properties = argv[2].partition("=")[2].split(",")
+        return "\n\n".join(
+            "\n".join(f"{key}={value}" for key, value in block.items() if key in properties) for block in blocks
+        )
+
+    def live(self, name: str) -> dict[str, str]:
+        stale = self.files(name) != self.seen[name]
+        return {**self.units[name], **({"NeedDaemonReload": "yes"} if stale else {})}
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """Unit file and drop-ins; those of a template are for its instances too."""
+        root = self.host.path("/etc/systemd/system")
+        names = {name, re.sub(r"@[^.]*", "@", name)}
+        paths = [path for each in names for path in (root / each, *root.glob(f"{each}.d/*")) if path.exists()]
+        return {str(path): path.read_bytes() for path in paths}
 
     def reload(self, argv: list[str], stdin: str | None) -> str:
-        for unit in self.units.values():
+        for name, unit in self.units.items():
             unit["NeedDaemonReload"] = "no"
+            self.seen[name] = self.files(name)
         for path in self.host.path("/etc/systemd/system").glob("*.service"):
             if path.name not in self.units:
                 self.add(path.name)
@@ -165,9 +192,48 @@ def test_a_run_killed_before_the_reload_is_made_up_for(host: FakeHost, systemd: 
     assert [change["action"] for change in host.both(DOCUMENT).changes] == ["reload"]
 
 
-def test_a_drop_in_alone_reloads_systemd(host: FakeHost, systemd: FakeSystemd) -> None:
-    host.converge([{"file": "/etc/systemd/system/docker.service.d/x.conf", "content": "[Service]\n"}])
+@pytest.mark.parametrize(
+    ("unit", "file"),
+    [
+        ("docker.service", "docker.service.d/x.conf"),
+        ("docker.service", "docker.service"),
+        ("demo@a.service", "demo@.service"),
+        ("demo@a.service", "demo@.service.d/x.conf"),
+    ],
+)
+def test_a_changed_file_of_a_loaded_unit_alone_reloads_systemd(
+    host: FakeHost, systemd: FakeSystemd, unit: str, file: str
+) -> None:
+    systemd.add(unit, active="active")
+    host.converge([{"file": f"/etc/systemd/system/{file}", "content": "[Service]\n"}])
     assert systemd.acts() == ["systemctl daemon-reload"]
+
+
+@pytest.mark.parametrize(
+    "file", ["new.service", "new.service.d/x.conf", "new@.service", "new@.timer.d/x.conf", "notes.txt"]
+)
+def test_a_new_unit_that_nobody_starts_needs_no_reload(host: FakeHost, systemd: FakeSystemd, file: str) -> None:
+    systemd.add("docker.service", active="active")
+    host.converge([{"file": f"/etc/systemd/system/{file}", "content": "[Service]\n"}])
+    assert systemd.acts() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("/etc/systemd/system/a.service", "a.service"),
+        ("/etc/systemd/system/a.b.timer.d/x.conf", "a.b.timer"),
+        ("/etc/systemd/system/a@.service", "a@*.service"),
+        ("/etc/systemd/system/a@b.service", "a@b.service"),
+        ("/etc/systemd/system/a-.service.d/x.conf", "a-*.service"),
+        ("/etc/systemd/system/service.d/x.conf", "*.service"),
+        ("/usr/local/lib/systemd/system/a.mount", "a.mount"),
+        ("/etc/systemd/system/multi-user.target.wants/a.service", ""),
+        ("/etc/systemd/network/a.service", ""),
+    ],
+)
+def test_the_units_of_a_unit_file(path: str, pattern: str) -> None:
+    assert unit_pattern(path) == pattern
 
 
 @pytest.mark.parametrize(
