@@ -17,6 +17,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.children import Childre
 from ansible_collections.gb10.fleet.plugins.module_utils.gids import HcaPort, make_gid
 from ansible_collections.gb10.fleet.plugins.module_utils.perftest import Test
 
+from tests.ports import free_port
+
 SERVER_ADDRESS, CLIENT_ADDRESS = "127.0.0.1", "127.0.0.2"
 HEAD = f"#!{sys.executable} -SE\n"
 # Behaves like perftest where the runner looks: -V exits 1, the server takes one connection, both print the same table.
@@ -71,12 +73,6 @@ def hca(address: str) -> HcaPort:
     assert gid is not None
     blank: dict[str, Any] = dict.fromkeys(HcaPort.__dataclass_fields__)
     return HcaPort(**{**blank, "device": "rocep1s0f0", "port": 1, "netdev": "lo", "slots": 4, "gids": (gid,)})
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import importlib.util
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -21,10 +20,11 @@ from typing import Any
 import pytest
 
 from lab.vendor.packages import FILES
+from tests.ports import free_port
 
 PROGRAM = FILES / "vllm"
 GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 
 
 def load_program() -> Any:
@@ -151,13 +151,8 @@ def fixture_start(tmp_path: Path) -> Iterator[Start]:
         process.wait()
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
-
-
 def ask(port: int, path: str, body: object = None, key: str = "") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     data = None if body is None else json.dumps(body)
     connection.request("GET" if body is None else "POST", path, data, headers)
