@@ -78,7 +78,8 @@ class Report:
     def outcome(self, status: int) -> Outcome:
         """The one word for Ansible's exit status and what the events said."""
         if status == 0:
-            return Outcome.done
+            # No host at all is no success: a mistyped inventory, or one without the group that the playbooks work on.
+            return Outcome.done if self.hosts else Outcome.failed
         open_errors = {f["id"] for f in self.findings if f.get("severity") == "error" and not f.get("accepted")}
         if self.stats.get("dark") or open_errors & _NO_CONTACT:
             return Outcome.unreachable

@@ -41,7 +41,11 @@ class ActionModule(ActionBase):
             raise AnsibleError(f"hosts: the proof of a host is not as documented: {error!r}") from error
         except (catalog.CatalogError, ThresholdError) as error:
             raise AnsibleError(str(error)) from error
-        written = None if self._task.check_mode else evidence.write(document, Path.cwd() / options["path"])
+        directory = Path.cwd() / options["path"]
+        try:
+            written = None if self._task.check_mode else evidence.write(document, directory)
+        except OSError as error:
+            raise AnsibleError(f"the evidence cannot be written below {directory}: {error}") from error
         result.update(
             changed=False,  # of the fleet; evidence is a record, not a state
             verdict=document["verdict"],

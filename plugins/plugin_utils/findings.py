@@ -180,8 +180,8 @@ def from_failure(host: str, text: str, answered: bool = False) -> Finding:
         way_out = "run once more with -vvv for the whole answer; if the host is sound, this is a defect of gb10-fleet"
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
     way_out = (
-        "check power, network, ansible_host, ansible_user (ssh HOST true must work); "
-        "to go on without it, leave its whole cluster out (--limit '!CLUSTER')"
+        "check power, network, ansible_host and ansible_user: ssh USER@ADDRESS true, with those two, must work; "
+        "to go on without it, leave its whole cluster out (--limit '!CLUSTER', the name of its gb10_cluster)"
     )
     return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)
 

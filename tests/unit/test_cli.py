@@ -79,6 +79,7 @@ BAD_INPUT = event("runner_on_failed", "ansible.builtin.assert", "Doctor: look") 
         (2, [NO_CONTACT], Outcome.unreachable),
         (2, [event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("os")]), REFUSED], Outcome.refused),
         (2, [event("runner_on_ok", "gb10.fleet.doctor", "Doctor: look", findings=[]), BAD_INPUT], Outcome.refused),
+        (0, [stats()], Outcome.failed),  # an inventory without a host for us must not look like success
         (4, [], Outcome.failed),  # Ansible could not even start: a syntax error, say
     ],
 )
@@ -112,7 +113,7 @@ def test_options_reach_ansible(use: Use, tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("command", ["doctor", "site", "validate"])
 def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> None:
-    stub = use(0)
+    stub = use(0, stats(ok={"spark-a": 1}))
     assert CLI.invoke(cli.app, [command, "-i", "spark-a,"]).exit_code == 0
     assert stub.call["playbook"] == f"gb10.fleet.{command}"
     assert stub.call["inventory"] == "spark-a,"

@@ -235,7 +235,7 @@ def test_scripts_can_be_run() -> None:
 
 def _task_list(playbook: str, cwd: Path) -> list[str]:
     done = subprocess.run(
-        [BIN / "ansible-playbook", playbook, "--list-tasks", "-i", "spark-a,"],
+        [BIN / "ansible-playbook", playbook, "--list-tasks", "-i", ROOT / "inventory/example/pair"],
         cwd=cwd, capture_output=True, text=True, check=False, env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

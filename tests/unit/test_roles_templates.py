@@ -137,7 +137,8 @@ REFUSED_DIRECTORIES = [
         ({"vllm_model": "--host=0.0.0.0"}, "Name the Hugging Face id"),
         ({"vllm_image": "vllm/vllm-openai:latest"}, "names no digest"),
         ({"vllm_image": "vllm/vllm-openai:latest", "vllm_allow_tag": "false"}, "names no digest"),
-        ({"vllm_image": DIGEST + "\n"}, "names no digest"),
+        ({"vllm_image": DIGEST + "\n"}, "incomplete digest"),
+        ({"vllm_image": "nvcr.io/nvidia/vllm@sha256:...", "vllm_allow_tag": True}, "incomplete digest"),
         ({"vllm_gpu_memory_utilization": 0.95}, "at most 0.9"),
         ({"vllm_host": "0.0.0.0"}, "reverse proxy"),  # noqa: S104
         ({"vllm_extra_args": ["--api-key=x"]}, "--api-key"),

@@ -199,7 +199,8 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
         if not resource.replace_foreign:
             raise HostError(
                 f"{resource.label}: {resource.interface} belongs to the profile {other.name!r} already"
-                f" ({other.filename or other.uuid}); delete that one, or set replace_foreign to have it deactivated"
+                f" ({other.filename or other.uuid}); delete that one, or set replace_foreign"
+                " (role fabric: fabric_replace_foreign) to have it deactivated"
             )
         differences.append(f"{other.name!r} gives up the interface")
     stored = state.stored.get(resource.uuid)
