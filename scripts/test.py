@@ -16,6 +16,7 @@ def tools(gate: Gate) -> None:
     """Debian packages that the rings below need."""
     gate.run(AS_ROOT, sys.executable, "-m", "lab", "deps")
     if not shutil.which("chromium") and shutil.which("apt-get"):
+        gate.run(AS_ROOT, "apt-get", "update")
         gate.run(AS_ROOT, "apt-get", "install", "-y", "--no-install-recommends", "chromium")
 
 
