@@ -10,7 +10,6 @@ deadline bounds everything else.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import tempfile
 import time
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils import perftest
+from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
 from ansible_collections.gb10.fleet.plugins.module_utils.gids import HcaPort, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.perftest import Fault, Test
@@ -73,20 +73,18 @@ def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, dea
         where = f"tests[{number}]"
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", test.device):
             raise ValueError(f"{where}.device {test.device!r} is no name of an RDMA device, such as rocep1s0f0")
-        for field in ("address", "peer"):
-            try:
-                ipaddress.IPv4Address(getattr(test, field))
-            except ValueError as error:
-                raise ValueError(f"{where}.{field} is no IPv4 address: {error}") from error
-        for field, least, most in (
-            ("port", 1, 65535),
-            ("qps", 1, 16384),
-            ("message_bytes", 1, 2**30),
-            ("duration_s", 2, 3600),
-            ("qp_timeout", 1, 31),
-        ):
-            if not least <= getattr(test, field) <= most:
-                raise ValueError(f"{where}.{field} {getattr(test, field)} is not between {least} and {most}")
+        check_ipv4(where, test, ("address", "peer"))
+        check_ranges(
+            where,
+            test,
+            (
+                ("port", 1, 65535),
+                ("qps", 1, 16384),
+                ("message_bytes", 1, 2**30),
+                ("duration_s", 2, 3600),
+                ("qp_timeout", 1, 31),
+            ),
+        )
     meetings = [(test.end, test.port if test.end == "server" else (test.peer, test.port)) for test in tests]
     for number, meeting in enumerate(meetings):
         if meeting in meetings[:number]:

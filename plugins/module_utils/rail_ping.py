@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
 
 INTERVAL_S = 0.2
@@ -40,14 +40,8 @@ def parse_pings(raw: Sequence[Mapping[str, Any]]) -> list[Ping]:
         where = f"pings[{number}]"
         if not re.fullmatch(r"[A-Za-z0-9_][^/\s]{0,14}", ping.interface):
             raise ValueError(f"{where}.interface {ping.interface!r} is no name of a network interface")
-        for field in ("source", "peer"):
-            try:
-                ipaddress.IPv4Address(getattr(ping, field))
-            except ValueError as error:
-                raise ValueError(f"{where}.{field} is no IPv4 address: {error}") from error
-        for field, least, most in (("size_bytes", 0, LARGEST_PAYLOAD), ("count", 1, 100)):
-            if not least <= getattr(ping, field) <= most:
-                raise ValueError(f"{where}.{field} {getattr(ping, field)} is not between {least} and {most}")
+        check_ipv4(where, ping, ("source", "peer"))
+        check_ranges(where, ping, (("size_bytes", 0, LARGEST_PAYLOAD), ("count", 1, 100)))
     return pings
 
 

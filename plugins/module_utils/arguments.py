@@ -1,0 +1,26 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Checks that the modules which take lists of tests share: an error names the entry and the field."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+
+def check_ipv4(where: str, entry: object, fields: Iterable[str]) -> None:
+    """Raise ValueError for the first of the fields that is no IPv4 address."""
+    for field in fields:
+        try:
+            ipaddress.IPv4Address(getattr(entry, field))
+        except ValueError as error:
+            raise ValueError(f"{where}.{field} is no IPv4 address: {error}") from error
+
+
+def check_ranges(where: str, entry: object, ranges: Iterable[tuple[str, int, int]]) -> None:
+    """Raise ValueError for the first ``(field, least, most)`` whose number is outside; both ends belong to it."""
+    for field, least, most in ranges:
+        value = getattr(entry, field)
+        if not least <= value <= most:
+            raise ValueError(f"{where}.{field} {value} is not between {least} and {most}")
