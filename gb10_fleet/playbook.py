@@ -1,4 +1,4 @@
-"""One playbook run through ansible-runner, and its outcome as one of four words.
+"""One playbook run through ansible-runner, and its outcome as one of five words.
 
 ansible-runner keeps what it ran, its environment and every event in files, secrets included. So each run gets a
 private directory (mode 0700) that is removed afterwards, events are looked at and never stored, and Ansible's output
@@ -7,11 +7,12 @@ goes to the terminal only.
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -19,8 +20,8 @@ from typing import Any
 
 from ansible_runner.interface import run as ansible_run
 
-# The play that changes nothing and runs first: a failure in it is a refusal.
-DOCTOR_PLAY = "Doctor"
+# What changes nothing and runs before what does, by the beginning of its name: a failure in it is a refusal.
+DOCTOR_PLAY, REFUSING_TASK = "Doctor", "Refuse"
 # Findings of the doctor that say: nobody could even look at the host.
 _NO_CONTACT = {"host_key", "unreachable"}
 
@@ -32,6 +33,7 @@ class Outcome(IntEnum):
     failed = 2
     unreachable = 3
     refused = 4
+    drift = 5
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,13 @@ class Order:
     limit: str | None = None
     check: bool = False
     diff: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cmdline(self) -> str:
         words = ["--check"] if self.check else []
         words += ["--diff"] if self.diff else []
+        words += ["--extra-vars", json.dumps(dict(self.variables))] if self.variables else []
         return shlex.join(words)
 
 
@@ -59,6 +63,7 @@ class Report:
     findings: list[dict[str, Any]] = field(default_factory=list)
     refused: bool = False
     evidence: str | None = None
+    drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
 
     def take(self, event: dict[str, Any]) -> bool:
         """Look at one event of ansible-runner. Returns False: do not store it."""
@@ -71,7 +76,11 @@ class Report:
             self.findings += result.get("findings", [])
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)
-        if kind == "runner_on_failed" and data.get("play", "").startswith(DOCTOR_PLAY):
+        elif action == "gb10.fleet.drift" and "hosts" in result:
+            self.drift = result
+        if kind == "runner_on_failed" and (
+            data.get("play", "").startswith(DOCTOR_PLAY) or data.get("task", "").startswith(REFUSING_TASK)
+        ):
             self.refused = True
         return False
 
@@ -80,6 +89,8 @@ class Report:
         if status == 0:
             # No host at all is no success: a mistyped inventory, or one without the group that the playbooks work on.
             return Outcome.done if self.hosts else Outcome.failed
+        if self.drift:
+            return Outcome.unreachable if self.drift["silent"] else Outcome.drift
         open_errors = {f["id"] for f in self.findings if f.get("severity") == "error" and not f.get("accepted")}
         if self.stats.get("dark") or open_errors & _NO_CONTACT:
             return Outcome.unreachable

@@ -8,8 +8,10 @@ They share this machine's kernel, so they have no RDMA, no rails and no kernel s
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from lab import identity, process
@@ -20,6 +22,8 @@ from lab.topology import Host
 # Each systemd takes some dozens; the defaults do for a handful of containers.
 INOTIFY = {"max_user_instances": 8192, "max_user_watches": 524288}
 KNOBS = Path("/proc/sys/fs/inotify")
+MOUNTS = Path("/proc/mounts")
+CGROUP = "gb10-lab"  # below the root of each hierarchy; one child for each container
 
 
 def raise_limits(record: Path) -> None:
@@ -44,6 +48,30 @@ def _recorded(record: Path) -> dict[str, int]:
     return dict(json.loads(record.read_text())) if record.exists() else {}
 
 
+def hierarchies() -> Iterator[Path]:
+    """The cgroup trees that a systemd works with: cgroup2, and on an older machine also the one named systemd."""
+    for line in MOUNTS.read_text().splitlines():
+        _, mount, kind, options = line.split()[:4]
+        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(",")):
+            yield Path(mount)
+
+
+def cgroups(name: str) -> list[Path]:
+    """The container's own cgroups, made. In a shared one each systemd would take the others' processes for its own."""
+    groups = [mount / CGROUP / name for mount in hierarchies()]
+    for group in groups:
+        group.mkdir(parents=True, exist_ok=True)
+    return groups
+
+
+def remove_cgroups() -> None:
+    """What ended containers left; a cgroup with a process in it stays."""
+    for mount in hierarchies():
+        for folder in sorted((mount / CGROUP).rglob("**/"), reverse=True):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+
 class Container:
     def __init__(self, host: Host, folder: Path) -> None:
         self.host, self.folder, self.image = host, folder, Image.load(folder / "image.json")
@@ -62,7 +90,8 @@ class Container:
             "--capability=CAP_NET_ADMIN",
         ]
         environment = "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network"
-        nspawn = f'exec env {environment} systemd-nspawn --directory="$root" {shlex.join(options)}'
+        join = " && ".join(f"echo $$ >{shlex.quote(str(group))}/cgroup.procs" for group in cgroups(self.host.name))
+        nspawn = f'{join} && exec env {environment} systemd-nspawn --directory="$root" {shlex.join(options)}'
         argv = overlay(self.image.layers, self.folder / "layer", nspawn)
         process.start(argv, self.record, self.folder / "console.log")
 

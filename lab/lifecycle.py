@@ -25,7 +25,7 @@ from pathlib import Path
 
 from lab import identity, network, process
 from lab import image as images
-from lab.container import Container, raise_limits, restore_limits
+from lab.container import Container, raise_limits, remove_cgroups, restore_limits
 from lab.inventory import render, ssh_options
 from lab.machine import Machine, set_links
 from lab.shell import CHECKOUT, STATE, LabError, boot_id, say, step
@@ -138,6 +138,7 @@ def down() -> None:
         process.stop(STATE / "server.json")
         network.clear()
         restore_limits(MACHINE / "inotify.json")
+        remove_cgroups()
         for name in lab.up:
             shutil.rmtree(INVENTORY / name, ignore_errors=True)
         State(boot_id()).save()

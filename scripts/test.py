@@ -1,4 +1,4 @@
-"""`make test`: the gates, then the page in a browser, the roles on containers, and site.yml on two virtual Sparks."""
+"""`make test`: the gates, the page in a browser, roles and engine on containers, and site.yml on two virtual Sparks."""
 
 from __future__ import annotations
 
@@ -29,18 +29,24 @@ def roles(gate: Gate) -> None:
     gate.run(AS_ROOT, "molecule", "test", "--scenario-name", "host", tests=True)
 
 
+def truth(gate: Gate) -> None:
+    """Check mode, drift, undo and secrets tell and do exactly what they should, also after a kill."""
+    gate.run(AS_ROOT, "pytest", "tests/fleet", "-v", tests=True)
+
+
 def pair(gate: Gate) -> None:
     gate.run(AS_ROOT, "pytest", "tests/lab", "-v", tests=True)
 
 
 def main() -> int:
     started = time.monotonic()
-    print("Gates, page, roles, pair: at most 30 minutes on 2 cores; the lab needs root.", flush=True)
+    print("Gates, page, roles, truth, pair: at most 40 minutes on 2 cores; the lab needs root.", flush=True)
     done = run_all(check.gates(), workers=2)
     for gate in (
         Gate("tools of the lab", tools, minutes=2, live=True),
         Gate("evidence page in a browser", page, minutes=1, live=True),
         Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=5, live=True),
+        Gate("the engine's truth on systemd-nspawn hosts", truth, minutes=6, live=True),
         Gate("site.yml on two virtual Sparks", pair, minutes=15, live=True),
     ):
         done.append(execute(gate))

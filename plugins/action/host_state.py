@@ -1,67 +1,138 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The controller's half of host_state: renders templates, looks up the role and the operator's consents."""
+"""Brings a host to the state that documents describe: renders them here, sends them in one call to the engine."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
+from ansible_collections.gb10.fleet.plugins.plugin_utils import documents, host
+
+ARGUMENTS = {
+    # Not typed: a message about a wrong type would show the value, which may be a secret.
+    "resources": {"type": "raw"},
+    "roles": {"type": "list", "elements": "str"},
+    "role": {"type": "str"},
+    "refuse_only": {"type": "bool", "default": False},
+    "consents": {"type": "dict", "default": {}},
+}
+# The guess of last time, the facts of now, and once more for a host that changed in between.
+CALLS = 3
 
 
 class ActionModule(ActionBase):
+    """Look, and apply what differs."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = True
+
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        variables = task_vars or {}
-        arguments = dict(self._task.args)
-        resources = arguments.get("resources")
-        if isinstance(resources, list):  # anything else is for the module to refuse
-            arguments["resources"] = [self._rendered(index, raw) for index, raw in enumerate(resources)]
-            stated = arguments.get("consents") or {}
-            if isinstance(stated, dict):
-                consents = {**self._consents(resources, variables), **stated}
-                arguments["consents"] = {name: _boolean(name, value) for name, value in consents.items()}
-        arguments.setdefault("role", str(variables.get("ansible_role_name", "")).rpartition(".")[2])
-        answer = self._execute_module(
-            module_name="gb10.fleet.host_state",
-            module_args=arguments,
-            # The contents of files are nothing for the journal of the host, where modules log their arguments.
-            task_vars={**variables, "ansible_no_target_syslog": True},
+        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            ARGUMENTS,
+            mutually_exclusive=[("resources", "roles"), ("role", "roles")],
+            required_one_of=[("resources", "roles")],
         )
-        result.update(answer)
-        result.pop("invocation", None)  # it repeats the whole document
+        if options["refuse_only"] and options["roles"] is None:
+            raise AnsibleActionFail("refuse_only needs roles: only their documents refuse anything")  # type: ignore[no-untyped-call]
+        self._host = host.Host(self, task_vars or {})
+        self._consents = options["consents"]
+        self._calls = 0
+        if options["roles"] is None:
+            role = options["role"] or str((task_vars or {}).get("ansible_role_name", "")).rpartition(".")[2]
+            return self._outcome(result, self._inline(role, options["resources"]))
+        refusals, answer = self._roles(options["roles"], options["refuse_only"])
+        if refusals:
+            result.update(failed=True, changed=False, refusals=refusals, msg="\n".join(refusals))
+            return result
+        return self._outcome(result, answer) if answer else {**result, "changed": False}
+
+    def _inline(self, role: str, raw: Any) -> dict[str, Any]:
+        if not isinstance(raw, (list, tuple)):
+            raise AnsibleActionFail("resources: expected a list")  # type: ignore[no-untyped-call]
+        resources = [self._rendered(index, resource) for index, resource in enumerate(raw)]
+        return self._call([{"role": role, "resources": resources}])
+
+    def _roles(self, roles: Sequence[str], refuse_only: bool) -> tuple[list[str], dict[str, Any] | None]:
+        """What speaks against the documents of the roles, or the answer to them."""
+        facts, verified = self._host.last_facts, self._host.facts is not None
+        while self._calls < CALLS:
+            if facts is None:
+                facts, verified = self._call([], check=True)["facts"], True
+            context, rendered = self._host.render(roles, facts)
+            refusals = [f"{self._host.name}: {text}" for document in rendered for text in _refusals(document)]
+            if not verified and (refusals or refuse_only):
+                facts = None  # the host may be another one by now
+                continue
+            if refusals or refuse_only:
+                return refusals, None
+            answer = self._call(host.documents_of(rendered), expect=context.expect)
+            if not answer["stale"]:
+                return [], answer
+            facts, verified = answer["facts"], True
+        raise AnsibleActionFail(  # type: ignore[no-untyped-call]
+            f"{self._host.name}: its facts changed with every look ({', '.join(answer['stale'])}); "
+            "find out what changes them, then run again"
+        )
+
+    def _call(
+        self, sent: Sequence[Mapping[str, Any]], *, check: bool = False, expect: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        self._calls += 1
+        check = check or bool(self._task.check_mode)
+        answer = self._host.converge(sent, check=check, expect=expect, consents=self._consents)
+        if answer["error"] and not sent:  # asked for facts only
+            raise AnsibleActionFail(f"{self._host.name}: {answer['error']['message']}")  # type: ignore[no-untyped-call]
+        return answer
+
+    def _outcome(self, result: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
+        for key in ("changes", "pending", "orphans", "subprocesses"):
+            result[key] = answer[key]
+        result.update(changed=bool(answer["changes"]), remote_calls=self._calls)
+        if answer["error"]:
+            result.update(failed=True, msg=f"{self._host.name}: {answer['error']['message']}")
+            return result
+        if answer["facts"]:
+            result["ansible_facts"] = {"gb10_spark": answer["facts"]}
+        if self._task.diff:
+            result["diff"] = answer["diff"]
+        result["warnings"] = host.warnings(self._host.name, answer)
         return result
 
     def _rendered(self, index: int, raw: Any) -> Any:
-        """The resource with `content` in place of `template`."""
-        if not isinstance(raw, dict) or raw.get("template") is None:
-            return raw
-        where = f"resources[{index}].template"
-        name = raw["template"]
-        if "file" not in raw or not isinstance(name, str):
-            raise AnsibleActionFail(f"{where}: expected the name of a template, for a file resource")  # type: ignore[no-untyped-call]
-        if any(raw.get(key) is not None for key in ("content", "merge_json", "default_json")):
-            raise AnsibleActionFail(f"{where}: a file with a template has no content, merge_json or default_json")  # type: ignore[no-untyped-call]
+        """An inline resource with `content` in place of `template`."""
+        where = f"resources[{index}]"
+        try:
+            resource = documents.plain(raw)
+        except TypeError as error:
+            raise AnsibleActionFail(f"{where}: {error}") from None  # type: ignore[no-untyped-call]
+        if not isinstance(resource, dict) or resource.get("template") is None:
+            return resource
+        name = resource.pop("template")
+        if "file" not in resource or not isinstance(name, str):
+            raise AnsibleActionFail(f"{where}.template: expected the name of a template, for a file resource")  # type: ignore[no-untyped-call]
+        if any(resource.get(key) is not None for key in documents.FILE_CONTENTS):
+            raise AnsibleActionFail(f"{where}.template: is for a file without {', '.join(documents.FILE_CONTENTS)}")  # type: ignore[no-untyped-call]
         source = Path(self._find_needle("templates", name))  # type: ignore[no-untyped-call]
         text = trust_as_template(self._loader.get_text_file_contents(str(source)))
         templar = self._templar.copy_with_new_env(searchpath=[str(source.parent)])
         content = templar.template(text, escape_backslashes=False, overrides={"trim_blocks": True})
-        return {**{key: value for key, value in raw.items() if key != "template"}, "content": str(content)}
-
-    def _consents(self, resources: list[Any], variables: dict[str, Any]) -> dict[str, Any]:
-        """The values of the variables that the resources name as consent; not set means no."""
-        names = [raw.get("consent") for raw in resources if isinstance(raw, dict)]
-        return {name: self._templar.template(variables.get(name, False)) for name in names if isinstance(name, str)}
+        return {**resource, "content": str(content)}
 
 
-def _boolean(name: str, value: Any) -> bool:
-    """A consent as text, for example from the command line: "false" must not pass for true, nor "maybe" for false."""
-    try:
-        return bool(boolean(value, strict=True))  # type: ignore[no-untyped-call]
-    except TypeError:
-        raise AnsibleActionFail(f"{name}: expected true or false, found {value!r}") from None  # type: ignore[no-untyped-call]
+def _refusals(document: documents.Rendered) -> list[str]:
+    missing = (
+        f"the role {document.role} needs the facts of {', '.join(document.unknown)}, which nobody has: run the whole "
+        "cluster, without --limit and with gb10.fleet.doctor first"
+    )
+    return document.refusals + ([missing] if document.unknown else [])
+
+
+host.preload()

@@ -1,20 +1,24 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One engine for the state of a host: parse a document, read the host, plan, apply, verify.
+"""One engine for the state of a host: parse documents, read the host, plan, apply, verify.
 
-The plan is the whole truth: check mode shows it, a real run carries it out in the order of the document, and a run
-has succeeded when a fresh reading of the host leads to an empty plan.
+The plan is the whole truth: check mode shows it, a real run carries it out in order, and a run has succeeded when a
+fresh reading of the host leads to an empty plan. Converge, drift and undo (a module each) give it three documents: what
+the roles want, what the manifest says they wanted, and what stood there before.
 """
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.manifest import Claim, Manifest, Record
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     CONSENT,
     DocumentError,
@@ -24,17 +28,18 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Progress,
     Resource,
     Step,
+    shown,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import Dpkg, DpkgKind
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import FileKind
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import HoldKind
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import Expected, ExpectedKind, File, FileKind
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold, HoldKind
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.kernel import ModuleKind, SysctlKind, persistence
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import PackageKind
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package, PackageKind
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import Profile, ProfileKind
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import Unit, UnitKind, settle_unit_files
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
-# In the order of planning: a kind may look at the steps of those before it. The order of work is the document's.
+# In the order of planning: a kind may look at the steps of those before it. The order of work is the documents'.
 _KINDS: tuple[Kind[Any, Any], ...] = (
     FileKind(),
     DpkgKind(),
@@ -44,36 +49,55 @@ _KINDS: tuple[Kind[Any, Any], ...] = (
     SysctlKind(),
     ProfileKind(),
     UnitKind(),
+    ExpectedKind(),
 )
 KINDS: Mapping[str, Kind[Any, Any]] = {kind.name: kind for kind in _KINDS}
 
-_WRITTEN = tuple(name for name in KINDS if name != Dpkg.KIND)  # kinds that a document may name
-# A pin of this very document must not decide how an interrupted installation is completed.
+_WRITTEN = tuple(name for name in KINDS if name not in (Dpkg.KIND, Expected.KIND))  # what a document may name
+# A pin of these very documents must not decide how an interrupted installation is completed.
 _BEFORE_ALL = -1
 
-_ROLE = re.compile(r"[a-z][a-z0-9_]*\Z")
+ROLE = re.compile(r"[a-z][a-z0-9_]*\Z")
+APT_FILES = ("/etc/apt/", "/usr/share/keyrings/")
 
 
 @dataclass(frozen=True)
 class Document:
-    """What one role wants of a host. `consents`: what the operator allows, by the name of the variable."""
+    """What is wanted of a host. `consents`: what the operator allows, by the name of the variable.
 
-    role: str
+    `roles` and `claims` are for the manifest; what no role declares, as the way back in an undo, has none.
+    """
+
     resources: tuple[Resource, ...]
     consents: Mapping[str, bool]
+    roles: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     def of_kind(self, kind: str) -> list[Resource]:
         return [resource for resource in self.resources if kind == resource.KIND]
 
 
 @dataclass(frozen=True)
+class Run:
+    """Who works on the host, with which version of the project."""
+
+    name: str
+    project: str
+
+
+@dataclass(frozen=True)
 class Outcome:
-    """What a run did or, in check mode, would do. `facts` tells of the packages and units that the document names."""
+    """What a run did or, in check mode, would do.
+
+    `recorded`: there is nothing to do, and the manifest says so as well. Without it a run is due even if `changes` is
+    empty, because a host that always was right has no manifest yet.
+    """
 
     changes: list[dict[str, str]]
     pending: list[dict[str, str]]
     diff: list[dict[str, str]]
-    facts: dict[str, dict[str, str]]
+    orphans: list[dict[str, str]]
+    recorded: bool = True
 
 
 class ApplyError(HostError):
@@ -84,42 +108,160 @@ class ApplyError(HostError):
         self.changes = changes
 
 
-def parse_document(role: Any, resources: Any, consents: Any) -> Document:
-    """The typed document, or DocumentError with the field that is wrong. Looks at nothing but its arguments."""
-    if not isinstance(role, str) or not _ROLE.match(role):
-        raise DocumentError(f"role: expected the name of a role (lower case, digits, underscores), found {role!a}")
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+def parse_documents(documents: Sequence[tuple[Any, Any]], consents: Any) -> Document:
+    """The typed documents of (role, resources) as one, or DocumentError with the field that is wrong.
+
+    Looks at nothing but its arguments.
+    """
     if not isinstance(consents, dict):
         raise DocumentError("consents: expected a mapping from variable to true or false")
     for name, value in consents.items():
         if not isinstance(name, str) or not CONSENT.match(name) or not isinstance(value, bool):
-            raise DocumentError(f"consents: expected names of variables with true or false, found {name!a}: {value!a}")
-    if not isinstance(resources, (list, tuple)):
-        raise DocumentError("resources: expected a list")
-    parsed = [_parse_resource(index, raw, consents) for index, raw in enumerate(resources)]
-    derived: list[Resource] = list(persistence(role, parsed))
-    if any(resource.KIND in ("package", "hold") for resource in parsed):
-        derived.append(Dpkg(_BEFORE_ALL, "database"))
-    everything = [*parsed, *derived]
-    _refuse_duplicates(everything)
-    _refuse_late_inputs(parsed)
-    return Document(role, tuple(everything), dict(consents))
+            raise DocumentError(
+                f"consents: expected names of variables with true or false, found {shown(name)}: {shown(value)}"
+            )
+    roles = [_parse_role(role) for role, _resources in documents]
+    ahead: list[_Declared] = []  # of what is behind
+    behind: list[_Declared] = []
+    for role, resources in documents:
+        if roles.count(role) > 1:
+            raise DocumentError(f"role: {role} has more than one document")
+        where = "resources" if len(documents) == 1 else f"{role}.resources"
+        if not isinstance(resources, (list, tuple)):
+            raise DocumentError(f"{where}: expected a list")
+        declared = [_Declared(role, f"{where}[{i}]", raw, consents) for i, raw in enumerate(resources)]
+        _refuse_late_inputs(declared)
+        leading = list(itertools.takewhile(_is_hoisted, declared))
+        ahead += leading
+        behind += declared[len(leading) :]
+    # The packages of all roles side by side are one transaction of apt.
+    ahead.sort(key=lambda declared: isinstance(declared.resource, Package))
+    merged = _merged([*ahead, *behind])
+    for index, item in enumerate(merged):
+        item.resource = replace(item.resource, index=index, role=item.roles[0])
+    return _with_derived(merged, roles, consents)
 
 
-def converge(document: Document, system: System, *, check_mode: bool) -> Outcome:
-    """Bring the host to the state of the document. HostError before the first change, ApplyError after it."""
-    states = _read(document, system)
-    plan = make_plan(document, states)
-    steps = plan.steps
-    if steps and not check_mode:
-        steps = _apply(plan, states, system)
-        system.forget()
-        states = _verify(document, steps, system)
-    return Outcome(
-        changes=[step.as_change() for step in steps],
-        pending=[pending.as_result() for pending in plan.pending],
-        diff=[step.as_diff() for step in steps],
-        facts=_facts(document, states),
+class _Declared:
+    """A resource where a document declares it."""
+
+    def __init__(self, role: str, where: str, raw: Any, consents: Mapping[str, bool]) -> None:
+        if not isinstance(raw, dict):
+            raise DocumentError(f"{where}: expected a mapping with one of the keys {', '.join(_WRITTEN)}")
+        kinds = [name for name in _WRITTEN if name in raw]
+        if len(kinds) != 1:
+            found = f"found {' and '.join(kinds)}" if kinds else "found none"
+            raise DocumentError(f"{where}: expected exactly one of the keys {', '.join(_WRITTEN)}, {found}")
+        self.roles = [role]
+        self.where = f"{where}.{kinds[0]}"
+        self.raw = raw
+        self.resource: Resource = KINDS[kinds[0]].parse(0, Fields(raw, where, kinds[0], consents))
+
+    @property
+    def claim(self) -> Claim:
+        resource = self.resource
+        declared = {key: value for key, value in self.raw.items() if value is not None}
+        if isinstance(resource, File) and resource.secret and resource.content is not None:
+            declared["content"] = {"sha256": hashlib.sha256(resource.content).hexdigest()}
+        return Claim(resource.label, tuple(self.roles), declared)
+
+
+def _parse_role(role: Any) -> str:
+    if not isinstance(role, str) or not ROLE.match(role):
+        raise DocumentError(f"role: expected the name of a role (lower case, digits, underscores), found {shown(role)}")
+    return role
+
+
+def _is_hoisted(declared: _Declared) -> bool:
+    """What a role may declare in front of everything else: packages, and what tells apt where to get them."""
+    resource = declared.resource
+    return isinstance(resource, Package) or (isinstance(resource, File) and resource.name.startswith(APT_FILES))
+
+
+def _merged(everything: Sequence[_Declared]) -> list[_Declared]:
+    """Each resource once. Several roles may say the same of it, and one role must not say it twice."""
+    seen: dict[str, _Declared] = {}
+    merged = []
+    for declared in everything:
+        resource = declared.resource
+        other = seen.get(resource.label)
+        if other is not None and other.resource == resource and declared.roles[0] not in other.roles:
+            other.roles += declared.roles
+            continue
+        keys = [resource.label]
+        if isinstance(resource, Profile):
+            keys += [f"uuid {resource.uuid}", f"interface {resource.interface}"]
+        for key in keys:
+            if key in seen:
+                raise DocumentError(
+                    f"{declared.where}: {key} is declared by {seen[key].where.rpartition('.')[0]} already"
+                )
+            seen[key] = declared
+        merged.append(declared)
+    return merged
+
+
+def _with_derived(merged: Sequence[_Declared], roles: Sequence[str], consents: Mapping[str, bool]) -> Document:
+    """With what nobody has to declare: the files that set sysctls and load modules at boot, and dpkg in order."""
+    resources: list[Resource] = [declared.resource for declared in merged]
+    claims = {declared.resource.label: declared for declared in merged}
+    derived = []
+    for role in roles:
+        for file in persistence(role, [declared.resource for declared in merged if role in declared.roles]):
+            if file.label in claims:
+                raise DocumentError(f"{claims[file.label].where}: this file is written for the role {role} already")
+            declared = {"content": file.content.decode()} if file.content is not None else {"state": file.state}
+            derived.append((file, Claim(file.label, (role,), {"file": file.name, **declared})))
+    ordered = sorted([*derived, *((item.resource, item.claim) for item in merged)], key=lambda pair: pair[0].index)
+    return Document(
+        (*resources, *(file for file, _claim in derived), *dpkg_for(resources)),
+        dict(consents),
+        tuple(roles),
+        tuple(claim for _resource, claim in ordered),
     )
+
+
+def dpkg_for(resources: Iterable[Resource]) -> list[Resource]:
+    """An interrupted dpkg is repaired before anything is asked of it."""
+    asking = [resource for resource in resources if isinstance(resource, (Package, Hold))]
+    return [Dpkg(_BEFORE_ALL, "database", asking[0].role)] if asking else []
+
+
+def _refuse_late_inputs(document: Sequence[_Declared]) -> None:
+    """A unit restarts at its own place, so what it reads must have its place before."""
+    before = set()
+    for declared in document:
+        unit = declared.resource
+        for place, label in enumerate(unit.inputs if isinstance(unit, Unit) else ()):
+            if label not in before:
+                where = declared.where.rpartition(".")[0]
+                raise DocumentError(f"{where}.restart_on[{place}]: {label} is not declared before the unit")
+        before.add(unit.label)
+
+
+def remembered(known: Manifest, labels: Collection[str], consents: Mapping[str, bool]) -> list[Resource]:
+    """The resources that the manifest says were declared, in the order of work."""
+    resources = []
+    for label in sorted(labels, key=lambda label: known.resources[label].order):
+        entry = known.resources[label]
+        kind = next((name for name in _WRITTEN if name in entry.declared), "")
+        try:
+            if not kind:
+                raise DocumentError(f"names none of {', '.join(_WRITTEN)}")
+            resource: Resource = KINDS[kind].parse(entry.order, Fields(entry.declared, label, kind, consents))
+        except DocumentError as error:
+            raise HostError(
+                f"{manifests.MANIFEST}: this version of gb10-fleet does not understand what was declared ({error}); run"
+                " the roles again, or the version that wrote it"
+            ) from None
+        resources.append(replace(resource, role=next(iter(entry.roles))))
+    return resources
+
+
+# -- plan and work -----------------------------------------------------------------------------------------------------
 
 
 def make_plan(document: Document, states: Mapping[str, Any]) -> Plan:
@@ -132,7 +274,7 @@ def make_plan(document: Document, states: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def _read(document: Document, system: System) -> dict[str, Any]:
+def read_states(document: Document, system: System) -> dict[str, Any]:
     states = {}
     for name, kind in KINDS.items():
         resources = document.of_kind(name)
@@ -144,7 +286,12 @@ def _read(document: Document, system: System) -> dict[str, Any]:
     return states
 
 
-def _apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[Any]]:
+def read_again(document: Document, system: System) -> dict[str, Any]:
+    system.forget()
+    return read_states(document, system)
+
+
+def apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[Any]]:
     """Carry out the plan; the steps as they came out."""
     progress = Progress()
     current = ""
@@ -158,74 +305,36 @@ def _apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[A
         settle_unit_files(system, progress)
         return progress.done
     except HostError as error:
-        raise ApplyError(str(error), [step.as_change() for step in progress.done]) from None
+        raise ApplyError(str(error), as_changes(progress.done)) from None
     except OSError as error:
-        raise ApplyError(_os_error(current, error), [step.as_change() for step in progress.done]) from None
+        raise ApplyError(_os_error(current, error), as_changes(progress.done)) from None
 
 
-def _verify(document: Document, done: Sequence[Step[Any]], system: System) -> dict[str, Any]:
+def verify(document: Document, done: Sequence[Step[Any]], system: System) -> tuple[dict[str, Any], Plan]:
     """Read again: a run that leaves anything to do has failed, whatever the commands said."""
-    changes = [step.as_change() for step in done]
     try:
-        states = _read(document, system)
-        left = make_plan(document, states).steps
-        for step in left:
+        states = read_again(document, system)
+        plan = make_plan(document, states)
+        for step in plan.steps:
             said = KINDS[step.resource.KIND].explain(system, step)
             raise HostError(f"{step.resource.label}: does not hold, it still needs {step.action} ({step.detail}){said}")
     except HostError as error:
-        raise ApplyError(str(error), changes) from None
-    return states
+        raise ApplyError(str(error), as_changes(done)) from None
+    return states, plan
 
 
-def _facts(document: Document, states: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    facts: dict[str, dict[str, str]] = {}
-    if "package" in states:
-        installed = states["package"].database.installed
-        names = [resource.name for resource in document.of_kind("package")]
-        facts["packages"] = {name: installed[name].version for name in names if name in installed}
-    if "unit" in states:
-        facts["units"] = {name: live.active for name, live in states["unit"].live.items()}
-    return facts
-
-
-def _parse_resource(index: int, raw: Any, consents: Mapping[str, bool]) -> Resource:
-    where = f"resources[{index}]"
-    if not isinstance(raw, dict):
-        raise DocumentError(f"{where}: expected a mapping with one of the keys {', '.join(_WRITTEN)}")
-    kinds = [name for name in _WRITTEN if name in raw]
-    if len(kinds) != 1:
-        found = f"found {' and '.join(kinds)}" if kinds else "found none"
-        raise DocumentError(f"{where}: expected exactly one of the keys {', '.join(_WRITTEN)}, {found}")
-    resource: Resource = KINDS[kinds[0]].parse(index, Fields(raw, where, kinds[0], consents))
-    return resource
-
-
-def _refuse_duplicates(resources: Sequence[Resource]) -> None:
-    seen: dict[str, int] = {}
-    for resource in resources:
-        keys = [resource.label]
-        if isinstance(resource, Profile):
-            keys += [f"uuid {resource.uuid}", f"interface {resource.interface}"]
-        for key in keys:
-            if key in seen:
-                raise DocumentError(
-                    f"resources[{resource.index}].{resource.KIND}: {key} is declared by resources[{seen[key]}] already"
-                )
-            seen[key] = resource.index
-
-
-def _refuse_late_inputs(resources: Sequence[Resource]) -> None:
-    """A unit restarts at its own place, so what it reads must have its place before."""
-    places = {resource.label: resource.index for resource in resources}
-    for unit in resources:
-        if not isinstance(unit, Unit):
-            continue
-        for place, label in enumerate(unit.inputs):
-            if places.get(label, unit.index) >= unit.index:
-                raise DocumentError(
-                    f"resources[{unit.index}].restart_on[{place}]: {label} is not declared before the unit"
-                )
+def as_changes(steps: Iterable[Step[Any]]) -> list[dict[str, str]]:
+    return [step.as_change() for step in steps]
 
 
 def _os_error(where: str, error: OSError) -> str:
     return f"{where}: {error.filename or 'the operating system'}: {error.strerror or error}"
+
+
+def records_of(document: Document, states: Mapping[str, Any], labels: Collection[str]) -> dict[str, Record]:
+    """How these resources stand."""
+    return {
+        resource.label: KINDS[resource.KIND].record(resource, states[resource.KIND])
+        for resource in document.resources
+        if resource.label in labels
+    }

@@ -87,20 +87,37 @@ class Clock:
     def now(self) -> float:
         return time.monotonic()
 
+    def utc(self) -> str:
+        """The time of day, for people who read a record later."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
 
 
 class System:
-    """One host: absolute paths are looked up below `root`, commands go through `runner`."""
+    """One host: absolute paths are looked up below `root`, commands go through `runner`.
 
-    def __init__(self, root: Path = Path("/"), runner: Runner = run_command, clock: Clock | None = None) -> None:
+    `privileged`: whether we are root; `commands`: how many were started so far.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        runner: Runner = run_command,
+        clock: Clock | None = None,
+        *,
+        privileged: bool | None = None,
+    ) -> None:
         self.root = root
         self.clock = clock or Clock()
+        self.privileged = os.geteuid() == 0 if privileged is None else privileged
+        self.commands = 0
         self._runner = runner
         self._memory: dict[Callable[[System], Any], Any] = {}
 
     def run(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 60.0) -> Completed:  # noqa: A002
+        self.commands += 1
         return self._runner(argv, input, timeout)
 
     def ask(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 60.0) -> str:  # noqa: A002
@@ -137,6 +154,14 @@ class System:
             return sorted(os.listdir(self.path(absolute)))  # noqa: PTH208 - names are wanted, not paths
         except OSError:
             return []
+
+    def private_directory(self, absolute: str) -> Path:
+        """A directory that only root can look into."""
+        directory = self.path(absolute)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if stat.S_IMODE(directory.stat().st_mode) != 0o700:
+            directory.chmod(0o700)
+        return directory
 
     def account_names(self, database: str) -> dict[int, str]:
         """Number -> name of the host's own accounts; `database` is passwd or group."""

@@ -12,12 +12,15 @@ module: doctor
 short_description: Say what would block a host, before anything is changed
 version_added: "0.1.0"
 description:
-  - Reads the host with M(gb10.fleet.spark_facts) and judges the facts, the inventory's variables and the cluster.
+  - Looks at the host in one call that changes nothing, and judges its facts, the inventory's variables and the cluster.
+  - The same call plans the documents of all roles of the host (the variable C(gb10_roles)) - what would change is in
+    C(ansible_facts.gb10_look), and what a role refuses is a finding with the id C(<role>_refused). What follows from
+    the facts of the other hosts of a cluster is refused by M(gb10.fleet.host_state), which knows them.
   - Fails the host when a finding of severity error is not accepted. An unreachable host fails too, so that
     C(any_errors_fatal) stops the whole run; Ansible alone would go on with the other hosts.
   - The variable C(gb10_accept) (a mapping of finding id to written reason) accepts findings.
-    C(unreachable), C(host_key), C(unreadable), C(no_sudo), C(bad_variable), C(driver_branch), C(no_rdma), C(no_rail)
-    and C(cluster_members) cannot be accepted.
+    C(unreachable), C(host_key), C(unreadable), C(no_sudo), C(bad_variable), C(driver_branch), C(no_rdma), C(no_rail),
+    C(cluster_members), C(state_refused) and what a role refuses cannot be accepted.
   - The variable C(gb10_minimum_free_gib) (a mapping of path to GiB) replaces the minimum free disk of the catalog.
 options:
   refuse:
@@ -39,7 +42,7 @@ attributes:
     description: There is nothing to compare.
     support: none
   facts:
-    description: Sets C(ansible_facts.gb10_spark), unless the host is refused.
+    description: Sets C(ansible_facts.gb10_spark) and C(ansible_facts.gb10_look), unless the host is refused.
     support: full
   platform:
     description: Target OS of the action.
@@ -49,6 +52,7 @@ notes:
   - Use it with C(become=true) and C(any_errors_fatal=true).
 seealso:
   - module: gb10.fleet.spark_facts
+  - module: gb10.fleet.host_state
 """
 
 EXAMPLES = r"""
@@ -106,12 +110,36 @@ msg:
   type: str
   sample: "spark-a: nothing blocks (1 warnings, 0 accepted)"
 ansible_facts:
-  description: Facts to add to the host, as M(gb10.fleet.spark_facts) returns them.
+  description: Facts to add to the host.
   returned: when the host could be read and is not refused
   type: dict
   contains:
     gb10_spark:
-      description: All facts; docs/architecture.md lists the keys.
+      description: All facts, as M(gb10.fleet.spark_facts) returns them; docs/architecture.md lists the keys.
       type: dict
       returned: always
+    gb10_look:
+      description: What the documents of the roles would change.
+      type: dict
+      returned: always
+      contains:
+        settled:
+          description: Whether there is nothing to do, and the documents were made from facts that hold.
+          type: bool
+          returned: always
+        changes:
+          description: What would be changed, as M(gb10.fleet.host_state) returns it.
+          type: list
+          elements: dict
+          returned: always
+        pending:
+          description: What waits for consent, as M(gb10.fleet.host_state) returns it.
+          type: list
+          elements: dict
+          returned: always
+        orphans:
+          description: What roles declare no longer, as M(gb10.fleet.host_state) returns it.
+          type: list
+          elements: dict
+          returned: always
 """

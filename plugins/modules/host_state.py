@@ -2,33 +2,54 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin host_state."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
 module: host_state
-short_description: Bring one host to the state that a document describes
+short_description: Bring one host to the state that documents describe
 version_added: "0.1.0"
 description:
-  - Reads the whole state that the document talks about in a few batches, plans, applies only what differs, in the order
-    of the document, and reads again - what still differs then is a failure.
+  - Renders the documents of roles (C(roles/<role>/state.yml) of this collection) or takes a list of resources, and
+    sends them to the host in one call, as a program on the standard input of C(python3 -I -S -).
+  - There, one engine reads the whole state that they talk about in a few batches, plans, applies only what differs, and
+    reads again - what still differs then is a failure.
   - Check mode runs the same code up to the plan, so what it reports is what a real run does.
   - Files are replaced as a whole or not at all, and C(systemctl daemon-reload), C(apt-get update) and restarts happen
     where they are due, so that a role needs no handlers.
   - A restart, an exchange of a package or a network change that needs the operator's consent and does not have it is
     reported in RV(pending) and as a warning; it is remembered until it has happened.
+  - What is set is written down on the host with what stood there before (C(/var/lib/gb10-fleet/manifest.json)), for
+    M(gb10.fleet.drift) and M(gb10.fleet.undo). A secret is kept as a digest.
+  - The documents of roles are rendered from the facts of this run, or else from what the host said last time. Where
+    those no longer hold, the engine touches nothing and says so, and a second call follows.
 options:
+  roles:
+    description:
+      - The roles of this collection whose documents the host gets, all in one call.
+      - A role that refuses its host fails the task before anything is changed, with all refusals.
+      - Exactly one of O(roles) and O(resources) is needed.
+    type: list
+    elements: str
+  refuse_only:
+    description:
+      - Only render the documents of O(roles), and fail with what they refuse. The host is not called, unless it has not
+        been looked at in this run.
+    type: bool
+    default: false
   resources:
     description:
       - The resources, each a dictionary with exactly one key that names its kind, and the attributes of that kind.
         An attribute that is null counts as not given.
       - 'C(file): an absolute path. C(content), or C(template) (a template of the role), or C(merge_json) (a dictionary
         to merge into the JSON object in the file, lists as a union) and C(default_json) (top-level keys to set where
-        the object has none of that name); C(state) C(present), C(absent) or C(directory); C(owner), C(group), C(mode)
-        (a quoted octal; of a directory that exists only what is stated is compared); C(validate) (the arguments of a
-        command, with C(%s) for the name of the new file); C(secret), to show nothing of the content anywhere. A link
-        in the place of a file or directory is refused.'
+        the object has none of that name); C(state) C(present), C(absent), C(directory) or C(expected); C(owner),
+        C(group), C(mode) (a quoted octal; of a directory that exists only what is stated is compared); C(validate) (the
+        arguments of a command, with C(%s) for the name of the new file); C(secret), to show nothing of the content
+        anywhere. A link in the place of a file or directory is refused. C(expected) writes nothing: the file has to be
+        there when everything above it is done, and C(otherwise) says what is wrong if it is not.'
       - 'C(package): a name. C(version) (exact); C(state) C(present) or C(absent); C(consent), the variable that allows
         to exchange or remove an installed version.'
       - 'C(hold): a package, or a name for a set with C(match) and C(except), regular expressions over the installed
@@ -36,16 +57,18 @@ options:
       - 'C(unit): the full name of a systemd unit. C(enabled); C(state) C(started) or C(stopped); C(restart_on), a list
         of paths and C(package:NAME) of the document; C(consent), the variable that allows a restart.'
       - 'C(sysctl): a name. C(value); set live and in C(/etc/sysctl.d/90-gb10-ROLE.conf).'
-      - 'C(kernel_module): a name; loaded now and by C(/etc/modules-load.d/gb10-ROLE.conf).'
+      - 'C(kernel_module): a name; loaded now and by C(/etc/modules-load.d/gb10-ROLE.conf). C(state) C(present) or
+        C(absent).'
       - 'C(nm_profile): the name of a NetworkManager profile. C(uuid), C(interface), C(addresses) (IPv4 with prefix),
-        C(mtu) (bytes), C(consent), the variable without which nothing of NetworkManager is touched;
-        C(replace_foreign) to take the interface from a profile of somebody else.'
+        C(mtu) (bytes), C(state) C(present) or C(absent), C(consent), the variable without which nothing of
+        NetworkManager is touched; C(replace_foreign) to take the interface from a profile of somebody else.'
     type: list
     elements: dict
-    required: true
   role:
     description:
-      - The role that the document belongs to; part of the names of the files for sysctls and kernel modules.
+      - The role that O(resources) belong to; part of the names of the files for sysctls and kernel modules.
+      - A role has one document. What an earlier task declared for the same O(role) and this one does not is an orphan,
+        so two tasks need two names.
       - The default is the role that is running.
     type: str
   consents:
@@ -55,25 +78,43 @@ options:
     type: dict
     default: {}
 attributes:
+  action:
+    description: Runs partly on the controller.
+    support: full
   check_mode:
     support: full
     description: Predicts exactly the changes of a real run.
   diff_mode:
     support: full
     description: Shows the difference of every file that is not secret, and a line for every other change.
+  facts:
+    support: full
+    description: Sets C(ansible_facts.gb10_spark) as the host is after the run.
   platform:
     support: full
-    platforms: debian
     description: Hosts with systemd and apt; NetworkManager only for nm_profile.
+    platforms: debian
 requirements:
   - root on the host
+  - a connection that hands standard input on, as ssh and local do
+notes:
+  - The variable C(gb10_orphans) says what becomes of a resource that its role declares no longer, V(show) (a warning)
+    or V(remove) (back to what stood there before).
+seealso:
+  - module: gb10.fleet.doctor
 author:
   - gb10-fleet contributors (@gb10-fleet)
 """
 
 EXAMPLES = r"""
+- name: Docker and the container toolkit as the collection wants them
+  gb10.fleet.host_state:
+    roles: [docker, container_toolkit]
+  become: true
+
 - name: Docker writes its logs where they are rotated
   gb10.fleet.host_state:
+    role: our_docker
     resources:
       - file: /etc/docker/daemon.json
         merge_json: {log-driver: local}
@@ -85,17 +126,9 @@ EXAMPLES = r"""
         consent: docker_allow_restart
   become: true
 
-- name: The driver stays where it is
-  gb10.fleet.host_state:
-    resources:
-      - hold: driver-set
-        match: ["^(lib)?nvidia-.*580"]
-        except: ["^(lib)?nvidia-container"]
-  become: true
-
 - name: Rails answer ARP only for their own addresses
   gb10.fleet.host_state:
-    role: fabric
+    role: our_arp
     resources:
       - kernel_module: rdma_cm
       - sysctl: net.ipv4.conf.all.arp_ignore
@@ -106,10 +139,14 @@ EXAMPLES = r"""
 RETURN = r"""
 changes:
   description: What was changed, or in check mode would be, in order.
-  returned: always
+  returned: when the host was called
   type: list
   elements: dict
   contains:
+    role:
+      description: The role that declares it.
+      type: str
+      sample: docker
     resource:
       description: Kind and name.
       type: str
@@ -124,10 +161,14 @@ changes:
       sample: mode 0600 -> 0644
 pending:
   description: What waits for the operator's consent.
-  returned: always
+  returned: when the host was called
   type: list
   elements: dict
   contains:
+    role:
+      description: The role that declares it.
+      type: str
+      sample: docker
     resource:
       description: Kind and name.
       type: str
@@ -140,59 +181,42 @@ pending:
       description: The variable that allows it.
       type: str
       sample: docker_allow_restart
-facts:
-  description: The versions of the packages and the states of the units that the document names, after the run.
-  returned: success
+orphans:
+  description: What one of the roles declared in an earlier run, and declares no longer.
+  returned: when the host was called
+  type: list
+  elements: dict
+  contains:
+    role:
+      description: The role that declared it.
+      type: str
+      sample: driver
+    resource:
+      description: Kind and name.
+      type: str
+      sample: file:/etc/apt/apt.conf.d/52gb10-driver
+refusals:
+  description: What speaks against the documents, one text for each reason, with host, fact and way out.
+  returned: when a role refuses the host
+  type: list
+  elements: str
+remote_calls:
+  description: How often the host was called.
+  returned: when the host was called
+  type: int
+  sample: 1
+subprocesses:
+  description: How many commands the engine started on the host, in the last call.
+  returned: when the host was called
+  type: int
+  sample: 4
+ansible_facts:
+  description: The facts of the host after the run, as M(gb10.fleet.spark_facts) returns them.
+  returned: when the host was called
   type: dict
-  sample: {packages: {docker-ce: "5:29.1.0-1"}, units: {docker.service: active}}
+  contains:
+    gb10_spark:
+      description: All facts; docs/architecture.md lists the keys.
+      type: dict
+      returned: always
 """
-
-import os
-from typing import Any
-
-from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
-    ApplyError,
-    converge,
-    parse_document,
-)
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
-
-# AnsibleModule would repeat the whole document, secrets and all, in every answer.
-_NO_ECHO: dict[str, Any] = {"invocation": {}}
-
-
-def main() -> None:
-    module = AnsibleModule(  # type: ignore[no-untyped-call]
-        argument_spec={
-            "resources": {"type": "list", "elements": "dict", "required": True},
-            "role": {"type": "str"},
-            "consents": {"type": "dict", "default": {}},
-        },
-        supports_check_mode=True,
-    )
-    try:
-        document = parse_document(module.params["role"], module.params["resources"], module.params["consents"])
-        if os.geteuid() != 0:
-            raise HostError("the state of a host is for root to change; set become: true")
-        outcome = converge(document, System(), check_mode=module.check_mode)
-    except ApplyError as error:
-        changed = bool(error.changes)
-        module.fail_json(msg=str(error), changed=changed, changes=error.changes, pending=[], **_NO_ECHO)
-    except (DocumentError, HostError) as error:
-        module.fail_json(msg=str(error), changes=[], pending=[], **_NO_ECHO)
-    for pending in outcome.pending:
-        module.warn(f"{pending['resource']}: {pending['action']} waits for your consent, {pending['consent']}: true")
-    module.exit_json(
-        changed=bool(outcome.changes),
-        changes=outcome.changes,
-        pending=outcome.pending,
-        facts=outcome.facts,
-        **({"diff": outcome.diff} if module._diff else {}),
-        **_NO_ECHO,
-    )
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import date
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,11 @@ import yaml
 Options = dict[str, dict[str, Any]]
 
 EVIDENCE = ("source", "date", "confidence")
+# libyaml's is ten times as fast, and not everywhere.
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
+# The roles that a host gets, in the order of work, unless gb10_roles says less.
+ROLES = ("kernel_parameters", "driver", "docker", "container_toolkit", "page_cache", "fabric", "vllm")
 # Variables that belong to no single role.
 COLLECTION_VARIABLES: Options = {
     "gb10_hosts": {"type": "str"},
@@ -25,6 +30,8 @@ COLLECTION_VARIABLES: Options = {
     "gb10_accept": {"type": "dict", "default": {}},
     "gb10_evidence_directory": {"type": "path"},
     "gb10_minimum_free_gib": {"type": "dict", "default": {}},
+    "gb10_roles": {"type": "list", "elements": "str", "choices": list(ROLES), "default": list(ROLES)},
+    "gb10_orphans": {"type": "str", "choices": ["show", "remove"], "default": "show"},
 }
 
 
@@ -37,10 +44,24 @@ def collection_root() -> Path:
     return Path(__file__).parents[2]
 
 
+@cache
+def collection_version() -> str:
+    """Of an installed collection (MANIFEST.json is its index) or a checkout (galaxy.yml); "unknown" in a bare wheel."""
+    for name, path in (("MANIFEST.json", ("collection_info", "version")), ("galaxy.yml", ("version",))):
+        file = collection_root() / name
+        if file.exists():
+            node: Any = read(file)  # JSON is YAML
+            for key in path:
+                node = node[key]
+            return str(node)
+    return "unknown"
+
+
+@cache
 def load(name: str, root: Path | None = None) -> dict[str, Any]:
-    """The content of catalog/<name>.yml; every entry that has a `value` also has its evidence."""
+    """The content of catalog/<name>.yml, read once; every entry that has a `value` also has its evidence."""
     path = (root or collection_root()) / "catalog" / f"{name}.yml"
-    content = _read(path)
+    content = read(path)
     for where, entry in _entries(content, path.name):
         missing = [key for key in EVIDENCE if not entry.get(key)]
         if missing:
@@ -50,9 +71,10 @@ def load(name: str, root: Path | None = None) -> dict[str, Any]:
     return content
 
 
-def _read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> dict[str, Any]:
+    """A YAML file of ours with a mapping at the top."""
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 - both are safe loaders
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from error
     except yaml.YAMLError as error:
@@ -91,7 +113,7 @@ class Declared:
     roles: dict[str, Options]
     collection: Options = field(default_factory=lambda: dict(COLLECTION_VARIABLES))
 
-    @property
+    @cached_property
     def variables(self) -> Options:
         """All variables with their specification (type, choices, default, required)."""
         merged = dict(self.collection)
@@ -105,10 +127,11 @@ class Declared:
         return ("gb10_", *(f"{role}_" for role in self.roles))
 
 
+@cache
 def declared_variables(root: Path | None = None) -> Declared:
-    """The main options of every roles/*/meta/argument_specs.yml."""
+    """The main options of every roles/*/meta/argument_specs.yml, read once."""
     roles = {}
     for path in sorted((root or collection_root()).glob("roles/*/meta/argument_specs.yml")):
-        main = _read(path).get("argument_specs", {}).get("main", {})
+        main = read(path).get("argument_specs", {}).get("main", {})
         roles[path.parents[1].name] = dict(main.get("options") or {})
     return Declared(roles)

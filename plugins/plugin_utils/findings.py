@@ -30,12 +30,13 @@ GIB = 2**30
 IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
     "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
-    "driver_branch", "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor",
+    "driver_branch", "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor", "state_refused",
 )  # fmt: skip
+REFUSED = "_refused"  # after the name of a role: what the role's document refuses
 # No written reason makes a host reachable, a value readable or a rail exist.
 NEVER_ACCEPTED = frozenset(
     {
-        "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable",
+        "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
         "driver_branch", "no_rdma", "no_rail", "cluster_members",  # the roles refuse these too
     }
 )  # fmt: skip
@@ -118,15 +119,26 @@ class Subject:
         return Finding(id_, "warn", self.host, fact, way_out)
 
 
-def evaluate(subject: Subject) -> list[Finding]:
-    """Everything there is to say about a host whose facts could be read."""
-    checks = (_root, _identity, _inventory, _fabric, _disks, _driver, _gpu, _apt, _security_floors)
+def evaluate_variables(subject: Subject) -> list[Finding]:
+    """What can be said without the facts of the host."""
+    return _accept(subject, list(_inventory(subject)))
+
+
+def evaluate_facts(subject: Subject) -> list[Finding]:
+    """What there is to say about a host whose facts could be read."""
+    checks = (_root, _identity, _fabric, _disks, _driver, _gpu, _apt, _security_floors)
     return _accept(subject, [finding for check in checks for finding in check(subject)])
 
 
-def evaluate_variables(subject: Subject) -> list[Finding]:
-    """What can be said without the host: its facts could not be read."""
-    return _accept(subject, list(_inventory(subject)))
+def refused(host: str, role: str, text: str) -> Finding:
+    """What a role's document refuses; the text names fact and way out, and no written reason changes it."""
+    way_out = f"do what it says; roles/{role}/README.md lists the variables of the role"
+    return Finding(f"{role}{REFUSED}", "error", host, text, way_out)
+
+
+def state_refused(host: str, text: str) -> Finding:
+    """What the engine says that would keep it from bringing the host to its state."""
+    return Finding("state_refused", "error", host, text, "repair what it names, then run again")
 
 
 def _accept(subject: Subject, findings: list[Finding]) -> list[Finding]:
@@ -277,11 +289,12 @@ def _mistakes(options: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any
 def _acceptances(subject: Subject) -> Iterator[Finding]:
     reasons = subject.setting("gb10_accept")
     for id_, reason in reasons.items() if isinstance(reasons, Mapping) else ():
-        if id_ not in IDS:
+        refusals = {f"{role}{REFUSED}" for role in subject.declared.roles}
+        if id_ not in refusals.union(IDS):
             near = difflib.get_close_matches(str(id_), IDS, n=1)
             way_out = f"did you mean {near[0]}?" if near else f"the ids are {', '.join(IDS)}"
             yield subject.error("bad_variable", f"gb10_accept names {id_}, which is no finding", way_out)
-        elif id_ in NEVER_ACCEPTED:
+        elif id_ in refusals.union(NEVER_ACCEPTED):
             fact = f"gb10_accept names {id_}, which cannot be accepted"
             yield subject.error("bad_variable", fact, "repair the cause and remove the entry")
         elif not isinstance(reason, str) or not reason.strip():

@@ -5,6 +5,7 @@ The tests of this file run in order on one pair: wrong input first (the hosts ar
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import ROOT, Pair
+from tests.rig import ROOT, differences
+
+from .conftest import Pair
 
 pytestmark = pytest.mark.lab
 
@@ -88,6 +91,10 @@ class TestDoctorRefuses:
 
 
 class TestProvision:
+    def test_the_state_before_is_kept(self, pair: Pair) -> None:
+        """For the last test of this file, which undoes everything."""
+        pair.before.update({host: pair.snapshot(host) for host in pair.hosts})
+
     def test_check_on_untouched_hosts_is_clean(self, pair: Pair) -> None:
         run = pair.play("--check", "--diff")
         assert run.rc == 0
@@ -160,3 +167,57 @@ class TestCutCable:
             pair.ssh(host, "sudo systemctl reset-failed gb10-vllm; sudo systemctl restart gb10-vllm")
         assert pair.play(playbook="playbooks/validate.yml").rc == 0
         assert pair.evidence()["verdict"] == "healthy"
+
+
+RAIL, PROFILE = "enp1s0f0np0", "nm_profile:gb10-enp1s0f0np0"
+# What Debian's policy leaves of a purged package, and the bridge of a daemon that is gone until the next boot.
+LEFT_BEHIND = {"file /etc/group", "file /etc/gshadow", "link docker0"}
+
+
+class TestTruth:
+    """What tests/fleet proves on containers, for what takes a machine: rails, Docker, vLLM."""
+
+    @pytest.mark.parametrize(
+        "cause",
+        [
+            f"ip link set {RAIL} mtu 1500",
+            f"nmcli connection modify gb10-{RAIL} 802-3-ethernet.mtu 1500",
+            f"nmcli connection delete gb10-{RAIL}",
+        ],
+        ids=["MTU live", "MTU on disk", "profile deleted"],
+    )
+    def test_a_drifted_rail_is_named_and_repaired_alone(self, pair: Pair, cause: str) -> None:
+        pair.ssh("spark-a", f"sudo {cause}")
+        scan = pair.play(playbook="playbooks/drift.yml")
+        assert scan.rc != 0, "drift must not look like success"
+        report = json.loads((ROOT / "evidence/drift/drift.json").read_text())
+        assert report["drifted"] == ["spark-a"]
+        named = [(row["role"], row["resource"]) for row in report["hosts"]["spark-a"]["changes"]]
+        assert named == [("fabric", PROFILE)]
+        repaired = pair.play(playbook="playbooks/state.yml")
+        assert repaired.rc == 0
+        assert {host: row["changed"] for host, row in repaired.recap.items()} == {"spark-a": 1, "spark-b": 0}
+        assert pair.play(playbook="playbooks/drift.yml").rc == 0
+
+    def test_a_secret_of_the_inventory_is_not_told(self, pair: Pair, tmp_path: Path) -> None:
+        sentinel = "sentinel-4be1-of-the-pair-tests"
+        variables = tmp_path / "secret.json"
+        variables.write_text(json.dumps({"vllm_api_key": sentinel}))
+        run = pair.play("--check", "--diff", "-vvv", "-e", f"@{variables}", playbook="playbooks/state.yml", show=False)
+        assert run.rc == 0
+        assert "file:/etc/gb10-fleet/vllm.env" in run.output
+        assert sentinel not in run.output
+        for host in pair.hosts:
+            search = (
+                f"sudo grep -rlsa {sentinel[:-1]}[s] /etc /run /tmp /var/log /var/lib/gb10-fleet /home /root || true"
+            )
+            assert pair.ssh(host, search) == ""
+
+    def test_undo_leads_back_to_the_day_before(self, pair: Pair) -> None:
+        run = pair.play("-e", "gb10_undo=all", playbook="playbooks/undo.yml")
+        assert run.rc == 0
+        for host in pair.hosts:
+            rows = differences(pair.before[host], pair.snapshot(host))
+            assert [row for row in rows if row.partition(":")[0] not in LEFT_BEHIND] == []
+            traces = f"ls -d {TRACES} /var/lib/gb10-fleet/manifest.json 2>/dev/null || true"
+            assert pair.ssh(host, traces) == ""

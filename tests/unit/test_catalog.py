@@ -34,6 +34,7 @@ def test_dates_are_text_and_must_be_dates(tmp_path: Path) -> None:
     root = written(tmp_path, "a: {value: 1, source: s, date: 2026-11-21, confidence: vendor}\n")
     assert catalog.load("x", root)["a"]["date"] == "2026-11-21"
     (root / "catalog" / "x.yml").write_text("a: {value: 1, source: s, date: yesterday, confidence: vendor}\n")
+    catalog.load.cache_clear()
     with pytest.raises(catalog.CatalogError, match="not a date"):
         catalog.load("x", root)
 
@@ -47,6 +48,18 @@ def test_what_is_no_catalog_is_refused(tmp_path: Path, text: str, says: str) -> 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(catalog.CatalogError, match=r"catalog/x\.yml: No such file"):
         catalog.load("x", tmp_path)
+
+
+def test_a_catalog_and_the_roles_are_read_once(tmp_path: Path) -> None:
+    root = written(tmp_path, "a: 1\n")
+    first = catalog.load("x", root)
+    (root / "catalog" / "x.yml").unlink()
+    assert catalog.load("x", root) is first
+    assert catalog.declared_variables() is catalog.declared_variables()
+
+
+def test_the_version_is_that_of_galaxy_yml() -> None:
+    assert f"version: {catalog.collection_version()}\n" in (ROOT / "galaxy.yml").read_text()
 
 
 def test_declared_variables_of_the_roles() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,11 +20,15 @@ from gb10_fleet.playbook import Order, Outcome, Report
 from tests.proofs import documents
 
 CLI = CliRunner()
+PLAYBOOKS = Path(__file__).parents[2] / "playbooks"
 Event = dict[str, Any]
 
 
-def event(kind: str, action: str = "ansible.builtin.debug", play: str = "Host", **result: Any) -> Event:
-    return {"event": kind, "event_data": {"resolved_action": action, "play": play, "host": "spark-a", "res": result}}
+def event(
+    kind: str, action: str = "ansible.builtin.debug", play: str = "State", task: str = "Apply", **result: Any
+) -> Event:
+    data = {"resolved_action": action, "play": play, "task": task, "host": "spark-a", "res": result}
+    return {"event": kind, "event_data": data}
 
 
 def stats(**counts: dict[str, int]) -> Event:
@@ -66,7 +71,20 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
 
 REFUSED = event("runner_on_failed", "gb10.fleet.doctor", "Doctor: look", findings=[finding("no_carrier")])
 NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", "Doctor: look", findings=[finding("unreachable")])
-BAD_INPUT = event("runner_on_failed", "ansible.builtin.assert", "Doctor: look")  # a role's own preflight
+LATE_REFUSAL = event("runner_on_failed", "gb10.fleet.host_state", task="Refuse before anything changes on any host")
+
+
+def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) -> Event:
+    """The result of gb10.fleet.drift, as the playbook has it."""
+    hosts = {name: {"state": "drift", "changes": dict[str, Any](), "silence": None} for name in drifted}
+    result: dict[str, Any] = {
+        "clean": 1,
+        "drifted": [*drifted],
+        "silent": [*silent],
+        "converge": [*drifted],
+        "hosts": hosts,
+    }
+    return event("runner_on_ok", "gb10.fleet.drift", "Drift: what differs", limit=limit, msg="a table", **result)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +96,12 @@ BAD_INPUT = event("runner_on_failed", "ansible.builtin.assert", "Doctor: look") 
         (2, [REFUSED], Outcome.refused),
         (2, [NO_CONTACT], Outcome.unreachable),
         (2, [event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("os")]), REFUSED], Outcome.refused),
-        (2, [event("runner_on_ok", "gb10.fleet.doctor", "Doctor: look", findings=[]), BAD_INPUT], Outcome.refused),
+        (2, [event("runner_on_ok", "gb10.fleet.doctor", "Doctor: look", findings=[]), LATE_REFUSAL], Outcome.refused),
+        (0, [scan(), stats(ok={"spark-a": 2})], Outcome.done),
+        (2, [scan("spark-a"), stats(failures={"spark-a": 1})], Outcome.drift),
+        (2, [scan("spark-a", silent=("spark-b",)), stats(failures={"spark-a": 1})], Outcome.unreachable),
+        (2, [scan(silent=("spark-b",)), stats(failures={"spark-a": 1})], Outcome.unreachable),
+        (2, [event("runner_on_failed", "gb10.fleet.drift", msg="concurrency: expected 1")], Outcome.failed),
         (0, [stats()], Outcome.failed),  # an inventory without a host for us must not look like success
         (4, [], Outcome.failed),  # Ansible could not even start: a syntax error, say
     ],
@@ -88,9 +111,12 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
     assert CLI.invoke(cli.app, ["site", "-i", "inventory"]).exit_code == outcome
 
 
-def test_the_doctors_play_goes_by_its_name() -> None:
-    (play,) = yaml.safe_load((Path(__file__).parents[2] / "playbooks/doctor.yml").read_text())
-    assert play["name"].startswith(playbook.DOCTOR_PLAY)
+def test_refusals_go_by_the_names_of_plays_and_tasks() -> None:
+    plays = {name: yaml.safe_load((PLAYBOOKS / f"{name}.yml").read_text())[0] for name in ("doctor", "state", "undo")}
+    assert plays["doctor"]["name"].startswith(playbook.DOCTOR_PLAY)
+    for name in ("state", "undo"):
+        refusing = [task["name"] for task in plays[name]["tasks"] if task["name"].startswith(playbook.REFUSING_TASK)]
+        assert len(refusing) == 2, name
 
 
 def test_an_accepted_finding_is_no_refusal() -> None:
@@ -111,12 +137,99 @@ def test_options_reach_ansible(use: Use, tmp_path: Path, monkeypatch: pytest.Mon
     assert stub.call["project_dir"] == str(tmp_path)
 
 
-@pytest.mark.parametrize("command", ["doctor", "site", "validate"])
+@pytest.mark.parametrize("command", ["doctor", "site", "validate", "drift"])
 def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> None:
     stub = use(0, stats(ok={"spark-a": 1}))
     assert CLI.invoke(cli.app, [command, "-i", "spark-a,"]).exit_code == 0
     assert stub.call["playbook"] == f"gb10.fleet.{command}"
     assert stub.call["inventory"] == "spark-a,"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["fabric", "docker"], "fabric,docker"), (["--all"], "all"), (["--all", "--check"], "all")]
+)
+def test_undo_says_what_to_take_back(use: Use, words: list[str], said: str) -> None:
+    stub = use(0, stats(ok={"spark-a": 1}))
+    assert CLI.invoke(cli.app, ["undo", "-i", "spark-a,", *words]).exit_code == 0
+    assert stub.call["playbook"] == "gb10.fleet.undo"
+    options = shlex.split(stub.call["cmdline"])
+    assert json.loads(options[options.index("--extra-vars") + 1]) == {"gb10_undo": said}
+    assert ("--check" in options) is ("--check" in words)
+
+
+@pytest.mark.parametrize("words", [[], ["fabric", "--all"]])
+def test_undo_of_everything_has_to_be_said(use: Use, words: list[str]) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["undo", "-i", "inventory", *words])
+    assert result.exit_code == 2 and "--all" in result.output
+    assert not stub.call
+
+
+class Runs:
+    """Stands for ansible_runner.run over several runs: what each is to send, by playbook."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **stubs: Stub) -> None:
+        self.stubs = stubs
+        self.ran: list[str] = []
+        monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=self))
+
+    def __call__(self, **call: Any) -> SimpleNamespace:
+        name = call["playbook"].rpartition(".")[2]
+        self.ran.append(name)
+        return self.stubs[name](**call)
+
+
+@pytest.mark.parametrize(
+    ("silent", "rc", "outcome"),
+    [((), 0, Outcome.done), (("spark-b",), 0, Outcome.unreachable), (("spark-b",), 2, Outcome.failed)],
+)
+def test_site_of_drifted_hosts_only(
+    monkeypatch: pytest.MonkeyPatch, silent: tuple[str, ...], rc: int, outcome: Outcome
+) -> None:
+    found = scan("spark-a", silent=silent, limit="/srv/evidence/drift/drifted.txt")
+    site = Stub(rc, stats(ok={"spark-a": 3}))
+    runs = Runs(monkeypatch, drift=Stub(2, found, stats(failures={"spark-a": 1})), site=site)
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory", "--limit", "pair1", "--drifted", "--check", "--json"])
+    assert result.exit_code == outcome
+    assert runs.ran == ["drift", "site"]
+    assert runs.stubs["drift"].call["limit"] == "pair1"
+    assert runs.stubs["drift"].call["cmdline"] is None, "a scan in check mode would leave no list"
+    assert site.call["limit"] == "@/srv/evidence/drift/drifted.txt"
+    assert site.call["cmdline"] == "--check"
+    answer = json.loads(result.stdout)
+    assert (answer["playbook"], answer["drift"]["silent"]) == ("gb10.fleet.site", [*silent])
+
+
+@pytest.mark.parametrize(
+    ("rc", "events", "outcome"),
+    [
+        (0, [scan(), stats(ok={"spark-a": 2})], Outcome.done),
+        (2, [scan("spark-a", silent=("spark-b",))], Outcome.unreachable),  # of one cluster
+        (2, [], Outcome.failed),
+    ],
+)
+def test_site_does_not_run_where_no_host_is_to_be_converged(
+    monkeypatch: pytest.MonkeyPatch, rc: int, events: list[Event], outcome: Outcome
+) -> None:
+    runs = Runs(monkeypatch, drift=Stub(rc, *events))
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory", "--drifted"])
+    assert result.exit_code == outcome
+    assert runs.ran == ["drift"]
+    assert ("no host to converge" in result.output) is bool(events)
+
+
+def test_json_of_a_scan_has_every_host(use: Use) -> None:
+    use(2, scan("spark-a"), stats(failures={"spark-a": 1}))
+    result = CLI.invoke(cli.app, ["drift", "-i", "inventory", "--json"])
+    assert result.exit_code == Outcome.drift
+    answer = json.loads(result.stdout)
+    assert answer["outcome"] == "drift"
+    assert answer["drift"]["hosts"]["spark-a"]["state"] == "drift"
+
+
+def test_help_explains_every_exit_status() -> None:
+    text = " ".join(CLI.invoke(cli.app, ["--help"]).stdout.split())
+    assert all(f"{outcome.value} " in text for outcome in Outcome)
 
 
 def test_nothing_of_a_run_stays(use: Use) -> None:
@@ -153,7 +266,7 @@ def test_the_real_runner_runs_a_real_playbook(tmp_path: Path, monkeypatch: pytes
 def test_version_and_help() -> None:
     assert CLI.invoke(cli.app, ["--version"]).stdout.startswith("gb10-fleet 0.")
     text = CLI.invoke(cli.app, ["--help"]).stdout
-    assert all(word in text for word in ("doctor", "site", "validate", "evidence"))
+    assert all(word in text for word in ("doctor", "site", "validate", "drift", "undo", "evidence"))
 
 
 def test_inventory_is_required() -> None:
@@ -218,11 +331,11 @@ def test_no_evidence_yet_says_how_to_get_some(tmp_path: Path) -> None:
     assert "gb10 validate" in result.output
 
 
-def order_of(*options: bool) -> str:
-    return Order("p", "i", None, *options).cmdline
+def order_of(check: bool = False, diff: bool = False) -> str:
+    return Order("p", "i", None, check, diff).cmdline
 
 
 def test_no_option_no_word() -> None:
     assert order_of() == ""
-    assert order_of(True) == "--check"
-    assert order_of(False, True) == "--diff"
+    assert order_of(check=True) == "--check"
+    assert order_of(diff=True) == "--diff"

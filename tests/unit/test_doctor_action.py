@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
-ROOT = Path(__file__).parents[2]
+from tests.plays import FACTS, Plays
 
-# Stands in for ssh: the destination names the kind of host. What is left of the arguments is run here.
-SSH = """#!/bin/bash
-for word in "$@"; do case $word in kind-*) kind=${word#*@}; kind=${kind#kind-};; esac; command=$word; done
-case $kind in
-  away) echo "ssh: connect to host 192.0.2.9 port 22: No route to host" >&2; exit 255;;
-  key) echo "Host key verification failed." >&2; exit 255;;
-  nosudo) echo "sudo: a password is required" >&2; exit 1;;
-  once) if [ -e "${0%/*}/gone" ]; then exit 255; fi; touch "${0%/*}/gone";;
-  nopython) echo "/bin/sh: 1: /usr/bin/python3: not found" >&2; exit 127;;
-esac
-export SSH_CONNECTION="192.0.2.1 50000 192.0.2.11 22" PATH="${0%/*}/bin:$PATH"
-exec /bin/sh -c "$command"
-"""
 PLAY = """
 - hosts: sparks
   gather_facts: false
@@ -38,113 +23,172 @@ PLAY = """
   tasks:
     - ansible.builtin.debug: {msg: "the run went on"}
 """
-# This machine is no Spark: the test is about how a host gets in, not what it is.
-ACCEPTED = ("not_a_spark", "os", "architecture", "driver_mismatch", "gpu_absent", "disk_full")
-# A driver of another branch cannot be accepted, so it has one.
-DPKG_QUERY = "#!/bin/sh\nprintf 'libnvidia-compute-580\\t580.142-0ubuntu1\\tinstall\\tinstalled\\n'\n"
+LOOK = PLAY.replace("the run went on", "look={{ ansible_facts['gb10_look'] | to_json }}")
 VALIDATE = "- ansible.builtin.import_playbook: gb10.fleet.validate\n"
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0, reason="doctor wants root, and this fake host is the test's own user"
-)
-
-
-class Run:
-    """One ansible-playbook run in a directory of its own."""
-
-    def __init__(self, tmp_path: Path) -> None:
-        self.tmp_path = tmp_path
-        (tmp_path / "bin").mkdir()
-        for name, text in (("ssh", SSH), ("bin/dpkg-query", DPKG_QUERY)):
-            (tmp_path / name).write_text(text)
-            (tmp_path / name).chmod(0o755)
-
-    def play(self, hosts: dict[str, dict[str, Any]], play: str = PLAY, *args: str, **variables: Any) -> tuple[int, str]:
-        inventory = {
-            "sparks": {
-                "hosts": hosts,
-                "vars": {
-                    "ansible_ssh_executable": str(self.tmp_path / "ssh"),
-                    "ansible_python_interpreter": sys.executable,
-                    "gb10_accept": dict.fromkeys(ACCEPTED, "test"),
-                    "vllm_model": "m",
-                    "vllm_image": "i@sha256:0",
-                    **variables,
-                },
-            }
-        }
-        (self.tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
-        (self.tmp_path / "play.yml").write_text(play)
-        (self.tmp_path / "ansible.cfg").touch()
-        environ = {
-            "ANSIBLE_CONFIG": str(self.tmp_path / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(self.tmp_path / "local"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
-            "ANSIBLE_SSH_RETRIES": "0", "ANSIBLE_HOST_KEY_CHECKING": "1", "HOME": str(self.tmp_path),
-        }  # fmt: skip
-        playbook = Path(sys.executable).parent / "ansible-playbook"
-        done = subprocess.run(
-            [str(playbook), "-i", "inventory.yml", "play.yml", *args],
-            cwd=self.tmp_path, env={**os.environ, **environ}, text=True, timeout=60, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        return done.returncode, done.stdout
+A = {"spark-a": {"ansible_host": "kind-ok"}}
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
-    return Run(tmp_path)
+def plays(tmp_path: Path) -> Plays:
+    return Plays(tmp_path)
 
 
-def test_a_host_that_lets_us_in_goes_on(run: Run) -> None:
-    play = PLAY.replace("the run went on", "{{ ansible_facts['gb10_spark']['ssh'] }}")
-    rc, output = run.play({"spark-a": {"ansible_host": "kind-ok"}}, play)
-    if os.geteuid() != 0:
-        pytest.skip("doctor wants root, and this fake host runs as the user of the test")
+def look(plays: Plays, *args: str, **variables: Any) -> dict[str, Any]:
+    """What the look at a single host says."""
+    rc, output = plays.play(A, LOOK, *args, **variables)
     assert rc == 0, output
-    assert "192.0.2.11" in output
+    line = next(line for line in output.splitlines() if "look=" in line)
+    answer: dict[str, Any] = json.loads(json.loads(line.strip().removeprefix('"msg":').strip()).removeprefix("look="))
+    return answer
 
 
-def test_hosts_that_do_not_let_us_in_stop_the_run_for_all(run: Run) -> None:
-    kinds = {"ok": None, "away": "unreachable", "key": "host_key", "nosudo": "no_sudo", "nopython": "unreadable"}
+def test_a_host_that_lets_us_in_goes_on(plays: Plays) -> None:
+    play = PLAY.replace("the run went on", "{{ ansible_facts['gb10_spark']['ssh'] }}")
+    rc, output = plays.play(A, play)
+    assert rc == 0, output
+    assert FACTS["ssh"]["peer_address"] in output
+
+
+def test_hosts_that_do_not_let_us_in_stop_the_run_for_all(plays: Plays) -> None:
+    kinds = {
+        "ok": None, "away": "unreachable", "key": "host_key", "nosudo": "no_sudo", "nopython": "unreadable",
+        "garbled": "unreadable",
+    }  # fmt: skip
     hosts = {f"spark-{kind}": {"ansible_host": f"kind-{kind}"} for kind in kinds}
-    rc, output = run.play(hosts)
+    rc, output = plays.play(hosts, PLAY)
     assert rc == 2, output
     assert "the run went on" not in output
     for kind, id_ in kinds.items():
         assert id_ is None or f"spark-{kind}: {id_}: " in output
-    assert "no usable Python" in output
+    assert "no usable Python" in output and "Welcome to a host that says much" in output
     assert output.count("unreachable=0") == len(kinds), "an unreachable host would not stop later plays"
 
 
-def test_a_refusal_does_not_drown_in_facts_and_a_report_has_them(run: Run) -> None:
-    if os.geteuid() != 0:
-        pytest.skip("doctor wants root, and this fake host runs as the user of the test")
+def test_the_first_look_only_asks_and_the_second_settles_in_one_call(plays: Plays) -> None:
+    assert look(plays)["settled"] is False
+    (request,) = plays.requests()
+    assert (request["documents"], request["expect"], request["check"]) == ([], {}, True)
+    plays.host("ok")
+    assert look(plays) == {"settled": True, "changes": [], "pending": [], "orphans": []}
+    (request,) = plays.requests()
+    assert [document["role"] for document in request["documents"]] == list(catalog.ROLES)
+    assert {"packages", "holds"} <= set(request["expect"])
+    assert request["verb"] == "converge" and request["project"] == catalog.collection_version()
+
+
+def test_facts_that_changed_cost_no_second_call_and_unsettle(plays: Plays) -> None:
+    look(plays)
+    plays.host("ok", facts={"holds": [*FACTS["holds"], "something-else"]})
+    assert look(plays)["settled"] is False
+    assert look(plays)["settled"] is True
+    assert len(plays.requests()) == 2
+    plays.host("ok", facts={"packages": {**FACTS["packages"], "docker-ce": "5:27.0.0-1"}})
+    rc, output = plays.play(A, PLAY)
+    assert rc == 2
+    assert "spark-a: docker_refused: docker-ce 5:27.0.0-1 is installed" in " ".join(output.split())
+    (request,) = plays.requests()
+    assert "docker" in [document["role"] for document in request["documents"]], "the guess was not sent"
+
+
+def test_what_the_documents_would_change_is_told(plays: Plays) -> None:
+    changes = [{"role": "driver", "resource": "file:/x", "action": "create", "detail": "absent"}]
+    look(plays)
+    plays.host("ok", changes=changes)
+    assert look(plays) == {"settled": False, "changes": changes, "pending": [], "orphans": []}
+    pending = [
+        {"role": "docker", "resource": "unit:docker.service", "action": "restart", "consent": "docker_allow_restart"}
+    ]
+    orphans = [{"role": "driver", "resource": "file:/y"}]
+    plays.host("ok", pending=pending, orphans=orphans)
+    assert look(plays)["settled"] is True
+    _, output = plays.play(A, PLAY)
+    said = " ".join(output.split())
+    assert "spark-a: unit:docker.service: restart waits for your consent, docker_allow_restart: true" in said
+    assert "spark-a: file:/y: the role driver declares it no longer" in said
+    assert look(plays, "-e", "gb10_orphans=remove")["settled"] is False
+    assert plays.requests()[-1]["orphans"] == "remove"
+
+
+def test_what_the_engine_refuses_is_a_finding(plays: Plays) -> None:
+    look(plays)
+    plays.host("ok", error={"kind": "host", "message": "file:/etc/x: is a link to /etc/y"})
+    rc, output = plays.play(A, PLAY)
+    assert rc == 2 and "spark-a: state_refused: file:/etc/x: is a link to /etc/y" in output
+    plays.host("ok", error={"kind": "host", "message": "locked by x"}, no_facts=True)
+    rc, output = plays.play(A, PLAY)
+    assert rc == 2 and "spark-a: state_refused: locked by x" in output
+    plays.host("ok", facts={"root": False}, error={"kind": "host", "message": "is for root"})
+    rc, output = plays.play(A, PLAY)
+    assert rc == 2 and "spark-a: no_sudo: " in output and "state_refused" not in output
+    plays.host("ok", recorded=False)
+    assert look(plays)["settled"] is False, "what the manifest does not hold is still to be written there"
+
+
+def test_a_host_gets_the_roles_of_gb10_roles(plays: Plays) -> None:
+    variables = {"gb10_roles": ["page_cache", "driver"]}
+    look(plays, **variables)
+    assert look(plays, **variables)["settled"] is True
+    assert [document["role"] for document in plays.requests()[-1]["documents"]] == ["driver", "page_cache"]
+
+
+@pytest.mark.parametrize("kept", ["{", "[]", '{"facts": {}}'])
+def test_damaged_facts_of_last_time_cost_a_look(plays: Plays, kept: str) -> None:
+    look(plays)
+    (file,) = (plays.tmp_path / "cache" / "gb10-fleet" / "facts").iterdir()
+    file.write_text(kept)
+    assert look(plays)["settled"] is False
+    assert look(plays)["settled"] is True
+
+
+def test_a_template_in_a_fact_is_never_evaluated(plays: Plays) -> None:
+    hostile = "{{ lookup('ansible.builtin.pipe', 'touch " + str(plays.tmp_path / "evaluated") + "') }}"
+    plays.host(
+        "ok", facts={"kernel": hostile, "packages": {**FACTS["packages"], "docker-ce": hostile}, "holds": [hostile]}
+    )
+    for _ in range(2):
+        plays.play(A, PLAY, "-vvv")
+    assert not (plays.tmp_path / "evaluated").exists()
+
+
+def test_a_refusal_does_not_drown_in_facts_and_a_report_has_them(plays: Plays) -> None:
     hosts = {"spark-a": {"ansible_host": "kind-ok", "fabric_mut": 9000}}
-    rc, output = run.play(hosts)
+    rc, output = plays.play(hosts, PLAY)
     assert rc == 2
     assert "unknown_variable" in output and "boot_id" not in output
     play = PLAY.replace("gb10.fleet.doctor:", "gb10.fleet.doctor: {refuse: false}")
     play = play.replace("the run went on", "{{ ansible_facts['gb10_spark']['boot_id'] }}")
-    rc, output = run.play(hosts, play)
+    rc, output = plays.play(hosts, play)
     assert rc == 0, output
+    assert FACTS["boot_id"] in output
 
 
-def test_variables_are_evaluated_and_judged_before_the_host_answers(run: Run) -> None:
+def test_documents_are_not_made_of_unsound_variables(plays: Plays) -> None:
+    look(plays)
+    rc, output = plays.play(A, PLAY, "-e", '{"vllm_extra_args": 5, "gb10_minimum_free_gib": "{{ nowhere }}"}')
+    assert rc == 2 and "vllm_refused" not in output
+    assert "vllm_extra_args is 5, and must be a list" in output
+    assert "gb10_minimum_free_gib cannot be evaluated" in output and "unreachable:" not in output
+    assert plays.requests()[-1]["documents"] == []
+
+
+def test_variables_are_evaluated_and_judged_before_the_host_answers(plays: Plays) -> None:
     hosts = {"spark-a": {"ansible_host": "kind-away", "fabric_topology": "{{ nobody_defined_this }}"}}
-    rc, output = run.play(hosts, PLAY, "-e", "fabric_mut=9000")
+    rc, output = plays.play(hosts, PLAY, "-e", "fabric_mut=9000")
     assert rc == 2
     assert "bad_variable: fabric_topology cannot be evaluated" in output
     assert "unknown_variable: no role declares the variable fabric_mut" in output
+    assert "spark-a: unreachable" in output
 
 
-def test_too_few_forks_are_said_once(run: Run) -> None:
+def test_too_few_forks_are_said_once_for_a_cluster(plays: Plays) -> None:
     hosts = {f"spark-{name}": {"ansible_host": "kind-away"} for name in "abc"}
-    rc, output = run.play(hosts, PLAY, "--forks", "2", gb10_cluster="sparks")
+    rc, output = plays.play(hosts, PLAY, "--forks", "2", gb10_cluster="sparks")
     assert rc == 2
-    assert "forks is 2, but the largest cluster has 3 hosts" in output
+    assert "forks is 2, but the cluster sparks has 3 hosts" in output
     assert "spark-b: bad_variable: forks" not in output
 
 
-def test_evidence_is_written_where_the_run_was_started_and_not_in_check_mode(run: Run) -> None:
+def test_evidence_is_written_where_the_run_was_started_and_not_in_check_mode(plays: Plays) -> None:
     from tests.proofs import proof
 
     proofs = {name: {**host, "serving": None} for name, host in proof("pair").items()}
@@ -164,128 +208,142 @@ def test_evidence_is_written_where_the_run_was_started_and_not_in_check_mode(run
             }
         ]
     )
-    rc, output = run.play({"spark-a": {}}, play, "--check")
+    rc, output = plays.play({"spark-a": {}}, play, "--check")
     assert rc == 0, output
-    assert "verdict=incomplete" in output and not (run.tmp_path / "proofs").exists()
-    rc, output = run.play({"spark-a": {}}, play)
+    assert "verdict=incomplete" in output and not (plays.tmp_path / "proofs").exists()
+    rc, output = plays.play({"spark-a": {}}, play)
     assert rc == 0 and "changed=0" in output, output
-    document = json.loads((run.tmp_path / "proofs/latest/evidence.json").read_text())
+    document = json.loads((plays.tmp_path / "proofs/latest/evidence.json").read_text())
     assert document["reasons"][0]["text"] == "no model was asked"
     assert document["meta"]["inventory"] == "test" and document["meta"]["gb10_fleet"]
-    assert (run.tmp_path / "proofs/latest/index.html").exists()
-    rc, output = run.play({"spark-a": {}}, play.replace("twin_index", "twin"))
+    assert (plays.tmp_path / "proofs/latest/index.html").exists()
+    rc, output = plays.play({"spark-a": {}}, play.replace("twin_index", "twin"))
     assert rc == 2 and "the proof of a host is not as documented" in output
 
 
 PAIR: dict[str, Any] = {"gb10_cluster": "sparks", "fabric_topology": "pair", "ansible_become": False}
+BOTH = {"spark-a": {"ansible_host": "kind-a"}, "spark-b": {"ansible_host": "kind-b"}}
 
 
-def reasons(run: Run) -> list[tuple[str, str, str]]:
-    document = json.loads((run.tmp_path / "evidence/latest/evidence.json").read_text())
+def reasons(plays: Plays) -> list[tuple[str, str, str]]:
+    document = json.loads((plays.tmp_path / "evidence/latest/evidence.json").read_text())
     assert document["verdict"] == "unhealthy"
     return [(reason["where"], reason["what"], reason["text"]) for reason in document["reasons"]]
 
 
-@needs_root
-def test_a_host_that_is_away_is_in_the_evidence(run: Run) -> None:
+def test_a_host_that_is_away_is_in_the_evidence(plays: Plays) -> None:
+    plays.host("ok", facts={"rails": []})
     hosts = {"spark-a": {"ansible_host": "kind-away"}, "spark-b": {"ansible_host": "kind-ok"}}
-    rc, output = run.play(hosts, VALIDATE, **PAIR)
+    rc, output = plays.play(hosts, VALIDATE, **PAIR)
     assert rc == 2 and "No route to host" in output, output
-    assert [reason[:2] for reason in reasons(run) if reason[0] == "spark-a"] == [("spark-a", "unreachable")]
-    assert {reason[1] for reason in reasons(run)} == {"unreachable", "no_rdma", "unmeasured"}
+    assert [reason[:2] for reason in reasons(plays) if reason[0] == "spark-a"] == [("spark-a", "unreachable")]
+    assert {reason[1] for reason in reasons(plays)} == {"unreachable", "no_rdma", "unmeasured"}
 
 
-@needs_root
-def test_a_proof_that_stops_is_in_the_evidence(run: Run) -> None:
+def test_a_proof_that_stops_is_in_the_evidence(plays: Plays) -> None:
+    plays.host("ok", facts={"rails": []})
     hosts = {name: {"ansible_host": "kind-ok"} for name in ("spark-a", "spark-b")}
-    rc, output = run.play(hosts, VALIDATE, **PAIR)
+    rc, output = plays.play(hosts, VALIDATE, **PAIR)
     assert rc == 2, output
-    (text,) = {text for _host, what, text in reasons(run) if what == "proof_stopped"}
+    (text,) = {text for _host, what, text in reasons(plays) if what == "proof_stopped"}
     assert "Plan the fabric of the cluster" in text and "no rail on port p0" in text
 
 
-@needs_root
-def test_a_part_of_a_cluster_is_refused_by_name(run: Run) -> None:
+def test_a_part_of_a_cluster_is_refused_by_name(plays: Plays) -> None:
     hosts = {name: {"ansible_host": "kind-ok"} for name in ("spark-a", "spark-b")}
-    rc, output = run.play(hosts, PLAY, "--limit", "spark-a", **PAIR)
+    rc, output = plays.play(hosts, PLAY, "--limit", "spark-a", **PAIR)
     assert rc == 2
     assert "cluster_members: of the cluster sparks, spark-b is not part of this run" in output
-    run.play(hosts, VALIDATE, "--limit", "spark-a", **PAIR)
-    assert ("spark-a", "cluster_members") in [reason[:2] for reason in reasons(run)]
+    plays.play(hosts, VALIDATE, "--limit", "spark-a", **PAIR)
+    assert ("spark-a", "cluster_members") in [reason[:2] for reason in reasons(plays)]
 
 
-@needs_root
-def test_a_text_from_the_command_line_is_refused(run: Run) -> None:
-    hosts = {"spark-a": {"ansible_host": "kind-ok"}}
-    rc, output = run.play(hosts, PLAY, "-e", "vllm_ready_timeout=1")
+def test_a_text_from_the_command_line_is_refused(plays: Plays) -> None:
+    rc, output = plays.play(A, PLAY, "-e", "vllm_ready_timeout=1")
     assert rc == 2 and "vllm_ready_timeout is the text '1', and must be a whole number" in output
     assert """-e '{"vllm_ready_timeout": ...}'""" in output
-    rc, output = run.play(hosts, PLAY, "-e", '{"vllm_ready_timeout": 1}')
+    rc, output = plays.play(A, PLAY, "-e", '{"vllm_ready_timeout": 1}')
     assert rc == 0, output
 
 
-@needs_root
-def test_two_clusters_on_a_switch_with_the_same_subnets_are_refused(run: Run) -> None:
+def test_two_clusters_on_a_switch_with_the_same_subnets_are_refused(plays: Plays) -> None:
     play = "- hosts: sparks\n  tasks:\n  - ansible.builtin.group_by: {key: '{{ gb10_cluster }}'}\n" + PLAY
     hosts = {
         f"spark-{name}": {"ansible_host": "kind-away", "gb10_cluster": cluster, "fabric_topology": "switch"}
         for name, cluster in zip("abcd", ["one", "one", "two", "two"], strict=True)
     }
-    rc, output = run.play(hosts, play.replace("  tasks", "  gather_facts: false\n  tasks", 1))
+    rc, output = plays.play(hosts, play.replace("  tasks", "  gather_facts: false\n  tasks", 1))
     assert rc == 2
     said = "bad_variable: fabric_network gives 192.168.100.0/24, 192.168.101.0/24 to one and to two"
     # group_by puts whoever answers first at the head of the cluster, and the head speaks for it.
     assert [name for name in "ab" if f"spark-{name}: {said}" in output] in (["a"], ["b"]), output
 
 
-@needs_root
-def test_every_path_of_minimum_free_is_judged_on_its_own_mount(run: Run) -> None:
-    play = PLAY.replace("the run went on", "{{ ansible_facts['gb10_spark']['disks'] | map(attribute='mount') }}")
-    rc, output = run.play({"spark-a": {"ansible_host": "kind-ok"}}, play, gb10_minimum_free_gib={"/proc/sys": 1e-9})
+def test_the_paths_of_minimum_free_are_asked_for(plays: Plays) -> None:
+    rc, output = plays.play(A, PLAY, gb10_minimum_free_gib={"/srv/models": 1e-9})
     assert rc == 0, output
-    assert "/proc" in output.partition("ok: [spark-a] => {")[2]
+    assert plays.requests()[0]["facts"] == {"paths": ["/srv/models"]}
 
 
-@needs_root
-def test_a_host_that_goes_away_during_the_proof_leaves_it_incomplete(run: Run) -> None:
-    rc, output = run.play({"spark-a": {"ansible_host": "kind-once"}}, VALIDATE, ansible_become=False)
+def test_a_host_that_goes_away_during_the_proof_leaves_it_incomplete(plays: Plays) -> None:
+    plays.host("once")
+    rc, output = plays.play({"spark-a": {"ansible_host": "kind-once"}}, VALIDATE, ansible_become=False)
     assert rc == 2 and "UNREACHABLE" in output, output
-    document = json.loads((run.tmp_path / "evidence/latest/evidence.json").read_text())
+    document = json.loads((plays.tmp_path / "evidence/latest/evidence.json").read_text())
     assert (document["verdict"], document["reasons"][0]["text"]) == ("incomplete", "no model was asked")
 
 
-def preflight(live: bool) -> str:
-    """A play that runs the fabric's preflight over made-up facts of a pair, whose rails are as planned or are not."""
-    from tests.proofs import facts
+REFUSE = PLAY.partition("- hosts: sparks\n  gather_facts: false\n  tasks")[0] + (
+    "    - gb10.fleet.host_state: {roles: [fabric, vllm], refuse_only: true}\n"
+)
 
-    tasks: list[dict[str, Any]] = []
-    for number, host in enumerate(("spark-a", "spark-b")):
-        own = facts(host)
-        for twin, rail in enumerate(own["rails"][:2]):
+
+def pair(plays: Plays, live: bool) -> None:
+    """A pair whose rails are as planned, or have no address yet."""
+    for number, kind in enumerate("ab"):
+        rails = [dict(rail) for rail in FACTS["rails"]]
+        for twin, rail in enumerate(rails[:2]):
             rail.update(mtu=9000, addresses=[f"192.168.10{twin}.1{number}/24"] if live else [])
-        when = f"inventory_hostname == '{host}'"
-        tasks.append({"ansible.builtin.set_fact": {"gb10_spark": own, "cacheable": True}, "when": when})
-    tasks.append({"ansible.builtin.import_role": {"name": "gb10.fleet.fabric", "tasks_from": "preflight"}})
-    return yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}])
+        plays.host(kind, facts={"rails": rails})
 
 
-def test_a_rail_that_is_not_up_needs_consent_before_anything_changes(run: Run) -> None:
-    hosts: dict[str, dict[str, Any]] = {"spark-a": {}, "spark-b": {}}
-    rc, output = run.play(hosts, preflight(live=False), "--check", **PAIR)
-    said = " ".join(output.split())
-    assert rc == 2, output
-    assert "spark-a: enp1s0f0np0, enP2p1s0f0np0 waits for your consent" in said
-    assert "Set fabric_allow_activation to true" in said
-    rc, output = run.play(hosts, preflight(live=False), **PAIR, fabric_allow_activation=True)
+def test_a_rail_that_is_not_up_needs_consent_before_anything_changes(plays: Plays) -> None:
+    pair(plays, live=False)
+    rc, output = plays.play(BOTH, PLAY, **PAIR)
+    assert rc == 0, "doctor has no facts of the other host to refuse this for"
+    for args in ((), ("--check",)):
+        rc, output = plays.play(BOTH, REFUSE, *args, **PAIR)
+        said = " ".join(output.split())
+        assert rc == 2, output
+        assert "spark-a: enp1s0f0np0, enP2p1s0f0np0 waits for your consent" in said
+        assert "Set fabric_allow_activation to true" in said
+    rc, output = plays.play(BOTH, REFUSE, **PAIR, fabric_allow_activation=True)
     assert rc == 0, output
-    rc, output = run.play(hosts, preflight(live=True), **PAIR)
+    pair(plays, live=True)
+    rc, output = plays.play(BOTH, REFUSE, **PAIR)
     assert rc == 0, output
+    assert len(plays.requests("a")) == len(plays.requests("b")) == 1, "to refuse takes no call"
 
 
-def test_hosts_of_a_cluster_that_disagree_are_refused(run: Run) -> None:
+def test_what_the_others_said_last_time_refuses_nobody(plays: Plays) -> None:
+    pair(plays, live=True)
+    plays.host("b", facts={"rails": []})
+    rc, output = plays.play(BOTH, PLAY, **PAIR)
+    assert rc == 2 and "spark-b: no_rdma" in output
+    pair(plays, live=True)  # somebody has put the cable in
+    rc, output = plays.play(BOTH, PLAY, **PAIR)
+    assert rc == 0, output
+    rc, output = plays.play(BOTH, LOOK, **PAIR)
+    assert rc == 0 and output.count('\\"settled\\": true') == 2, output
+
+
+def test_hosts_of_a_cluster_that_disagree_are_refused(plays: Plays) -> None:
+    pair(plays, live=False)
     variables = {**PAIR, "fabric_allow_activation": True}
-    rc, output = run.play({"spark-a": {}, "spark-b": {"fabric_mtu": 1500}}, preflight(live=False), **variables)
+    hosts = {**BOTH, "spark-b": {**BOTH["spark-b"], "fabric_mtu": "{{ 1500 }}"}}
+    rc, output = plays.play(hosts, REFUSE, **variables)
     assert rc == 2
     assert "must agree on fabric_mtu, and it is 9000 (spark-a), 1500 (spark-b)" in " ".join(output.split())
-    rc, output = run.play({"spark-a": {}, "spark-b": {"fabric_mtu": 9000}}, preflight(live=False), **variables)
+    hosts["spark-b"]["fabric_mtu"] = "{{ 9000 }}"
+    rc, output = plays.play(hosts, REFUSE, **variables)
     assert rc == 0, output

@@ -14,10 +14,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.findings import (
     NEVER_ACCEPTED,
     Finding,
     Subject,
-    evaluate,
+    evaluate_facts,
     evaluate_variables,
     from_failure,
     refusal,
+    refused,
+    state_refused,
 )
 
 from tests.proofs import facts
@@ -48,6 +50,11 @@ def subject(
     for key, value in changed.items():
         own[key] = {**own[key], **value} if isinstance(value, dict) else value
     return Subject("spark-a", own, PAIR if variables is None else variables, groups, CATALOG, DECLARED)
+
+
+def evaluate(judged: Subject) -> list[Finding]:
+    """All that doctor says of a host that it could read."""
+    return [*evaluate_variables(judged), *evaluate_facts(judged)]
 
 
 def rails(**changes: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -109,6 +116,10 @@ P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
         (subject({**PAIR, "gb10_accept": {"oss": "x"}}), "bad_variable", "error", ["oss", "os?"]),
         (subject({**PAIR, "gb10_accept": {"os": "  "}}), "bad_variable", "error", ["gb10_accept.os", "reason"]),
         (subject({**PAIR, "gb10_accept": {"no_sudo": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (subject({**PAIR, "gb10_accept": {"vllm_refused": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (subject({**PAIR, "gb10_accept": {"dokcer_refused": "x"}}), "bad_variable", "error", ["which is no finding"]),
+        (subject({**PAIR, "gb10_roles": ["dokcer"]}), "bad_variable", "error", ["dokcer", "gb10_roles"]),
+        (subject({**PAIR, "gb10_orphans": "drop"}), "bad_variable", "error", ["drop", "gb10_orphans"]),
         (subject({**PAIR, "gb10_accept": "all"}), "bad_variable", "error", ["gb10_accept"]),
         (subject({**PAIR, "gb10_cluster": "pair2"}), "cluster_members", "error", ["pair2", "no group"]),
         (subject(groups={"pair1": ["spark-b"]}), "cluster_members", "error", ["does not hold this host"]),
@@ -151,7 +162,7 @@ def test_one_fault_gives_one_finding(judged: Subject, id_: str, severity: str, w
 
 def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
-    assert {row[1] for row in parameters} == set(IDS) - {"unreachable", "host_key", "unreadable"}
+    assert {row[1] for row in parameters} == set(IDS) - {"unreachable", "host_key", "unreadable", "state_refused"}
 
 
 def test_without_a_fabric_rails_do_not_matter() -> None:
@@ -190,7 +201,7 @@ def test_an_accepted_error_stays_with_its_reason_and_does_not_block() -> None:
 
 def test_what_cannot_be_accepted_still_blocks() -> None:
     found = evaluate(subject({**PAIR, "gb10_accept": {"no_sudo": "never mind"}}, root=False))
-    assert [(finding.id, finding.blocks) for finding in found] == [("no_sudo", True), ("bad_variable", True)]
+    assert [(finding.id, finding.blocks) for finding in found] == [("bad_variable", True), ("no_sudo", True)]
 
 
 def test_a_refusal_names_host_fact_and_way_out() -> None:
@@ -292,3 +303,14 @@ def test_every_path_is_judged_on_its_own_mount() -> None:
 
 def test_nobody_leaves_one_member_of_a_cluster_out() -> None:
     assert "whole cluster" in from_failure("spark-a", "timed out").way_out
+
+
+def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
+    for finding, id_ in (
+        (refused("spark-a", "docker", "docker-ce 1 is installed"), "docker_refused"),
+        (state_refused("spark-a", "file:/x: a link is in the way"), "state_refused"),
+    ):
+        assert finding.id == id_ and finding.blocks
+        assert str(finding).startswith(f"spark-a: {id_}: {finding.fact}")
+    assert "roles/docker/README.md" in refused("spark-a", "docker", "x").way_out
+    assert "state_refused" in NEVER_ACCEPTED

@@ -1,30 +1,25 @@
-"""What the roles would hand to the engine, rendered as Ansible renders it, without a host."""
+"""What the roles would hand to the engine, rendered as the controller renders it, without a host."""
 
 from __future__ import annotations
 
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar, trust_as_template
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import Document, parse_document
+from ansible.template import Templar
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric_plan import plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, render
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "registry.example/vllm@sha256:" + "0" * 64
-
-
-@pytest.fixture(scope="module", autouse=True)
-def plugins() -> None:
-    """What ansible-playbook does at its start: names such as ansible.builtin.template resolve."""
-    init_plugin_loader([str(ROOT / "collections")])  # type: ignore[no-untyped-call]
+PAIR = ("spark-a", "spark-b")
 
 
 def rails() -> list[dict[str, Any]]:
@@ -45,6 +40,7 @@ def facts(**other: Any) -> dict[str, Any]:
         "memory_bytes": 130662436864,
         "packages": packages,
         "holds": [],
+        "cdi": ["/var/run/cdi/nvidia.yaml"],
         "rails": rails(),
         "ssh": {"interface": "enP7s7"},
         "default_route_interfaces": ["enP7s7"],
@@ -52,39 +48,45 @@ def facts(**other: Any) -> dict[str, Any]:
     } | other
 
 
-def templar(role: str, host: str = "spark-a", **variables: Any) -> Templar:
-    """A templar that sees what a task of this role sees."""
-    folder = ROOT / "roles" / role
-    loader = DataLoader()  # type: ignore[no-untyped-call]
-    loader.set_basedir(str(folder))
-    scope: dict[str, Any] = {
-        "role_path": str(folder),
-        "ansible_search_path": [str(folder)],
-        "inventory_hostname": host,
-        "groups": {"pair1": ["spark-a", "spark-b"]},
-        "ansible_facts": {"gb10_spark": facts()},
-    }
-    for part in ("defaults", "vars"):
-        if (folder / part / "main.yml").exists():
-            scope |= loader.load_from_file(str(folder / part / "main.yml"), trusted_as_template=True)
-    return Templar(loader, variables=scope | variables)
+def rendered(role: str, host: str = "spark-a", spark: Mapping[str, Any] | None = None, **variables: Any) -> Rendered:
+    """The document of a role on a Spark by itself."""
+    return render(role, Context(host, spark or facts(), variables))
 
 
-def evaluate(templar: Templar, expression: str) -> Any:
-    return templar.template(trust_as_template("{{ " + expression + " }}"))
+def paired(
+    role: str, host: str = "spark-a", peer_says: Mapping[str, Any] | None = None, cable: str = "pair", **variables: Any
+) -> Rendered:
+    """The document of a role on one of two cabled Sparks, which say the same unless told otherwise."""
+    (peer,) = set(PAIR) - {host}
+    said = {"fabric_topology": cable} | variables
+    return render(
+        role,
+        Context(host, facts(), said, PAIR, peers={peer: facts()}, said={peer: said | dict(peer_says or {})}),
+    )
 
 
-def vllm(host: str = "spark-a", **variables: Any) -> Templar:
-    topology = "pair" if "gb10_cluster" in variables else "none"
-    members = ["spark-a", "spark-b"] if topology == "pair" else [host]
-    fabric = plan(topology, members, {member: facts() for member in members})
-    given = {"vllm_image": DIGEST, "vllm_model": "openai/gpt-oss-120b", "__fabric_plan": fabric} | variables
-    return templar("vllm", host, **given)
+def vllm(host: str = "spark-a", **variables: Any) -> Rendered:
+    return rendered("vllm", host, **({"vllm_image": DIGEST, "vllm_model": "openai/gpt-oss-120b"} | variables))
 
 
-def unit(templar: Templar) -> str:
-    text: str = evaluate(templar, "lookup('ansible.builtin.template', 'templates/gb10-vllm.service.j2')")
+def vllm_pair(host: str = "spark-a", **variables: Any) -> Rendered:
+    return paired("vllm", host, **({"vllm_image": DIGEST, "vllm_model": "openai/gpt-oss-120b"} | variables))
+
+
+def declared(document: Rendered, kind: str, name: str) -> dict[str, Any]:
+    """The one resource of this kind and name."""
+    assert not document.refusals
+    (found,) = (resource for resource in document.resources if resource.get(kind) == name)
+    return found
+
+
+def content(document: Rendered, path: str) -> str:
+    text: str = declared(document, "file", path)["content"]
     return text
+
+
+def unit(document: Rendered) -> str:
+    return content(document, "/etc/systemd/system/gb10-vllm.service")
 
 
 def exec_start(text: str) -> list[str]:
@@ -100,26 +102,9 @@ def after(words: list[str], flag: str) -> str:
     return words[words.index(flag) + 1]
 
 
-def refusals(role: str, templar: Templar) -> list[str]:
-    """What the preflight of a role says, evaluated as its assertion does."""
-    tasks = DataLoader().load_from_file(  # type: ignore[no-untyped-call]
-        str(ROOT / "roles" / role / "tasks" / "preflight.yml"), trusted_as_template=True
-    )
-    variables = next(task["vars"] for task in tasks if "ansible.builtin.assert" in task)
-    templar.available_variables = {**templar.available_variables, **variables}
-    found: list[str] = evaluate(templar, f"__{role}_refusals")
-    return found
-
-
-PAIR: dict[str, Any] = {"gb10_cluster": "pair1", "hostvars": {"spark-a": {}, "spark-b": {}}}
-ALONE: dict[str, Any] = {"hostvars": {"spark-a": {}}}
-
-
 def test_sound_inputs_are_not_refused() -> None:
-    assert refusals("vllm", vllm(**PAIR)) == []
-    assert refusals("vllm", vllm(**ALONE)) == []
-    assert refusals("driver", templar("driver")) == []
-    assert refusals("docker", templar("docker")) == []
+    for document in (vllm(), vllm_pair(), rendered("driver"), rendered("docker"), rendered("container_toolkit")):
+        assert document.refusals == []
 
 
 REFUSED_DIRECTORIES = [
@@ -155,11 +140,11 @@ REFUSED_DIRECTORIES = [
         *(({"vllm_cache_directory": path}, "directory of its own") for path in REFUSED_DIRECTORIES),
     ],
 )
-def test_wrong_inputs_are_refused_with_the_host_and_the_way_out(given: dict[str, Any], says: str) -> None:
-    found = refusals("vllm", vllm(**(PAIR | given)))
-    assert [text for text in found if says in text]
-    assert all(text.startswith("spark-a: ") for text in found)
-    assert len(found) == 1
+def test_wrong_inputs_are_refused_with_the_way_out(given: dict[str, Any], says: str) -> None:
+    document = vllm_pair(**given)
+    (found,) = document.refusals
+    assert says in found
+    assert document.resources == []
 
 
 @pytest.mark.parametrize(
@@ -174,13 +159,13 @@ def test_wrong_inputs_are_refused_with_the_host_and_the_way_out(given: dict[str,
     ],
 )
 def test_what_only_looks_wrong_is_not_refused(given: dict[str, Any]) -> None:
-    assert refusals("vllm", vllm(**(PAIR | given))) == []
+    assert vllm_pair(**given).refusals == []
 
 
 def test_a_tag_needs_consent() -> None:
     tag = "vllm/vllm-openai:v0.19.0"
     for consent in (True, "true", "yes"):
-        assert refusals("vllm", vllm(vllm_image=tag, vllm_allow_tag=consent, **ALONE)) == []
+        assert vllm(vllm_image=tag, vllm_allow_tag=consent).refusals == []
 
 
 @pytest.mark.parametrize(
@@ -197,14 +182,17 @@ def test_a_tag_needs_consent() -> None:
     ],
 )
 def test_hosts_of_a_cluster_must_agree_and_what_differs_is_named(variable: str, value: Any) -> None:
-    different = {"spark-a": {}, "spark-b": {variable: value}}
-    (found,) = refusals("vllm", vllm(**(PAIR | {"hostvars": different})))
+    (found,) = vllm_pair(peer_says={variable: value}).refusals
     assert f"do not agree on {variable}. " in found
 
 
 def test_a_default_that_one_host_spells_out_is_no_difference() -> None:
-    same = {"spark-a": {}, "spark-b": {"vllm_max_model_len": 0, "vllm_extra_args": []}}
-    assert refusals("vllm", vllm(**(PAIR | {"hostvars": same}))) == []
+    assert vllm_pair(peer_says={"vllm_max_model_len": 0, "vllm_extra_args": []}).refusals == []
+
+
+def test_a_cluster_without_cables_is_refused() -> None:
+    (found,) = vllm_pair(cable="none").refusals
+    assert "2 hosts and fabric_topology none" in found
 
 
 @pytest.mark.parametrize(
@@ -219,23 +207,25 @@ def test_a_default_that_one_host_spells_out_is_no_difference() -> None:
     ],
 )
 def test_an_ipv6_address_stands_in_brackets_in_a_url(host: str, url: str) -> None:
-    assert evaluate(vllm(vllm_host=host), "__vllm_url") == url
+    """The proof asks there; its variables are Ansible's own."""
+    loader = DataLoader()  # type: ignore[no-untyped-call]
+    scope = {"vllm_host": host, "vllm_port": 8000}
+    scope |= loader.load_from_file(str(ROOT / "roles/vllm/vars/main.yml"), trusted_as_template=True)
+    assert Templar(loader, variables=scope).template(scope["__vllm_url"]) == url
 
 
 def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
-    entry = evaluate(vllm(vllm_cache_directory="/data/models"), "__vllm_resources")[0]
-    assert entry == {"file": "/data/models", "state": "directory"}
+    document = vllm(vllm_cache_directory="/data/models")
+    assert declared(document, "file", "/data/models") == {"file": "/data/models", "state": "directory"}
 
 
 def test_the_secrets_are_one_secret_file_that_restarts_the_unit() -> None:
     path = "/etc/gb10-fleet/vllm.env"
-    given = {"vllm_api_key": "sesame", "vllm_huggingface_token": "hf_sesame"}
-    resources = evaluate(vllm(**given), "__vllm_resources")
-    assert [entry for entry in resources if entry.get("file") == path] == [
-        {"file": path, "secret": True, "mode": "0600", "content": "VLLM_API_KEY=sesame\nHF_TOKEN=hf_sesame\n"}
-    ]
-    assert path in resources[-1]["restart_on"]
-    assert {"file": path, "secret": True, "state": "absent"} in evaluate(vllm(), "__vllm_resources")
+    document = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame")  # noqa: S106
+    lines = "VLLM_API_KEY=sesame\nHF_TOKEN=hf_sesame\n"
+    assert declared(document, "file", path) == {"file": path, "secret": True, "content": lines}
+    assert path in declared(document, "unit", "gb10-vllm.service")["restart_on"]
+    assert declared(vllm(), "file", path) == {"file": path, "secret": True, "state": "absent"}
 
 
 @pytest.mark.parametrize(
@@ -254,45 +244,39 @@ def test_the_driver_role_refuses_what_it_cannot_keep(
     variables: dict[str, Any], packages: dict[str, str], says: str
 ) -> None:
     known = facts(packages=facts()["packages"] | packages)
-    found = refusals("driver", templar("driver", ansible_facts={"gb10_spark": known}, **variables))
-    assert len(found) == 1
-    assert says in found[0]
+    (found,) = rendered("driver", spark=known, **variables).refusals
+    assert says in found
 
 
 def test_a_host_without_driver_is_refused() -> None:
     nothing = facts(packages={}, kernel="6.8.0-generic")
-    found = refusals("driver", templar("driver", ansible_facts={"gb10_spark": nothing}))
+    found = rendered("driver", spark=nothing).refusals
     assert ["none" in found[0], "no kernel" in found[1]] == [True, True]
 
 
 def test_docker_is_exchanged_only_with_consent() -> None:
-    def docker(version: str, **variables: Any) -> Templar:
-        return templar("docker", ansible_facts={"gb10_spark": facts(packages={"docker-ce": version})}, **variables)
+    def docker(version: str, **variables: Any) -> Rendered:
+        return rendered("docker", spark=facts(packages={"docker-ce": version}), **variables)
 
     older, newer = "5:28.3.3-1~ubuntu.24.04~noble", "5:29.5.1-1~ubuntu.24.04~noble"
-    assert "docker_allow_restart" in refusals("docker", docker(older))[0]
-    assert "docker_allow_restart" in refusals("docker", docker(older, docker_allow_restart="false"))[0]
-    assert refusals("docker", docker(older, docker_allow_restart=True)) == []
-    assert refusals("docker", docker(newer)) == []
-    assert evaluate(docker(newer), "__docker_wanted") == newer
-    versioned = [entry for entry in evaluate(docker(newer), "__docker_engine") if "version" in entry]
-    assert [(entry["package"], entry["consent"]) for entry in versioned] == [
-        ("docker-ce", "docker_allow_restart"),
-        ("docker-ce-cli", "docker_allow_restart"),
-    ]
+    for document in (docker(older), docker(older, docker_allow_restart="false")):
+        assert "docker_allow_restart" in document.refusals[0]
+    assert docker(older, docker_allow_restart=True).refusals == []
+    for package in ("docker-ce", "docker-ce-cli"):
+        wanted = {"package": package, "version": newer, "consent": "docker_allow_restart"}
+        assert declared(docker(newer), "package", package) == wanted
 
 
 def test_a_hold_of_somebody_else_on_docker_is_named_before_it_fails() -> None:
     known = facts(packages={"docker-ce": "5:28.3.3-1~ubuntu.24.04~noble"}, holds=["containerd.io", "docker-ce", "vim"])
-    spark = {"ansible_facts": {"gb10_spark": known}}
-    (found,) = refusals("docker", templar("docker", docker_allow_restart=True, **spark))
+    (found,) = rendered("docker", spark=known, docker_allow_restart=True).refusals
     assert "`sudo apt-mark unhold containerd.io docker-ce`" in found
-    assert not any("hold" in entry for entry in evaluate(templar("docker"), "__docker_engine"))
+    assert not any("hold" in resource for resource in rendered("docker").resources)
 
 
 def blacklisted(role: str, package: str) -> bool:
     """As unattended-upgrades does it: re.match of each entry."""
-    text = evaluate(templar(role), "lookup('ansible.builtin.template', 'templates/apt-conf.j2')")
+    text = content(rendered(role), f"/etc/apt/apt.conf.d/52gb10-{role}")
     entries = re.findall(r'^  "(.*)";$', text, re.MULTILINE)
     assert entries
     return any(re.match(entry, package) for entry in entries)
@@ -316,8 +300,7 @@ def test_the_automatic_upgrade_passes_docker_by(package: str, expected: bool) ->
     ],
 )
 def test_docker_gets_a_log_driver_only_where_nobody_chose_one(options: Any, default: Any) -> None:
-    resources = evaluate(templar("docker", docker_daemon_options=options), "__docker_engine")
-    daemon = next(entry for entry in resources if entry.get("file") == "/etc/docker/daemon.json")
+    daemon = declared(rendered("docker", docker_daemon_options=options), "file", "/etc/docker/daemon.json")
     assert daemon["default_json"] == default
     assert daemon["merge_json"].keys() == {"features", "exec-opts"} | options.keys()
 
@@ -336,7 +319,7 @@ def test_a_single_spark_serves_without_cluster_arguments() -> None:
 
 @pytest.mark.parametrize(("host", "rank", "address"), [("spark-a", "0", "10"), ("spark-b", "1", "11")])
 def test_a_pair_meets_on_the_fabric(host: str, rank: str, address: str) -> None:
-    words = exec_start(unit(vllm(host, gb10_cluster="pair1")))
+    words = exec_start(unit(vllm_pair(host)))
     assert after(words, "--node-rank") == rank
     assert (after(words, "--nnodes"), after(words, "--tensor-parallel-size")) == ("2", "2")
     assert after(words, "--master-addr") == "192.168.100.10"
@@ -350,7 +333,7 @@ def test_a_pair_meets_on_the_fabric(host: str, rank: str, address: str) -> None:
 
 
 def test_hosts_that_do_not_share_layers_are_pipeline_stages() -> None:
-    words = exec_start(unit(vllm(gb10_cluster="pair1", vllm_tensor_parallel_size=1)))
+    words = exec_start(unit(vllm_pair(vllm_tensor_parallel_size=1)))
     assert (after(words, "--tensor-parallel-size"), after(words, "--pipeline-parallel-size")) == ("1", "2")
 
 
@@ -361,10 +344,9 @@ def test_an_argument_reaches_vllm_unchanged(argument: str) -> None:
 
 
 def test_secrets_stay_out_of_the_unit() -> None:
-    rendered = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame")  # noqa: S106
-    assert "sesame" not in unit(rendered)
-    assert "--env-file" in exec_start(unit(rendered))
-    assert evaluate(rendered, "__vllm_secrets") == {"VLLM_API_KEY": "sesame", "HF_TOKEN": "hf_sesame"}
+    text = unit(vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame"))  # noqa: S106
+    assert "sesame" not in text
+    assert "--env-file" in exec_start(text)
 
 
 def test_the_memory_gate_follows_the_share_that_vllm_takes() -> None:
@@ -374,15 +356,14 @@ def test_the_memory_gate_follows_the_share_that_vllm_takes() -> None:
 
 
 def test_flags_of_the_role_are_recognised_in_both_spellings() -> None:
-    arguments = ["--port=9000", "--headless", "--max_num-seqs", "4"]
-    assert evaluate(vllm(vllm_extra_args=arguments), "__vllm_flags_twice") == ["--port", "--headless"]
+    (found,) = vllm(vllm_extra_args=["--port=9000", "--headless", "--max_num-seqs", "4"]).refusals
+    assert "holds --port, --headless, which" in found
 
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    page_cache = templar("page_cache")
-    drop = evaluate(page_cache, "lookup('ansible.builtin.template', 'templates/gb10-drop-caches.service.j2')")
-    serve = unit(vllm(gb10_cluster="pair1", vllm_extra_args=["50%", "$HOME", "a b"]))
+    drop = content(rendered("page_cache"), "/etc/systemd/system/gb10-drop-caches.service")
+    serve = unit(vllm_pair(vllm_extra_args=["50%", "$HOME", "a b"]))
     files = []
     for name, text in {"gb10-drop-caches.service": drop, "gb10-vllm.service": serve}.items():
         files.append(tmp_path / name)
@@ -398,7 +379,7 @@ def test_systemd_accepts_the_units(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("gib", "status", "says"), [("0", 0, "available"), ("999999", 1, "only"), ("1.5", 2, "usage")])
 def test_the_memory_gate_answers(tmp_path: Path, gib: str, status: int, says: str) -> None:
-    text = evaluate(templar("page_cache"), "lookup('ansible.builtin.template', 'templates/gb10-memory-gate.j2')")
+    text = content(rendered("page_cache"), "/usr/local/sbin/gb10-memory-gate")
     script = tmp_path / "gate"
     script.write_text(text)
     done = subprocess.run(["sh", str(script), gib], capture_output=True, text=True, check=False)
@@ -443,7 +424,7 @@ PREFERENCES = [
 
 
 def stanzas() -> list[dict[str, str]]:
-    text: str = evaluate(templar("driver"), "lookup('ansible.builtin.template', 'templates/apt-preferences.j2')")
+    text = content(rendered("driver"), "/etc/apt/preferences.d/10-gb10-nvidia")
     blocks = re.split(r"\n\s*\n", "\n".join(line for line in text.splitlines() if not line.startswith("#")))
     fields = (dict(line.split(": ", 1) for line in block.strip().splitlines()) for block in blocks)
     return [stanza for stanza in fields if stanza]
@@ -478,11 +459,13 @@ def test_no_priority_makes_apt_downgrade() -> None:
 
 
 def test_the_host_set_is_read_from_the_host() -> None:
-    installed = {"userland": "580.142-0ubuntu0.24.04.1", "kernel": "6.17.0-1014"}
-    assert evaluate(templar("driver"), "__driver_installed") == installed
-    without_modules = facts(packages={}, kernel="6.17.0-1020-nvidia")
-    spark = templar("driver", ansible_facts={"gb10_spark": without_modules})
-    assert evaluate(spark, "__driver_installed") == {"userland": "", "kernel": "6.17.0-1020"}
+    without_modules = facts(packages={"nvidia-kernel-common-580": "580.142-1"}, kernel="6.17.0-1020-nvidia")
+    for spark, userland, kernel in (
+        (facts(), "580.142-0ubuntu0.24.04.1", "6.17.0-1014"),
+        (without_modules, "580.142-1", "6.17.0-1020"),
+    ):
+        text = content(rendered("driver", spark=spark), "/etc/apt/preferences.d/10-gb10-nvidia")
+        assert re.findall(r"^Pin: version (.*\d.*)$", text, re.MULTILINE) == [userland, f"{kernel}*"]
 
 
 @pytest.mark.parametrize(
@@ -500,7 +483,8 @@ def test_the_host_set_is_read_from_the_host() -> None:
     ],
 )
 def test_holds_and_unattended_upgrades_go_by_the_same_names(package: str, held: bool) -> None:
-    assert any(re.search(pattern, package) for pattern in evaluate(templar("driver"), "__driver_hold")) == held
+    patterns = declared(rendered("driver"), "hold", "driver-set")["match"]
+    assert any(re.search(pattern, package) for pattern in patterns) == held
     assert blacklisted("driver", package) == held
 
 
@@ -510,14 +494,20 @@ def test_holds_and_unattended_upgrades_go_by_the_same_names(package: str, held: 
 )
 def test_a_newer_container_toolkit_stays(installed: str | None, wanted: str) -> None:
     packages = {"nvidia-container-toolkit": installed} if installed else {}
-    spark = templar("container_toolkit", ansible_facts={"gb10_spark": facts(packages=packages)})
-    assert evaluate(spark, "__container_toolkit_wanted") == wanted
+    document = rendered("container_toolkit", spark=facts(packages=packages))
+    assert {resource["version"] for resource in document.resources if "package" in resource} == {wanted}
+
+
+def test_a_cdi_description_made_by_hand_is_refused() -> None:
+    both = facts(cdi=["/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"])
+    (found,) = rendered("container_toolkit", spark=both).refusals
+    assert found.endswith("Remove the one under /etc/cdi.")
 
 
 def test_kernel_parameters_come_from_the_catalog_and_can_be_replaced() -> None:
     extra = {"net.ipv4.conf.all.arp_announce": 1, "vm.swappiness": 10}
-    sysctls = evaluate(templar("kernel_parameters", kernel_parameters_extra=extra), "__kernel_parameters_sysctls")
-    assert {entry["sysctl"]: entry["value"] for entry in sysctls} == {
+    resources = rendered("kernel_parameters", kernel_parameters_extra=extra).resources
+    assert {entry["sysctl"]: entry["value"] for entry in resources if "sysctl" in entry} == {
         "net.ipv4.conf.all.arp_ignore": "1",
         "net.ipv4.conf.all.arp_announce": "1",
         "vm.swappiness": "10",
@@ -525,44 +515,84 @@ def test_kernel_parameters_come_from_the_catalog_and_can_be_replaced() -> None:
 
 
 def test_the_fabric_document_holds_one_profile_for_each_rail() -> None:
-    both = {host: facts() for host in ("spark-a", "spark-b")}
-    fabric = templar("fabric", "spark-b", __fabric_plan=plan("pair", ["spark-a", "spark-b"], both))
-    text = evaluate(fabric, "lookup('ansible.builtin.template', 'templates/resources.yml.j2')")
-    document = yaml.safe_load(text)
-    profiles = [resource for resource in document if "nm_profile" in resource]
+    document = paired("fabric", "spark-b", fabric_allow_activation=True)
+    profiles = [resource for resource in document.resources if "nm_profile" in resource]
     assert [profile["addresses"] for profile in profiles] == [["192.168.100.11/24"], ["192.168.101.11/24"]]
     assert {profile["mtu"] for profile in profiles} == {9000}
-    environment = next(resource for resource in document if resource.get("file") == "/etc/gb10-fleet/nccl.env")
-    assert "NCCL_IB_ADDR_RANGE=192.168.100.0/23\n" in environment["content"]
+    assert "NCCL_IB_ADDR_RANGE=192.168.100.0/23\n" in content(document, "/etc/gb10-fleet/nccl.env")
 
 
-def documents(role: str, templar: Templar) -> list[Document]:
-    """The documents of a role's main tasks, parsed by the engine."""
-    tasks = DataLoader().load_from_file(  # type: ignore[no-untyped-call]
-        str(ROOT / "roles" / role / "tasks" / "main.yml"), trusted_as_template=True
-    )
-    found = []
-    for task in tasks:
-        if "gb10.fleet.host_state" in task:
-            resources = [dict(entry) for entry in templar.template(task["gb10.fleet.host_state"]["resources"])]
-            for entry in resources:
-                if "template" in entry:
-                    path = f"templates/{entry.pop('template')}"
-                    entry["content"] = evaluate(templar, f"lookup('ansible.builtin.template', '{path}')")
-            found.append(parse_document(role, resources, {}))
-    return found
+def test_rails_that_wait_for_consent_are_refused_by_name() -> None:
+    (found,) = paired("fabric").refusals
+    assert found.startswith("enp1s0f0np0, enP2p1s0f0np0 waits for your consent: ")
+    assert "Set fabric_allow_activation to true" in found
+
+
+def test_without_a_fabric_the_rails_are_left_alone() -> None:
+    assert rendered("fabric") == Rendered("fabric")
+
+
+def test_the_engine_accepts_what_the_roles_want() -> None:
+    """All of them in one plan, as site.yml sends them."""
+    given: dict[str, Any] = {
+        "vllm_image": DIGEST,
+        "vllm_model": "a/b",
+        "vllm_api_key": "sesame",
+        "docker_allow_restart": False,
+        "fabric_allow_activation": True,
+    }
+    documents = [paired(role, **given) for role in catalog.ROLES]
+    assert all(document.resources and not document.refusals for document in documents)
+    consents = {name: value for name, value in given.items() if "_allow_" in name}
+    parsed = parse_documents([(document.role, document.resources) for document in documents], consents)
+    assert {resource.role for resource in parsed.resources} == set(catalog.ROLES)
+
+
+def in_play(expression: str, **variables: Any) -> Any:
+    """What a variable of playbooks/state.yml says."""
+    loader = DataLoader()  # type: ignore[no-untyped-call]
+    (play,) = loader.load_from_file(str(ROOT / "playbooks/state.yml"), trusted_as_template=True)
+    given = {"inventory_hostname": "spark-a", "ansible_run_tags": ["all"], "ansible_skip_tags": []}
+    return Templar(loader, variables=play["vars"] | given | variables).template(play["vars"][expression])
+
+
+def test_the_play_knows_every_role() -> None:
+    assert in_play("__state_roles") == list(catalog.ROLES)
 
 
 @pytest.mark.parametrize(
-    "role", ["driver", "docker", "container_toolkit", "kernel_parameters", "page_cache", "fabric", "vllm"]
+    ("given", "roles"),
+    [
+        ({"ansible_run_tags": ["docker"]}, ["docker"]),
+        ({"ansible_run_tags": ["fabric", "serving"]}, ["fabric", "vllm"]),
+        ({"ansible_run_tags": ["host"], "ansible_skip_tags": ["docker"]}, ["driver", "page_cache"]),
+        ({"ansible_skip_tags": ["host"]}, ["fabric", "vllm"]),
+        ({"ansible_skip_tags": ["host", "validate"], "gb10_roles": ["docker", "fabric"]}, ["fabric"]),
+        ({"ansible_run_tags": ["validate"]}, []),
+        ({"gb10_roles": ["fabric", "driver"]}, ["driver", "fabric"]),
+    ],
 )
-def test_the_engine_accepts_what_the_role_wants(role: str) -> None:
-    both = {host: facts() for host in ("spark-a", "spark-b")}
-    fabric = plan("pair", ["spark-a", "spark-b"], both)
-    given = PAIR | {"__fabric_plan": fabric}
-    if role == "vllm":
-        given |= {"vllm_image": DIGEST, "vllm_model": "a/b", "vllm_api_key": "sesame"}
-    assert all(document.resources for document in documents(role, templar(role, **given)))
+def test_tags_choose_among_the_roles_of_a_host(given: dict[str, Any], roles: list[str]) -> None:
+    most = {"gb10_roles": ["driver", "docker", "page_cache", "fabric", "vllm"]}
+    assert in_play("__state_roles", **(most | given)) == roles
+
+
+@pytest.mark.parametrize(
+    ("looks", "settled"),
+    [
+        ({"spark-a": True, "spark-b": True}, True),
+        ({"spark-a": True, "spark-b": False}, False),
+        ({"spark-a": False, "spark-b": True}, False),
+        ({"spark-a": True, "spark-b": None}, True),  # not part of this run
+    ],
+)
+def test_a_host_is_settled_when_its_cluster_is(looks: dict[str, bool | None], settled: bool) -> None:
+    hostvars = {
+        host: {"ansible_facts": {} if look is None else {"gb10_look": {"settled": look}}}
+        for host, look in looks.items()
+    }
+    cluster = {"gb10_cluster": "pair1", "groups": {"pair1": list(PAIR)}, "hostvars": hostvars}
+    assert in_play("__state_settled", **cluster) is settled
 
 
 def test_the_defaults_are_those_of_the_catalog() -> None:

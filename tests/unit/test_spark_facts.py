@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+import socket
+import threading
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,28 +15,36 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils import spark_facts
-from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, Output, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import read_database
+from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, System
+
+from lab.vendor.kernel_module import stand_in
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests/fixtures/facts"
-ABSENT = Output("", "not found")
-OUTPUTS = {
-    "ip": FIXTURES / "ip-addr.json",
-    "dpkg-query": FIXTURES / "dpkg-query.txt",
-    "nvidia-smi": FIXTURES / "nvidia-smi.idle.txt",
-    "modinfo": FIXTURES / "modinfo.txt",
-}
+OUTPUTS = {"ip": FIXTURES / "ip-addr.json", "nvidia-smi": FIXTURES / "nvidia-smi.idle.txt"}
 
-Run = Callable[[Sequence[str], float], Output]
+Run = Callable[[Sequence[str], str | None, float], Completed]
 
 
-def commands(**replaced: Output) -> Run:
-    def run(argv: Sequence[str], _deadline_s: float) -> Output:
+def absent(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+    return Completed(tuple(argv), 127, stderr=f"{argv[0]}: No such file or directory")
+
+
+def commands(**replaced: Completed) -> Run:
+    def run(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
         if argv[0] in replaced:
             return replaced[argv[0]]
-        return Output(OUTPUTS[argv[0]].read_text(), None) if argv[0] in OUTPUTS else ABSENT
+        if argv[0] in OUTPUTS:
+            return Completed(tuple(argv), 0, OUTPUTS[argv[0]].read_text())
+        return absent(argv, stdin, timeout)
 
     return run
+
+
+def answering(host: Host, run: Run) -> Host:
+    return replace(host, system=System(host.system.root, run))
 
 
 def write(root: Path, path: str, text: str) -> None:
@@ -80,6 +86,11 @@ def spark(tmp_path: Path) -> Host:
     write(tmp_path, "/proc/meminfo", "MemTotal:       127600776 kB\nMemFree: 1 kB\n")
     write(tmp_path, "/proc/self/mounts", "/dev/nvme0n1p2 / ext4 rw 0 0\n/dev/nvme0n1p1 /boot vfat rw 0 0\n")
     write(tmp_path, "/proc/driver/nvidia/version", (FIXTURES / "nvidia-version.txt").read_text())
+    write(tmp_path, "/var/lib/dpkg/status", (FIXTURES / "dpkg-status.txt").read_text())
+    write(tmp_path, "/lib/modules/6.17.0-1014-nvidia/modules.dep", "kernel/x/drm.ko:\nkernel/x/nvidia.ko: k/drm.ko\n")
+    module = tmp_path / "lib/modules/6.17.0-1014-nvidia/kernel/x/nvidia.ko"
+    module.parent.mkdir(parents=True)
+    module.write_bytes(stand_in("580.178.04"))
     write(
         tmp_path,
         "/proc/net/route",
@@ -108,14 +119,15 @@ def spark(tmp_path: Path) -> Host:
     add_hca(tmp_path, "rocep1s0f0", "enp1s0f0np0")
     add_hca(tmp_path, "rocep1s0f1", parent="enp1s0f1np1")
     session = "SSH_CONNECTION=::ffff:192.0.2.1 50000 ::ffff:192.0.2.11 22"
-    for pid, parent, environ in ((40, 30, ""), (30, 20, "SUDO_USER=u\0"), (20, 10, f"A=b\0{session}\0"), (10, 1, "")):
-        write(tmp_path, f"/proc/{pid}/stat", f"{pid} (sh (x) y) S {parent} 0 0 0\n")
-        write(tmp_path, f"/proc/{pid}/environ", environ)
+    ancestors = (("self", 30, ""), (30, 20, "SUDO_USER=u\0"), (20, 10, f"A=b\0{session}\0"), (10, 1, ""))
+    for process, parent, environ in ancestors:
+        write(tmp_path, f"/proc/{process}/status", f"Name:\tsh (x) y\nPPid:\t{parent}\n")
+        write(tmp_path, f"/proc/{process}/environ", environ)
 
     def statvfs(path: str) -> Any:
         return SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bavail=250 if path.endswith("boot") else 500)
 
-    return Host(tmp_path, commands(), statvfs, {}, pid=40, euid=0, machine="aarch64")
+    return Host(System(tmp_path, commands(), privileged=True), statvfs, machine="aarch64")
 
 
 def test_a_spark(spark: Host) -> None:
@@ -142,6 +154,7 @@ def test_a_spark(spark: Host) -> None:
     assert facts["holds"] == ["docker-ce", "nvidia-driver-580-open"]
     assert facts["apt"] == {"lock_held_by": None, "dpkg_interrupted": False}
     assert facts["docker"] == {"present": True, "version": "29.2.1", "running": False, "cgroup_driver": None}
+    assert facts["cdi"] == []
 
 
 def test_the_keys_are_those_of_the_contract(spark: Host) -> None:
@@ -181,43 +194,90 @@ def test_without_pci_domains_the_names_number_the_twins() -> None:
 
 
 def test_an_hca_without_a_netdev_here_is_no_rail(spark: Host) -> None:
-    add_hca(spark.root, "roceP2p1s0f1")
+    add_hca(spark.system.root, "roceP2p1s0f1")
     assert len(collect(spark)["rails"]) == 3
 
 
 @pytest.mark.parametrize(
     ("output", "present", "error"),
     [
-        (Output("", "nvidia-smi did not answer within 10 s"), False, "nvidia-smi did not answer within 10 s"),
-        (
-            Output("No devices were found\n", "nvidia-smi: No devices were found"),
-            False,
-            "nvidia-smi: No devices were found",
-        ),
-        (Output("", None), False, "nvidia-smi listed no GPU"),
-        (Output("NVIDIA GB10, 580.142, [N/A], [Not Supported]\n", None), True, None),
+        (Completed((), 124, stderr="nvidia-smi did not end within 10 s"), False, "nvidia-smi did not end within 10 s"),
+        (Completed((), 6, "No devices were found\n"), False, "No devices were found"),
+        (Completed((), 0, ""), False, "nvidia-smi listed no GPU"),
+        (Completed((), 0, "NVIDIA GB10, 580.142, [N/A], [Not Supported]\n"), True, None),
     ],
 )
-def test_gpu_scenarios(spark: Host, output: Output, present: bool, error: str | None) -> None:
-    gpu = collect(replace(spark, run=commands(**{"nvidia-smi": output})))["gpu"]
+def test_gpu_scenarios(spark: Host, output: Completed, present: bool, error: str | None) -> None:
+    gpu = collect(answering(spark, commands(**{"nvidia-smi": output})))["gpu"]
     assert (gpu["present"], gpu["query_error"]) == (present, error)
     assert gpu["temperature_c"] is None and gpu["power_w"] is None
 
 
 def test_a_driver_of_the_run_installer_is_seen(spark: Host) -> None:
-    write(spark.root, "/usr/lib/aarch64-linux-gnu/libcuda.so.590.48.01", "")
-    facts = collect(replace(spark, run=commands(**{"dpkg-query": ABSENT})))
-    assert facts["driver"]["userland"] == "590.48.01"
+    write(spark.system.root, "/usr/lib/aarch64-linux-gnu/libcuda.so.590.48.01", "")
+    (spark.system.root / "var/lib/dpkg/status").unlink()
+    assert collect(spark)["driver"]["userland"] == "590.48.01"
 
 
-def test_a_running_docker_is_asked(spark: Host) -> None:
-    write(spark.root, "/run/docker.pid", "77")
-    write(spark.root, "/proc/77/stat", "")
-    answer = Output("29.2.1 cgroupfs\n", None)
-    docker = collect(replace(spark, run=commands(docker=answer)))["docker"]
-    assert docker == {"present": True, "version": "29.2.1", "running": True, "cgroup_driver": "cgroupfs"}
-    docker = collect(replace(spark, run=commands(docker=Output("", "timeout"))))["docker"]
-    assert docker == {"present": True, "version": "29.2.1", "running": True, "cgroup_driver": None}
+def test_a_compressed_module_is_for_modinfo_to_read(spark: Host) -> None:
+    write(spark.system.root, "/lib/modules/6.17.0-1014-nvidia/modules.dep", "kernel/x/nvidia.ko.zst: k/drm.ko.zst\n")
+    said = Completed((), 0, (FIXTURES / "modinfo.txt").read_text())
+    driver = collect(answering(spark, commands(modinfo=said)))["driver"]
+    assert (driver["module_on_disk"], driver["license"]) == ("580.178.04", "Dual MIT/GPL")
+
+
+@pytest.mark.parametrize("size", [0, 4, 63, 64, 100, 150])
+def test_a_damaged_module_is_no_module(spark: Host, size: int) -> None:
+    module = spark.system.root / "lib/modules/6.17.0-1014-nvidia/kernel/x/nvidia.ko"
+    module.write_bytes(stand_in("580.178.04")[:size])
+    assert collect(spark)["driver"]["module_on_disk"] is None
+
+
+@pytest.fixture
+def docker(spark: Host) -> Callable[[bytes], None]:
+    """A running Docker that gives this answer to one question."""
+    write(spark.system.root, "/run/docker.pid", "77")
+    write(spark.system.root, "/proc/77/stat", "")
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(str(spark.system.root / "run/docker.sock"))
+    server.listen()
+
+    def answer(said: bytes) -> None:
+        connection, _ = server.accept()
+        with server, connection:
+            assert connection.recv(1000).startswith(b"GET /info HTTP/1.0\r\n")
+            connection.sendall(said)
+
+    return lambda said: threading.Thread(target=answer, args=(said,), daemon=True).start()
+
+
+@pytest.mark.parametrize(
+    ("said", "version", "driver"),
+    [
+        (b'HTTP/1.0 200 OK\r\n\r\n{"ServerVersion": "29.3.0", "CgroupDriver": "cgroupfs"}', "29.3.0", "cgroupfs"),
+        (b"HTTP/1.0 500 Oops\r\n\r\n{}", "29.2.1", None),
+        (b"garbage", "29.2.1", None),
+        (b"HTTP/1.0 200 OK\r\n\r\n[1]", "29.2.1", None),
+    ],
+)
+def test_a_running_docker_is_asked(
+    spark: Host, docker: Callable[[bytes], None], said: bytes, version: str, driver: str | None
+) -> None:
+    docker(said)
+    expected = {"present": True, "version": version, "running": True, "cgroup_driver": driver}
+    assert collect(spark)["docker"] == expected
+
+
+def test_a_docker_that_does_not_listen_runs_all_the_same(spark: Host) -> None:
+    write(spark.system.root, "/run/docker.pid", "77")
+    write(spark.system.root, "/proc/77/stat", "")
+    assert collect(spark)["docker"]["running"] is True
+
+
+def test_cdi_specifications_by_path(spark: Host) -> None:
+    for path in ("/etc/cdi/nvidia.yaml", "/etc/cdi/other.yaml", "/var/run/cdi/nvidia.yaml"):
+        write(spark.system.root, path, "")
+    assert collect(spark)["cdi"] == ["/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"]
 
 
 def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
@@ -231,19 +291,52 @@ def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
 
 
 def test_disks_of_the_paths_asked_for(spark: Host) -> None:
-    write(spark.root, "/proc/self/mounts", "/dev/a / ext4 rw 0 0\n/dev/b /srv ext4 rw 0 0\n")
+    write(spark.system.root, "/proc/self/mounts", "/dev/a / ext4 rw 0 0\n/dev/b /srv ext4 rw 0 0\n")
     assert [disk["mount"] for disk in collect(spark, ["/srv/models", "/opt"])["disks"]] == ["/", "/srv"]
 
 
 def test_routes_without_the_default_ones(spark: Host) -> None:
     assert collect(spark)["routes"] == [{"interface": "enP7s7", "cidr": "192.0.2.0/24"}]
-    write(spark.root, "/proc/net/route", "Iface\nenP7s7\nx\tzz\t0\t0\t0\t0\t0\tFFFFFFFF\n")
+    write(spark.system.root, "/proc/net/route", "Iface\nenP7s7\nx\tzz\t0\t0\t0\t0\t0\tFFFFFFFF\n")
     assert collect(spark)["routes"] == []
+
+
+def test_what_comes_and_goes_with_containers_changes_no_fact(spark: Host) -> None:
+    root = spark.system.root
+    addresses = json.loads((FIXTURES / "ip-addr.json").read_text())
+
+    def facts(*more: tuple[str, str]) -> dict[str, Any]:
+        links = [{"ifname": name, "addr_info": [{"local": ip, "prefixlen": 16}]} for name, ip in more]
+        said = Completed((), 0, json.dumps([*addresses, *links]))
+        return collect(answering(spark, commands(ip=said)))
+
+    add_interface(root, "docker0", None, carrier="0", operstate="down", bridge="")
+    before = facts(("docker0", "172.17.0.1"))
+    add_interface(root, "veth12ab", None, carrier="1")
+    write(root, "/sys/class/net/docker0/lower_veth12ab", "")
+    write(root, "/sys/class/net/docker0/carrier", "1\n")
+    write(root, "/sys/class/net/docker0/operstate", "up\n")
+    after = facts(("docker0", "172.17.0.1"), ("veth12ab", "fe80::1"))
+
+    assert before == after
+    assert "docker0" in {item["name"] for item in after["interfaces"]}
+    assert facts(("docker0", "172.17.0.1"), ("veth12ab", "10.9.8.7")) != before  # a subnet to collide with
+
+
+def test_a_temporary_address_is_no_fact(spark: Host) -> None:
+    entries = [
+        {"local": "2001:db8::1", "prefixlen": 64},
+        {"local": "2001:db8::2", "prefixlen": 64, "temporary": True},
+        {"local": "192.0.2.11", "prefixlen": 24},
+    ]
+    said = Completed((), 0, json.dumps([{"ifname": "enP7s7", "addr_info": entries}, {}]))
+    interfaces = {item["name"]: item for item in collect(answering(spark, commands(ip=said)))["interfaces"]}
+    assert interfaces["enP7s7"]["addresses"] == ["2001:db8::1/64", "192.0.2.11/24"]
 
 
 def test_what_an_interface_stands_on(spark: Host) -> None:
     for above, below in (("br0", "bond0.7"), ("bond0.7", "bond0"), ("bond0", "enp1s0f0np0"), ("bond0", "br0")):
-        add_interface(spark.root, above, None, **{f"lower_{below}": ""})
+        add_interface(spark.system.root, above, None, **{f"lower_{below}": ""})
     facts = collect(spark)
     lower = {item["name"]: item["lower"] for item in facts["interfaces"]}
     assert lower["br0"] == ["bond0", "bond0.7", "enp1s0f0np0"] and lower["enp1s0f0np0"] == []
@@ -254,39 +347,28 @@ def test_what_an_interface_stands_on(spark: Host) -> None:
 
 
 def test_interrupted_dpkg(spark: Host) -> None:
-    write(spark.root, "/var/lib/dpkg/updates/0001", "")
+    write(spark.system.root, "/var/lib/dpkg/updates/0001", "")
     assert collect(spark)["apt"]["dpkg_interrupted"] is True
-    (spark.root / "var/lib/dpkg/updates/0001").unlink()
-    halfway = Output("bash\t5.2\tinstall\thalf-configured\n", None)
-    assert collect(replace(spark, run=commands(**{"dpkg-query": halfway})))["apt"]["dpkg_interrupted"] is True
+    (spark.system.root / "var/lib/dpkg/updates/0001").unlink()
+    spark.system.forget()
+    write(spark.system.root, "/var/lib/dpkg/status", "Package: bash\nStatus: install ok half-configured\nVersion: 5\n")
+    assert collect(spark)["apt"]["dpkg_interrupted"] is True
 
 
-@pytest.fixture
-def locked(spark: Host) -> Iterator[int]:
-    """A child that holds dpkg's lock; gives its process id."""
-    write(spark.root, "/var/lib/dpkg/lock-frontend", "")
-    write(spark.root, "/var/lib/dpkg/updates/0001", "")
-    code = "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, 2); print('held', flush=True); input()"
-    lock = str(spark.root / "var/lib/dpkg/lock-frontend")
-    with subprocess.Popen(
-        [sys.executable, "-c", code, lock], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as child:
-        assert child.stdout is not None and child.stdout.readline() == "held\n"
-        yield child.pid
-        child.communicate("\n")
-
-
-def test_a_held_lock_names_its_holder_and_half_done_work_is_normal(spark: Host, locked: int) -> None:
-    assert collect(spark)["apt"] == {"lock_held_by": locked, "dpkg_interrupted": False}
-    with (spark.root / "var/lib/dpkg/lock-frontend").open("w") as file, pytest.raises(OSError):
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # asking did not take it
+@pytest.mark.parametrize("lock", ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock"])
+def test_a_held_lock_names_its_holder_and_half_done_work_is_normal(spark: Host, lock: str) -> None:
+    write(spark.system.root, "/var/lib/dpkg/updates/0001", "")
+    write(spark.system.root, lock, "")
+    inode = (spark.system.root / lock.lstrip("/")).stat().st_ino
+    write(spark.system.root, "/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 08:01:{inode} 0 EOF\n")
+    assert collect(spark)["apt"] == {"lock_held_by": 77, "dpkg_interrupted": False}
 
 
 def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> None:
     def statvfs(_path: str) -> Any:
         raise OSError
 
-    facts = collect(Host(tmp_path, lambda _argv, _deadline_s: ABSENT, statvfs, {}, pid=1, euid=1000, machine="x86_64"))
+    facts = collect(Host(System(tmp_path, absent, privileged=False), statvfs, machine="x86_64"))
     assert facts["root"] is False
     assert facts["memory_bytes"] is None and facts["kernel"] is None
     assert facts["rails"] == facts["interfaces"] == facts["disks"] == facts["holds"] == []
@@ -296,36 +378,30 @@ def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("garbage", ["[1, 2]", "{", '[{"ifname": 1}]', "\0\xff", '[{"ifname": "a", "addr_info": [1]}]'])
 def test_garbage_of_commands_raises_nothing(spark: Host, garbage: str) -> None:
-    facts = collect(replace(spark, run=lambda _argv, _deadline_s: Output(garbage, None)))
+    write(spark.system.root, "/var/lib/dpkg/status", garbage)
+    facts = collect(answering(spark, lambda _argv, _stdin, _timeout: Completed((), 0, garbage)))
     assert facts["gpu"]["present"] is False and facts["packages"] == {}
 
 
 def test_a_plain_ssh_session_is_in_the_own_environment(spark: Host) -> None:
-    host = replace(spark, environ={"SSH_CONNECTION": "fe80::1%enP7s7 5 fe80::4ebb:47ff:fe00:1%enP7s7 22"})
-    assert collect(host)["ssh"]["interface"] == "enP7s7"
+    session = "SSH_CONNECTION=fe80::1%enP7s7 5 fe80::4ebb:47ff:fe00:1%enP7s7 22\0"
+    write(spark.system.root, "/proc/self/environ", session)
+    assert collect(spark)["ssh"]["interface"] == "enP7s7"
 
 
-def test_commands_end_by_their_deadline() -> None:
-    started = time.monotonic()
-    output = spark_facts.run_command(["sh", "-c", "sleep 60 & sleep 60"], 0.2)
-    assert time.monotonic() - started < 5
-    assert output.error == "sh did not answer within 0.2 s"
-    assert spark_facts.run_command(["sh", "-c", "echo bad >&2; exit 3"], 5).error == "sh: bad"
-    assert spark_facts.run_command(["no-such-command"], 5).error == "no-such-command: No such file or directory"
-
-
-def test_few_commands_and_little_time(spark: Host) -> None:
+def test_two_commands_at_most_and_none_twice_with_the_engine(spark: Host) -> None:
     asked: list[str] = []
 
-    def run(argv: Sequence[str], deadline_s: float) -> Output:
+    def run(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
         asked.append(argv[0])
-        assert deadline_s <= 10
-        return commands()(argv, deadline_s)
+        assert timeout <= 10
+        return commands()(argv, stdin, timeout)
 
-    started = time.process_time()
-    collect(replace(spark, run=run))
-    assert time.process_time() - started < 0.3
-    assert sorted(asked) == ["dpkg-query", "ip", "modinfo", "nvidia-smi"]
+    host = answering(spark, run)
+    host.system.once(spark_facts.read_addresses)
+    collect(host)
+    assert asked == ["ip", "nvidia-smi"]
+    assert host.system.once(read_database).installed
 
 
 def test_it_runs_on_this_machine() -> None:

@@ -5,6 +5,8 @@ pytest molecule/host/tests --hosts='ansible://sparks?sudo=true' --ansible-invent
 
 from __future__ import annotations
 
+import json
+
 from testinfra.host import Host
 
 testinfra_hosts = ["ansible://sparks?sudo=true"]
@@ -34,6 +36,16 @@ def test_page_cache_scripts_are_roots_own(host: Host) -> None:
     for name in ("gb10-drop-caches", "gb10-memory-gate"):
         script = host.file(f"/usr/local/sbin/{name}")
         assert script.user == "root" and script.mode == 0o755
+
+
+def test_the_manifest_is_roots_own_and_knows_every_role(host: Host) -> None:
+    assert host.file("/var/lib/gb10-fleet").mode == 0o700
+    manifest = host.file("/var/lib/gb10-fleet/manifest.json")
+    assert manifest.user == "root" and manifest.mode == 0o600
+    content = json.loads(manifest.content_string)
+    roles = {role for entry in content["resources"].values() for role in entry["roles"]}
+    assert {"kernel_parameters", "driver", "container_toolkit", "page_cache"} <= roles
+    assert content["unfinished"] is None, "the last run was cut short"
 
 
 def test_every_unit_of_ours_is_sound(host: Host) -> None:

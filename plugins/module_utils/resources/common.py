@@ -24,12 +24,16 @@ class DocumentError(Exception):
 
 @dataclass(frozen=True)
 class Resource:
-    """One thing with a desired state. `index` is its place in the document, which is the order of work."""
+    """One thing with a desired state. `index` is its place among all documents, which is the order of work.
+
+    `role` is the one that declares it (the first, where several say the same); the engine fills it in.
+    """
 
     KIND: ClassVar[str]
 
     index: int
     name: str
+    role: str = ""
 
     @property
     def label(self) -> str:
@@ -51,7 +55,12 @@ class Step(Generic[R]):
     after: str | None = None
 
     def as_change(self) -> dict[str, str]:
-        return {"resource": self.resource.label, "action": self.action, "detail": self.detail}
+        return {
+            "role": self.resource.role,
+            "resource": self.resource.label,
+            "action": self.action,
+            "detail": self.detail,
+        }
 
     def as_diff(self) -> dict[str, str]:
         """One entry of Ansible's `diff` list."""
@@ -75,7 +84,12 @@ class Pending:
     consent: str
 
     def as_result(self) -> dict[str, str]:
-        return {"resource": self.resource.label, "action": self.action, "consent": self.consent}
+        return {
+            "role": self.resource.role,
+            "resource": self.resource.label,
+            "action": self.action,
+            "consent": self.consent,
+        }
 
 
 @dataclass(frozen=True)
@@ -150,13 +164,13 @@ class Fields:
 
     def _checked_line(self, key: str, value: Any, pattern: re.Pattern[str], expected: str) -> str:
         if not isinstance(value, str):
-            raise self.fail(key, f"expected {expected}, found {_type_name(value)}")
+            raise self.fail(key, f"expected {expected}, found {type_name(value)}")
         if len(value) > MAX_LINE:
             raise self.fail(key, f"expected {expected}, found {len(value)} characters")
         if any(ord(character) < 32 or ord(character) == 127 or _surrogate(character) for character in value):
-            raise self.fail(key, f"expected {expected}, found control or invalid characters in {value!r}")
+            raise self.fail(key, f"expected {expected}, found control or invalid characters in {shown(value)}")
         if pattern.match(value) is None:
-            raise self.fail(key, f"expected {expected}, found {value!r}")
+            raise self.fail(key, f"expected {expected}, found {shown(value)}")
         return str(value)
 
     def lines(self, key: str, pattern: re.Pattern[str], expected: str) -> tuple[str, ...]:
@@ -164,7 +178,7 @@ class Fields:
         if value is None:
             return ()
         if not isinstance(value, (list, tuple)):
-            raise self.fail(key, f"expected a list, found {_type_name(value)}")
+            raise self.fail(key, f"expected a list, found {type_name(value)}")
         return tuple(self._checked_line(f"{key}[{place}]", item, pattern, expected) for place, item in enumerate(value))
 
     def content(self, key: str) -> str | None:
@@ -173,7 +187,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, str):
-            raise self.fail(key, f"expected text, found {_type_name(value)}")
+            raise self.fail(key, f"expected text, found {type_name(value)}")
         if "\0" in value or any(map(_surrogate, value)):
             raise self.fail(key, "the text holds a NUL or is not valid UTF-8")
         if len(value.encode()) > MAX_CONTENT:
@@ -183,7 +197,7 @@ class Fields:
     def flag(self, key: str) -> bool | None:
         value = self._take(key)
         if value is not None and not isinstance(value, bool):
-            raise self.fail(key, f"expected true or false, found {_type_name(value)}")
+            raise self.fail(key, f"expected true or false, found {type_name(value)}")
         return value
 
     def choice(self, key: str, choices: Collection[str], default: str) -> str:
@@ -191,13 +205,13 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, str) or value not in choices:
-            raise self.fail(key, f"expected one of {', '.join(choices)}, found {_shown(value)}")
+            raise self.fail(key, f"expected one of {', '.join(choices)}, found {shown(value)}")
         return str(value)
 
     def number(self, key: str, low: int, high: int) -> int:
         value = self._take(key)
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.fail(key, f"expected a number from {low} to {high}, found {_shown(value)}")
+            raise self.fail(key, f"expected a number from {low} to {high}, found {shown(value)}")
         return int(value)
 
     def mapping(self, key: str) -> dict[str, Any] | None:
@@ -205,7 +219,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, dict) or not value:
-            raise self.fail(key, f"expected a mapping with at least one key, found {_type_name(value)}")
+            raise self.fail(key, f"expected a mapping with at least one key, found {type_name(value)}")
         return value
 
     def scalar(self, key: str, pattern: re.Pattern[str], expected: str) -> str:
@@ -213,6 +227,8 @@ class Fields:
         value = self._raw.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
             self._take(key)
+            if abs(value) >= 1 << 64:  # no setting of the kernel holds that, and Python may refuse to write it out
+                raise self.fail(key, f"expected {expected}, found {shown(value)}")
             return str(value)
         text = self.line(key, "", pattern, expected)
         if not text:
@@ -228,14 +244,14 @@ class Fields:
     def finish(self) -> None:
         if self._left:
             extra = sorted(self._left, key=str)[0]
-            raise self.fail(_shown(extra).strip("'"), f"a {self.kind} resource has no such key")
+            raise self.fail(shown(extra).strip("'"), f"a {self.kind} resource has no such key")
 
 
 def _surrogate(character: str) -> bool:
     return 0xD800 <= ord(character) <= 0xDFFF
 
 
-def _type_name(value: Any) -> str:
+def type_name(value: Any) -> str:
     names = {dict: "a mapping", list: "a list", bool: "true/false", int: "a number", float: "a number"}
     for kind, name in names.items():
         if isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
@@ -243,12 +259,19 @@ def _type_name(value: Any) -> str:
     return type(value).__name__
 
 
-def _shown(value: Any) -> str:
-    return ascii(value)[:80]
+def shown(value: Any) -> str:
+    """A value as an error message may quote it: short, printable, and whatever it is."""
+    try:
+        return ascii(value[:80] if isinstance(value, str) else value)[:80]
+    except (ValueError, RecursionError):  # a number with thousands of digits, a list in a list in a list ...
+        return type_name(value)
 
 
 class Kind(ABC, Generic[R, S]):
-    """One kind of resource: parse its attributes, read the host in one batch, plan without I/O, apply."""
+    """One kind of resource: parse its attributes, read the host in one batch, plan without I/O, apply.
+
+    For the manifest it also says how a resource stands, and what would bring that back.
+    """
 
     name: ClassVar[str]
 
@@ -270,6 +293,24 @@ class Kind(ABC, Generic[R, S]):
     @abstractmethod
     def apply(self, system: System, steps: Sequence[Step[R]], state: S, progress: Progress) -> None:
         """Carry out consecutive steps of this kind, recording each in `progress.done` once it is true."""
+
+    @abstractmethod
+    def record(self, resource: R, state: S) -> dict[str, Any]:
+        """How the resource stands on the host, in a state that `read` gave for it. Pure; plain JSON values.
+
+        Two records of one resource are equal exactly if nobody touched it in between, so a record holds everything
+        that `apply` may change and nothing that changes by itself (process and invocation IDs, counters, transitions).
+        It is complete enough for `restore`, also where the resource does not exist. It depends on the state and not on
+        what the resource wants, except that of a secret it holds the SHA-256 of the content and never the content.
+        """
+
+    @abstractmethod
+    def restore(self, resource: R, record: Mapping[str, Any]) -> list[Resource]:
+        """The resources, in the order of work, whose desired state is that record. Pure.
+
+        `resource` is what was declared, with its consent. HostError, with the way out, if there is no way back: the
+        content of a secret is not kept. What has gone meanwhile in the course of the same undo is no error.
+        """
 
     def explain(self, system: System, step: Step[R]) -> str:
         """What the host says about a step that did not hold; empty where there is nothing to ask."""

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
@@ -27,6 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed
 
 STATUS = "/var/lib/dpkg/status"
 UPDATES = "/var/lib/dpkg/updates"
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
 DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
 
 LOCK_TIMEOUT_S = 600  # unattended-upgrades holds the lock for minutes while it builds kernel modules
@@ -49,18 +51,21 @@ _UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaite
 _PRESENT = ("installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(NamedTuple):
     version: str
     held: bool
 
 
 @dataclass(frozen=True)
 class Database:
-    """Installed packages by name (`name:architecture` for a foreign one), and those with work left over."""
+    """Installed packages by name (`name:architecture` for a foreign one), and those with work left over.
+
+    `holds`: all names on hold, also those that are not installed any more.
+    """
 
     installed: Mapping[str, Installed]
     unfinished: tuple[str, ...]
+    holds: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -73,7 +78,7 @@ class Simulation:
 
 
 def simulate(system: System, argv: Sequence[str]) -> Simulation:
-    """`argv` is an `apt-get install`."""
+    """`argv` is an `apt-get install` with all its options."""
     done = system.run([*argv[:2], "--simulate", *argv[2:]], timeout=COMMAND_TIMEOUT_S)
     return parse_simulation(done.stdout) if done.rc == 0 else Simulation(error=done.words)
 
@@ -87,39 +92,55 @@ def parse_simulation(text: str) -> Simulation:
 
 
 def read_database(system: System) -> Database:
-    text = system.text(STATUS)
-    if text is None:
-        raise HostError(f"{STATUS} cannot be read: packages and holds need a Debian or Ubuntu host")
+    """For `System.once`: facts, packages and holds share one reading."""
+    try:
+        text = system.path(STATUS).read_bytes().decode("utf-8", "replace")
+    except OSError:
+        raise HostError(f"{STATUS} cannot be read: packages and holds need a Debian or Ubuntu host") from None
     database = parse_status(text)
-    updates = system.path(UPDATES)
-    journal = [entry.name for entry in updates.iterdir()] if updates.is_dir() else []
-    if any(name.isdigit() for name in journal):
-        return Database(database.installed, (*database.unfinished, "dpkg's own journal"))
+    if any(name.isdigit() for name in system.names(UPDATES)):
+        return replace(database, unfinished=(*database.unfinished, "dpkg's own journal"))
     return database
 
 
 def parse_status(text: str) -> Database:
-    """The status file; the native architecture is the one of dpkg itself."""
+    """The status file; the native architecture is the one of dpkg itself.
+
+    A DGX has 2,500 packages in 4 MB, and every run reads them: searching for four fields takes a fifth of the time of a
+    regular expression over all lines.
+    """
     rows = []
     native = ""
-    for block in re.split(r"\n\n+", text):
-        row = dict(re.findall(r"^(Package|Status|Architecture|Version): *(.*)$", block, re.MULTILINE))
-        if "Package" in row and len(row.get("Status", "").split()) == 3:
-            rows.append(row)
-            if row["Package"] == "dpkg":
-                native = row.get("Architecture", "")
+    for block in text.split("\n\n"):
+        block = "\n" + block
+        name, status = _field(block, "\nPackage: "), _field(block, "\nStatus: ").split()
+        if name and len(status) == 3:
+            architecture = _field(block, "\nArchitecture: ")
+            rows.append((name, architecture, _field(block, "\nVersion: "), *status))
+            if name == "dpkg":
+                native = architecture
     installed: dict[str, Installed] = {}
-    unfinished = []
-    for row in rows:
-        want, flag, state = row["Status"].split()
-        architecture = row.get("Architecture", native)
-        foreign = native and architecture not in (native, "all")
-        name = f"{row['Package']}:{architecture}" if foreign else row["Package"]
+    unfinished, holds = [], []
+    for name, architecture, version, want, flag, state in rows:
+        if native and architecture not in (native, "all", ""):
+            name = f"{name}:{architecture}"
         if state in _UNFINISHED or flag == "reinstreq":
             unfinished.append(name)
         if state in _PRESENT:
-            installed[name] = Installed(row.get("Version", ""), held=want == "hold")
-    return Database(installed, tuple(unfinished))
+            installed[name] = Installed(version, want == "hold")
+        if want == "hold":
+            holds.append(name)
+    return Database(installed, tuple(unfinished), tuple(sorted(holds)))
+
+
+def _field(block: str, start: str) -> str:
+    """The value of a one-line field; `start` is its name with the end of the line before."""
+    place = block.find(start)
+    if place < 0:
+        return ""
+    place += len(start)
+    end = block.find("\n", place)
+    return (block[place:] if end < 0 else block[place:end]).strip()
 
 
 def lock_holder(system: System, lock: str) -> int | None:
@@ -209,6 +230,13 @@ class DpkgKind(Kind[Dpkg, DpkgState]):
             raise HostError(f"dpkg was interrupted and cannot be repaired: {configured.words} / {error}")
         system.forget()
         progress.done.extend(steps)
+
+    def record(self, resource: Dpkg, state: DpkgState) -> dict[str, Any]:
+        """A repair is no state that anybody would want back."""
+        return {}
+
+    def restore(self, resource: Dpkg, record: Mapping[str, Any]) -> list[Resource]:
+        return []
 
 
 def _refuse_side_effects(simulation: Simulation) -> None:

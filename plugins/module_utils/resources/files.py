@@ -5,16 +5,22 @@
 
 from __future__ import annotations
 
+import binascii
+import contextlib
+import hashlib
 import json
+import os
 import posixpath
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
+    MAX_CONTENT,
+    DocumentError,
     Fields,
     Kind,
     Plan,
@@ -22,13 +28,24 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System, set_access, sync_directory
+from ansible_collections.gb10.fleet.plugins.module_utils.system import (
+    TEMPORARY_PREFIX,
+    HostError,
+    System,
+    set_access,
+    sync_directory,
+)
 
-_ABSOLUTE = re.compile(r"/[^/]")
+# A template that nobody rendered is no name of anything.
+_ABSOLUTE = re.compile(r"/[^/](?!.*(\{\{|\{%))")
 _MODE = re.compile(r"[0-7]{3,4}\Z")
-_ACCOUNT = re.compile(r"([a-z_][a-z0-9_-]*\$?|[0-9]+)\Z")
-_ANYTHING = re.compile(r".")
-_STATES = ("present", "absent", "directory")
+_ACCOUNT = re.compile(r"([a-z_][a-z0-9_-]*\$?|[0-9]{1,10})\Z")
+_ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
+_COMMAND = re.compile(r"[A-Za-z0-9/]")
+_SENTENCE = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]+\Z")
+_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_STATES = ("present", "absent", "directory", "expected")
+_MAX_NESTING = 32
 
 _ACCESS = ("owner", "group", "mode")
 _HIDDEN = "(secret)\n"
@@ -37,7 +54,8 @@ _UNIT_FILE = re.compile(
     r"/(etc|usr/local/lib)/systemd/system/"
     r"(?P<stem>([A-Za-z0-9:_.\\@-]+\.)?)(?P<type>service|socket|timer|path|mount|automount|swap|target|slice|scope|device)(\.d/[^/]+)?\Z"
 )
-_APT_SOURCES = ("/etc/apt/", "/usr/share/keyrings/")
+_APT_SOURCE = re.compile(r"/etc/apt/(sources\.list|preferences|keyrings/|trusted\.gpg|auth\.conf)|/usr/share/keyrings/")
+_APT_PIN = "/etc/apt/preferences"
 
 
 @dataclass(frozen=True)
@@ -45,13 +63,15 @@ class File(Resource):
     """A file with `content`, or one with a JSON object that is merged into, or a directory, or nothing.
 
     `merge_json` is what the object must hold; `default_json` gives top-level keys that it lacks otherwise. `stated` are
-    the parts of owner, group and mode that the document names itself.
+    the parts of owner, group and mode that the document names itself. The manifest has `sha256` in place of a content
+    that it must not keep: enough to compare. An undo is the `way_back`: it leaves a directory with something in it, and
+    only it puts back a link to `target`.
     """
 
     KIND = "file"
 
     state: str = "present"
-    content: str | None = None
+    content: bytes | None = None
     merge_json: Mapping[str, Any] | None = None
     default_json: Mapping[str, Any] | None = None
     owner: str = "root"
@@ -60,6 +80,9 @@ class File(Resource):
     validate: tuple[str, ...] = ()
     secret: bool = False
     stated: frozenset[str] = frozenset()
+    sha256: str = ""
+    target: str = ""
+    way_back: bool = False
 
     @property
     def is_json(self) -> bool:
@@ -68,14 +91,14 @@ class File(Resource):
 
 @dataclass(frozen=True)
 class Found:
-    """What stands at a path; `content` of a regular file, `empty` of a directory."""
+    """What stands at a path; `content` of a regular file, `entries` of a directory."""
 
     type: str  # file | directory | link | device, pipe or socket
     owner: str
     group: str
     mode: int
     content: bytes = b""
-    empty: bool = False
+    entries: tuple[str, ...] = ()
     target: str = ""  # of a link
 
     @property
@@ -85,14 +108,19 @@ class Found:
 
 def parse_path(fields: Fields) -> str:
     path = fields.name(_ABSOLUTE, "an absolute path")
-    if posixpath.normpath(path) != path:
-        raise fields.fail(fields.kind, f"expected a path without '..', '.', '//' or a slash at the end, found {path!r}")
+    if posixpath.normpath(path) != path or not path.isprintable():
+        raise fields.fail(fields.kind, f"expected a path without '..', '.', '//' or a slash at the end, found {path!a}")
     return path
 
 
 def is_apt_source(path: str) -> bool:
-    """Whether apt answers differently once this file changes."""
-    return path.startswith(_APT_SOURCES)
+    """Whether apt answers differently once this file changes: sources, pins, keys and credentials."""
+    return _APT_SOURCE.match(path) is not None
+
+
+def outdates_lists(path: str) -> bool:
+    """Whether apt has to fetch its lists again once this file changes; a pin only weighs what they hold."""
+    return is_apt_source(path) and not path.startswith(_APT_PIN)
 
 
 def unit_pattern(path: str) -> str:
@@ -108,23 +136,26 @@ def unit_pattern(path: str) -> str:
 class FileKind(Kind[File, Mapping[str, "Found | None"]]):
     name = File.KIND
 
-    def parse(self, index: int, fields: Fields) -> File:
+    def parse(self, index: int, fields: Fields) -> Any:
+        """A File, or with `state: expected` one that is not for us to write."""
         state = fields.choice("state", _STATES, "present")
-        content = fields.content("content")
-        merge_json, default_json = _json_object("merge_json", fields), _json_object("default_json", fields)
-        is_json = merge_json is not None or default_json is not None
-        if state == "present" and (content is not None) == is_json:
-            raise fields.fail(
-                "content", "a present file needs exactly one of content, template, and merge_json or default_json"
-            )
-        if state != "present" and (content is not None or is_json):
-            raise fields.fail("content", f"state {state} has no content")
+        if state == "expected":
+            return _parse_expected(index, fields)
         secret = bool(fields.flag("secret"))
         if secret and state == "directory":
             raise fields.fail("secret", "a directory has no content to keep secret")
-        validate = fields.lines("validate", _ANYTHING, "one argument of a command")
-        if validate and (state != "present" or not any("%s" in argument for argument in validate[1:])):
-            raise fields.fail("validate", "expected the arguments of a command with %s for the file's name")
+        content, sha256 = _parse_content(fields, secret)
+        merge_json, default_json = _json_object("merge_json", fields), _json_object("default_json", fields)
+        is_json = merge_json is not None or default_json is not None
+        has_content = content is not None or bool(sha256)
+        if state == "present" and has_content == is_json:
+            raise fields.fail(
+                "content", "a present file needs exactly one of content, template, and merge_json or default_json"
+            )
+        if state != "present" and (has_content or is_json):
+            raise fields.fail("content", f"state {state} has no content")
+        if secret and is_json:
+            raise fields.fail("secret", "only a whole content can be one, because the manifest keeps its digest")
         default_mode = "0755" if state == "directory" else "0600" if secret else "0644"
         resource = File(
             index=index,
@@ -136,9 +167,10 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
             owner=fields.line("owner", "root", _ACCOUNT, "an account name"),
             group=fields.line("group", "root", _ACCOUNT, "a group name"),
             mode=int(fields.line("mode", default_mode, _MODE, "a quoted octal mode such as '0644'"), 8),
-            validate=validate,
+            validate=_parse_validate(fields, state),
             secret=secret,
             stated=frozenset(key for key in _ACCESS if fields.has(key)),
+            sha256=sha256,
         )
         fields.finish()
         return resource
@@ -149,9 +181,16 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
 
     def plan(self, resources: Sequence[File], state: Mapping[str, Found | None], plan: Plan) -> None:
         for resource in resources:
-            step = plan_file(resource, state[resource.name])
+            removed = {step.resource.name for step in plan.steps if step.action == "remove"}
+            step = plan_file(resource, state[resource.name], removed)
             if step is not None:
                 plan.steps.append(step)
+
+    def prepare(self, system: System, plan: Plan, state: Mapping[str, Found | None]) -> None:
+        for step in plan.steps:
+            resource = step.resource
+            if isinstance(resource, File) and not _is_known(resource, state[resource.name]):
+                raise HostError(f"{resource.label}: only the digest of its content is known here; run its role")
 
     def apply(
         self, system: System, steps: Sequence[Step[File]], state: Mapping[str, Found | None], progress: Progress
@@ -162,14 +201,102 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
             unit = unit_pattern(resource.name)
             if unit:
                 progress.unit_files.add(unit)
-            progress.lists_stale |= is_apt_source(resource.name)
+            progress.lists_stale |= outdates_lists(resource.name)
             progress.done.append(step)
 
+    def record(self, resource: File, state: Mapping[str, Found | None]) -> dict[str, Any]:
+        """Nothing of what is absent; of a secret, and of what is too large to keep, the digest alone."""
+        found = state[resource.name]
+        if found is None:
+            return {}
+        record: dict[str, Any] = {"type": found.type, "owner": found.owner, "group": found.group}
+        if found.type == "link":
+            return {**record, "target": found.target}
+        record["mode"] = f"{found.mode:04o}"
+        if found.type != "file":
+            return record
+        if resource.secret or len(found.content) > MAX_CONTENT:
+            return {**record, "sha256": digest(found.content)}
+        try:
+            return {**record, "content": found.content.decode()}
+        except UnicodeDecodeError:
+            return {**record, "content_base64": binascii.b2a_base64(found.content, newline=False).decode()}
 
-def plan_file(resource: File, found: Found | None) -> Step[File] | None:
+    def restore(self, resource: File, record: Mapping[str, Any]) -> list[Resource]:
+        former = replace(resource, content=None, merge_json=None, default_json=None, sha256="", validate=())
+        former = replace(former, way_back=True)
+        if not record:
+            return [replace(former, state="absent")]
+        if record["type"] == "link":
+            return [replace(former, state="link", target=record["target"])]
+        access = {"owner": record["owner"], "group": record["group"], "mode": int(record["mode"], 8)}
+        former = replace(former, **access, stated=frozenset(_ACCESS))
+        if record["type"] == "directory":
+            return [replace(former, state="directory")]
+        if record["type"] != "file":
+            raise HostError(f"{resource.label}: was a {record['type']}, and that cannot be brought back; do it by hand")
+        if "content" in record:
+            return [replace(former, state="present", content=record["content"].encode())]
+        if "content_base64" in record:
+            return [replace(former, state="present", content=binascii.a2b_base64(record["content_base64"]))]
+        return [replace(former, state="present", sha256=record["sha256"])]
+
+
+@dataclass(frozen=True)
+class Expected(Resource):
+    """A file that somebody else writes, for example a unit of the document. It goes by the name of a file."""
+
+    KIND = "expected"
+
+    otherwise: str = ""  # what it means that the file is missing, and the way out
+
+    @property
+    def label(self) -> str:
+        return f"{File.KIND}:{self.name}"
+
+
+class ExpectedKind(Kind[Expected, Mapping[str, bool]]):
+    """Planned last, because everything earlier in the document may bring the file."""
+
+    name = Expected.KIND
+
+    def parse(self, index: int, fields: Fields) -> Expected:
+        raise fields.fail(self.name, "is not a resource of a document; it is a file with state expected")
+
+    def read(self, system: System, resources: Sequence[Expected]) -> dict[str, bool]:
+        return {resource.name: system.path(resource.name).exists() for resource in resources}
+
+    def plan(self, resources: Sequence[Expected], state: Mapping[str, bool], plan: Plan) -> None:
+        for resource in resources:
+            earlier = any(step.resource.index < resource.index for step in plan.steps)
+            if not state[resource.name] and not earlier:
+                raise HostError(f"{resource.label}: is missing; {resource.otherwise}")
+
+    def apply(
+        self, system: System, steps: Sequence[Step[Expected]], state: Mapping[str, bool], progress: Progress
+    ) -> None:
+        """There is nothing to do: it plans no step."""
+
+    def record(self, resource: Expected, state: Mapping[str, bool]) -> dict[str, Any]:
+        return {}
+
+    def restore(self, resource: Expected, record: Mapping[str, Any]) -> list[Resource]:
+        return []
+
+
+def plan_file(resource: File, found: Found | None, removed: Collection[str]) -> Step[File] | None:
+    """`removed`: what earlier steps take away."""
     if resource.state == "absent":
-        return _plan_absence(resource, found)
+        return _plan_absence(resource, found, removed)
     _refuse_other_types(resource, found)
+    if resource.state == "link":
+        same = found is not None and found.target == resource.target
+        return None if same else Step(resource, "link", f"to {resource.target!a}")
+    if resource.way_back and not _is_known(resource, found):
+        raise HostError(
+            f"{resource.label}: what stood there cannot be brought back: of a secret, and of more than 1 MiB, only the"
+            " digest was kept; put it back by hand, then run again"
+        )
     if found is None:
         if resource.state == "directory":
             return Step(resource, "mkdir", _access(resource))
@@ -178,7 +305,7 @@ def plan_file(resource: File, found: Found | None) -> Step[File] | None:
     if resource.state == "directory":
         return Step(resource, "update", "; ".join(differences)) if differences else None
     desired = _desired(resource, found)
-    if desired != found.content:
+    if desired != found.content or not _is_known(resource, found):
         differences.insert(0, "content")
         return Step(resource, "update", "; ".join(differences), *_texts(resource, found.content, desired))
     return Step(resource, "update", "; ".join(differences)) if differences else None
@@ -206,24 +333,38 @@ def _canonical(value: Any) -> str:
 
 def _refuse_other_types(resource: File, found: Found | None) -> None:
     """What stands in the way belongs to somebody: to replace a link would detach whatever it leads to."""
-    wanted = "directory" if resource.state == "directory" else "file"
+    wanted = resource.state if resource.state in ("directory", "link") else "file"
     if found is not None and found.type != wanted:
         way_out = "name its target instead, or remove the link" if found.type == "link" else "move it away"
         raise HostError(f"{resource.label}: expected a {wanted}, found {found.words}; {way_out}")
 
 
-def _plan_absence(resource: File, found: Found | None) -> Step[File] | None:
+def _plan_absence(resource: File, found: Found | None, removed: Collection[str]) -> Step[File] | None:
     if found is None:
         return None
-    if found.type == "directory" and not found.empty:
+    if any(posixpath.join(resource.name, entry) not in removed for entry in found.entries):
+        if resource.way_back:
+            return None
         raise HostError(f"{resource.label}: is a directory with something in it; look, then remove it by hand")
     return Step(resource, "remove", found.words, *_texts(resource, found.content, None))
 
 
+def _is_known(resource: File, found: Found | None) -> bool:
+    """Whether the wanted content is at hand: given, or known by its digest and there already."""
+    return not resource.sha256 or (found is not None and digest(found.content) == resource.sha256)
+
+
+def digest(content: bytes) -> str:
+    """What stands for a content that nobody may see."""
+    return hashlib.sha256(content).hexdigest()
+
+
 def _desired(resource: File, found: Found | None) -> bytes:
-    """The content that the file should have, given what stands there."""
+    """The content that the file should have, given what stands there; nothing where only a digest is known."""
+    if resource.sha256:
+        return found.content if found is not None and _is_known(resource, found) else b""
     if not resource.is_json:
-        return (resource.content or "").encode()
+        return resource.content or b""
     present: Any = {}
     if found is not None and found.content.strip():
         try:
@@ -290,7 +431,7 @@ def _find(path: Path, users: Mapping[int, str], groups: Mapping[int, str]) -> Fo
     if stat.S_ISREG(status.st_mode):
         return Found("file", owner, group, mode, content=path.read_bytes())
     if stat.S_ISDIR(status.st_mode):
-        return Found("directory", owner, group, mode, empty=not any(path.iterdir()))
+        return Found("directory", owner, group, mode, entries=tuple(sorted(os.listdir(path))))  # noqa: PTH208
     if stat.S_ISLNK(status.st_mode):
         return Found("link", owner, group, mode, target=str(path.readlink()))
     return Found("device, pipe or socket", owner, group, mode)
@@ -305,6 +446,13 @@ def _apply(system: System, resource: File, action: str) -> None:
             path.unlink(missing_ok=True)
         sync_directory(path.parent)
         return
+    if action == "link":
+        temporary = path.with_name(TEMPORARY_PREFIX + path.name)
+        temporary.unlink(missing_ok=True)
+        temporary.symlink_to(resource.target)
+        temporary.rename(path)
+        sync_directory(path.parent)
+        return
     # Asked again: a package installed earlier in this run may have put something there meanwhile.
     found = _find(path, {}, {})
     _refuse_other_types(resource, found)
@@ -314,6 +462,10 @@ def _apply(system: System, resource: File, action: str) -> None:
         uid, gid = system.account_id("passwd", resource.owner), system.account_id("group", resource.group)
         set_access(path, resource.mode, uid, gid)
         sync_directory(path.parent)
+        return
+    if resource.sha256:  # `prepare` has seen that the content is right
+        uid, gid = system.account_id("passwd", resource.owner), system.account_id("group", resource.group)
+        set_access(path, resource.mode, uid, gid)
         return
 
     def check(temporary: Path) -> None:
@@ -333,26 +485,72 @@ def _apply(system: System, resource: File, action: str) -> None:
     )
 
 
+def _parse_expected(index: int, fields: Fields) -> Expected:
+    name = parse_path(fields)
+    otherwise = fields.line("otherwise", "", _SENTENCE, "a sentence: what it means that the file is missing")
+    if not otherwise:
+        raise fields.fail("otherwise", "say what it means that the file is missing, and the way out")
+    fields.finish()
+    return Expected(index, name, otherwise=otherwise)
+
+
+def _parse_content(fields: Fields, secret: bool) -> tuple[bytes | None, str]:
+    """The content, or for a secret out of the manifest its digest."""
+    try:
+        text = fields.content("content")
+    except DocumentError as refusal:
+        digest = None
+        with contextlib.suppress(DocumentError):
+            digest = fields.mapping("content") if secret else None
+        if digest is None or set(digest) != {"sha256"} or not _DIGEST.match(str(digest["sha256"])):
+            raise refusal from None
+        return None, str(digest["sha256"])
+    return (None if text is None else text.encode()), ""
+
+
+def _parse_validate(fields: Fields, state: str) -> tuple[str, ...]:
+    arguments = fields.lines("validate", _ARGUMENT, "one argument of a command")
+    if arguments and (state != "present" or not any("%s" in argument for argument in arguments[1:])):
+        raise fields.fail("validate", "expected the arguments of a command with %s for the file's name")
+    if arguments and not _COMMAND.match(arguments[0]):
+        raise fields.fail("validate[0]", f"expected the name or path of a command, found {arguments[0]!a}")
+    return arguments
+
+
 def _json_object(key: str, fields: Fields) -> dict[str, Any] | None:
     value = fields.mapping(key)
     if value is None:
         return None
     try:
-        json.dumps(value, allow_nan=False).encode()
-        keys = _keys(value)
-        "".join(keys).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise fields.fail(key, f"is not JSON: {error}") from None
+        for text in _texts_in(value, _MAX_NESTING):
+            text.encode()
+            if "\0" in text:
+                raise ValueError("it holds a NUL")
+        size = len(json.dumps(value, allow_nan=False, ensure_ascii=False).encode())
+    except (TypeError, ValueError) as error:
+        raise fields.fail(key, f"is not JSON that a file can hold: {_short(error)}") from None
+    if size > MAX_CONTENT:
+        raise fields.fail(key, f"is longer than {MAX_CONTENT} bytes")
     return value
 
 
-def _keys(value: Any) -> list[str]:
-    """All keys below a value; json.dumps would quietly turn a number as a key into text."""
-    if isinstance(value, dict):
-        for key in value:
+def _texts_in(value: Any, levels: int) -> Iterator[str]:
+    """All keys and texts of a value; json.dumps would quietly turn a number as a key into text."""
+    if levels < 0:
+        raise ValueError(f"it is nested deeper than {_MAX_NESTING} levels")
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, item in value.items():
             if not isinstance(key, str):
-                raise TypeError(f"the key {key!r} is not text")
-        return [*value, *(name for item in value.values() for name in _keys(item))]
-    if isinstance(value, (list, tuple)):
-        return [name for item in value for name in _keys(item)]
-    return []
+                raise TypeError(f"the key {key!a} is not text")
+            yield key
+            yield from _texts_in(item, levels - 1)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts_in(item, levels - 1)
+
+
+def _short(error: Exception) -> str:
+    """What is wrong; of invalid UTF-8 not the whole text, which may be a secret and 10 MB long."""
+    return "it holds invalid UTF-8" if isinstance(error, UnicodeError) else str(error)[:200]

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
@@ -18,25 +19,36 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Step,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
+    PACKAGE,
     Database,
     read_database,
     run_locked,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import PACKAGE
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
-_ANYTHING = re.compile(r".")
+_EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 
 
 @dataclass(frozen=True)
 class Hold(Resource):
-    """One package by its name, or with `match` all installed packages that match and are not in `exclude`."""
+    """One package by its name, or with `match` all installed packages that match and are not in `exclude`.
+
+    `former` is an undo: what was held before, by name; one that it does not name came later and is freed.
+    """
 
     KIND = "hold"
 
     state: str = "held"
     match: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    former: Mapping[str, bool] | None = None
+
+    def holds(self, name: str) -> bool:
+        """What a covered package shall be."""
+        return self.state == "held" if self.former is None else self.former.get(name, False)
+
+    def frees(self, name: str) -> bool:
+        return bool(self.covers([name])) and not self.holds(name)
 
     def covers(self, names: Iterable[str]) -> list[str]:
         if not self.match:
@@ -75,10 +87,10 @@ class HoldKind(Kind[Hold, Database]):
         certain = plan.prediction is None or plan.prediction.complete
         for resource in resources:
             covered = resource.covers(names)
-            if not covered and certain and resource.state == "held":
+            if not covered and certain and resource.state == "held" and resource.former is None:
                 raise HostError(f"{resource.label}: {_nothing(resource)}")
             wrong = _wrong(resource, covered, state)
-            if wrong or not (covered or certain):
+            if wrong or not (covered or certain or resource.former is not None):
                 plan.steps.append(Step(resource, _action(resource), ", ".join(wrong) or "what is then installed"))
 
     def apply(self, system: System, steps: Sequence[Step[Hold]], state: Database, progress: Progress) -> None:
@@ -88,9 +100,8 @@ class HoldKind(Kind[Hold, Database]):
         told = []
         for step in steps:
             covered = step.resource.covers(database.installed)
-            word = "hold" if step.resource.state == "held" else "install"
             wrong = _wrong(step.resource, covered, database)
-            selections += [f"{name} {word}\n" for name in wrong]
+            selections += [f"{name} {'hold' if step.resource.holds(name) else 'install'}\n" for name in wrong]
             told.append(replace(step, detail=", ".join(wrong)))
         done = run_locked(system, ["dpkg", "--set-selections"], stdin="".join(selections))
         if done.rc != 0:
@@ -98,14 +109,22 @@ class HoldKind(Kind[Hold, Database]):
         system.forget()
         progress.done.extend(told)
 
+    def record(self, resource: Hold, state: Database) -> dict[str, Any]:
+        return {name: state.installed[name].held for name in resource.covers(state.installed)}
+
+    def restore(self, resource: Hold, record: Mapping[str, Any]) -> list[Resource]:
+        return [replace(resource, former=dict(record))]
+
 
 def _wrong(resource: Hold, covered: Sequence[str], database: Database) -> list[str]:
     """The covered packages whose hold is not as wanted; one that is about to be installed has none yet."""
     held = {name for name, package in database.installed.items() if package.held}
-    return [name for name in covered if (name in held) != (resource.state == "held")]
+    return [name for name in covered if (name in held) != resource.holds(name)]
 
 
 def _action(resource: Hold) -> str:
+    if resource.former is not None:
+        return "restore"
     return "hold" if resource.state == "held" else "free"
 
 
@@ -116,7 +135,7 @@ def _nothing(resource: Hold) -> str:
 
 
 def _patterns(key: str, fields: Fields) -> tuple[str, ...]:
-    patterns = fields.lines(key, _ANYTHING, "a regular expression")
+    patterns = fields.lines(key, _EXPRESSION, "a regular expression")
     for place, pattern in enumerate(patterns):
         try:
             re.compile(pattern)

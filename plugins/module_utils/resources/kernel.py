@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
@@ -21,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import 
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 _SYSCTL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_/-]+)+\Z")
-_VALUE = re.compile(r"[^\s#;-][^#;]*\Z|-[0-9]+\Z")
+_VALUE = re.compile(r"(?![-#;])(?!.*[#;{])[!-~][ -~]*\Z|-[0-9]+\Z")
 _MODULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*\Z")
 
 
@@ -30,6 +31,7 @@ class Sysctl(Resource):
     KIND = "sysctl"
 
     value: str = ""
+    lenient: bool = False  # an undo: a setting that went with its module is no error
 
     @property
     def path(self) -> str:
@@ -61,6 +63,8 @@ class SysctlKind(Kind[Sysctl, Mapping[str, "str | None"]]):
     def plan(self, resources: Sequence[Sysctl], state: Mapping[str, str | None], plan: Plan) -> None:
         for resource in resources:
             live = state[resource.name]
+            if live is None and resource.lenient:
+                continue
             if live is None and not _may_appear(resource, plan):
                 raise HostError(f"{resource.label}: this kernel has no such setting ({resource.path} is missing)")
             if live != resource.value:
@@ -82,6 +86,13 @@ class SysctlKind(Kind[Sysctl, Mapping[str, "str | None"]]):
                 ) from None
             progress.done.append(step)
 
+    def record(self, resource: Sysctl, state: Mapping[str, str | None]) -> dict[str, Any]:
+        return {"value": state[resource.name]}
+
+    def restore(self, resource: Sysctl, record: Mapping[str, Any]) -> list[Resource]:
+        """A setting that was not there goes with the module that brought it."""
+        return [] if record["value"] is None else [replace(resource, value=record["value"], lenient=True)]
+
 
 def _may_appear(resource: Sysctl, plan: Plan) -> bool:
     """Whether something earlier in the document can bring the setting: a module, or a package with one."""
@@ -92,40 +103,70 @@ def _may_appear(resource: Sysctl, plan: Plan) -> bool:
 
 @dataclass(frozen=True)
 class Module(Resource):
+    """`absent`: not loaded at boot by us, and unloaded unless something uses it."""
+
     KIND = "kernel_module"
+
+    state: str = "present"
 
     @property
     def kernel_name(self) -> str:
         return self.name.replace("-", "_")
 
 
-class ModuleKind(Kind[Module, frozenset[str]]):
+@dataclass(frozen=True)
+class Modules:
+    """The modules that the kernel has, loaded or built in, and those of them that could be unloaded now."""
+
+    present: frozenset[str]
+    unused: frozenset[str]
+
+
+class ModuleKind(Kind[Module, Modules]):
     name = Module.KIND
 
     def parse(self, index: int, fields: Fields) -> Module:
-        resource = Module(index=index, name=fields.name(_MODULE, "the name of a kernel module"))
+        resource = Module(
+            index=index,
+            name=fields.name(_MODULE, "the name of a kernel module"),
+            state=fields.choice("state", ("present", "absent"), "present"),
+        )
         fields.finish()
         return resource
 
-    def read(self, system: System, resources: Sequence[Module]) -> frozenset[str]:
-        """The names of the modules that the kernel has, loaded or built in."""
-        loaded = [line.split()[0] for line in (system.text("/proc/modules") or "").splitlines() if line]
+    def read(self, system: System, resources: Sequence[Module]) -> Modules:
+        # rdma_cm 163840 2 rdma_ucm,ib_iser, Live 0x0: name, size, users, modules among them (or [permanent]), state
+        rows = [line.split() for line in (system.text("/proc/modules") or "").splitlines() if line]
+        unused = {row[0] for row in rows if row[2:4] == ["0", "-"]}
         release = (system.text("/proc/sys/kernel/osrelease") or "").strip()
         built_in = (system.text(f"/lib/modules/{release}/modules.builtin") or "").split()
-        names = [*loaded, *(path.rpartition("/")[2].partition(".")[0] for path in built_in)]
-        return frozenset(name.replace("-", "_") for name in names)
+        names = [*(row[0] for row in rows), *(path.rpartition("/")[2].partition(".")[0] for path in built_in)]
+        return Modules(frozenset(name.replace("-", "_") for name in names), frozenset(unused))
 
-    def plan(self, resources: Sequence[Module], state: frozenset[str], plan: Plan) -> None:
+    def plan(self, resources: Sequence[Module], state: Modules, plan: Plan) -> None:
         for resource in resources:
-            if resource.kernel_name not in state:
+            if resource.state == "present" and resource.kernel_name not in state.present:
                 plan.steps.append(Step(resource, "load", "not loaded"))
+            elif resource.state == "absent" and resource.kernel_name in state.unused:
+                plan.steps.append(Step(resource, "unload", "loaded, and nothing uses it"))
 
-    def apply(self, system: System, steps: Sequence[Step[Module]], state: frozenset[str], progress: Progress) -> None:
+    def apply(self, system: System, steps: Sequence[Step[Module]], state: Modules, progress: Progress) -> None:
         for step in steps:
-            done = system.run(["modprobe", step.resource.name])
-            if done.rc != 0:
+            options = ["-r"] if step.action == "unload" else []
+            done = system.run(["modprobe", *options, step.resource.name])
+            if done.rc == 0:
+                progress.done.append(step)
+            elif step.action == "unload" and "in use" in done.words:
+                # Somebody was faster. It stays until the next boot, as one does that was in use from the start.
+                progress.done.append(replace(step, detail="in use, stays until the next boot"))
+            else:
                 raise HostError(f"{step.resource.label}: modprobe: {done.words}")
-            progress.done.append(step)
+
+    def record(self, resource: Module, state: Modules) -> dict[str, Any]:
+        return {"loaded": resource.kernel_name in state.present}
+
+    def restore(self, resource: Module, record: Mapping[str, Any]) -> list[Resource]:
+        return [replace(resource, state="present" if record["loaded"] else "absent")]
 
 
 def persistence(role: str, resources: Sequence[Resource]) -> list[File]:
@@ -135,9 +176,12 @@ def persistence(role: str, resources: Sequence[Resource]) -> list[File]:
     sysctls = [resource for resource in resources if isinstance(resource, Sysctl)]
     if sysctls:
         lines = "".join(f"{sysctl.name} = {sysctl.value}\n" for sysctl in sysctls)
-        files.append(File(sysctls[0].index, f"/etc/sysctl.d/90-gb10-{role}.conf", content=note + lines))
+        path = f"/etc/sysctl.d/90-gb10-{role}.conf"
+        files.append(File(sysctls[0].index, path, role, content=(note + lines).encode()))
     modules = [resource for resource in resources if isinstance(resource, Module)]
     if modules:
-        lines = "".join(f"{module.name}\n" for module in modules)
-        files.append(File(modules[0].index, f"/etc/modules-load.d/gb10-{role}.conf", content=note + lines))
+        lines = "".join(f"{module.name}\n" for module in modules if module.state == "present")
+        path = f"/etc/modules-load.d/gb10-{role}.conf"
+        wish: dict[str, Any] = {"content": (note + lines).encode()} if lines else {"state": "absent"}
+        files.append(File(modules[0].index, path, role, **wish))
     return files

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
@@ -22,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     APT_OPTIONS,
     COMMAND_TIMEOUT_S,
+    PACKAGE,
     Database,
     Installed,
     Simulation,
@@ -30,9 +32,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     simulate,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import is_apt_source
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
-PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\Z")
 
 
@@ -44,6 +46,7 @@ class Package(Resource):
     version: str = ""  # empty: any
     consent: str | None = None
     allowed: bool = True  # whether the operator lets an installed version be exchanged or removed
+    purge: bool = False  # only an undo removes the package's configuration, too
 
     @property
     def argument(self) -> str:
@@ -98,7 +101,7 @@ class PackageKind(Kind[Package, PackageState]):
         ]
         known = ask_policy(system, [resource.name for resource in drifted if resource.state == "present"])
         blind = not drifted or database.unfinished or _unknown(drifted, known)
-        return PackageState(database, known, None if blind else _simulate(system, drifted), closed)
+        return PackageState(database, known, None if blind else _simulate(system, drifted, database), closed)
 
     def plan(self, resources: Sequence[Package], state: PackageState, plan: Plan) -> None:
         drifted: list[Package] = []
@@ -107,7 +110,7 @@ class PackageKind(Kind[Package, PackageState]):
             drift = _drift(resource, installed)
             if drift is None:
                 continue
-            if installed is not None and installed.held:
+            if installed is not None and installed.held and not _freed(resource, plan):
                 raise HostError(
                     f"{resource.label}: {installed.version} is on hold and the document wants"
                     f" {resource.version or resource.state}; if that is meant, free it with `apt-mark unhold"
@@ -125,7 +128,7 @@ class PackageKind(Kind[Package, PackageState]):
             # New sources or pins of this very document would change apt's answer, so it is not asked to foretell.
             trusted = state.simulation if not any(is_apt_source(step.resource.name) for step in plan.steps) else None
             if trusted is not None:
-                _refuse(drifted, trusted, state.closed)
+                _refuse(drifted, trusted, state)
             plan.prediction = predict(drifted, state.database, trusted)
 
     def apply(self, system: System, steps: Sequence[Step[Package]], state: PackageState, progress: Progress) -> None:
@@ -143,12 +146,27 @@ class PackageKind(Kind[Package, PackageState]):
                     f"{package.label}: no apt source offers {package.version or 'it'} (offered versions: {versions});"
                     " correct the version or the sources under /etc/apt"
                 )
-        _refuse(wanted, _simulate(system, wanted), state.closed)
+        _refuse(wanted, _simulate(system, wanted, state.database), state)
         done = system.run(_install(wanted), timeout=COMMAND_TIMEOUT_S)
         if done.rc != 0:
             raise HostError(f"{', '.join(package.label for package in wanted)}: apt-get install failed: {done.words}")
         system.forget()
         progress.done.extend(steps)
+
+    def record(self, resource: Package, state: PackageState) -> dict[str, Any]:
+        """Not whether it is held: that is for the resource to know which holds it."""
+        installed = state.database.installed.get(resource.name)
+        return {"version": installed and installed.version}
+
+    def restore(self, resource: Package, record: Mapping[str, Any]) -> list[Resource]:
+        if record["version"] is None:
+            return [purged(resource, resource.name)]
+        return [replace(resource, state="present", version=record["version"])]
+
+
+def purged(package: Package, name: str) -> Package:
+    """The removal of `name`, which is the package itself or one that came along with it."""
+    return replace(package, name=name, state="absent", version="", purge=True)
 
 
 def predict(drifted: Sequence[Package], database: Database, simulation: Simulation | None) -> Prediction:
@@ -201,21 +219,33 @@ def _unknown(wanted: Iterable[Package], known: Mapping[str, frozenset[str]]) -> 
     return unknown
 
 
+def _freed(resource: Package, plan: Plan) -> bool:
+    """Whether something earlier in the document takes the package's hold away."""
+    return any(
+        isinstance(other, Hold) and other.index < resource.index and other.frees(resource.name)
+        for other in plan.document
+    )
+
+
 def _install(wanted: Sequence[Package]) -> list[str]:
     # An exact version is the operator's word, also where it is the older one.
-    downgrade = ["--allow-downgrades"] if any(package.version for package in wanted) else []
+    options = ["--allow-downgrades"] if any(package.version for package in wanted) else []
+    options += ["--purge"] if any(package.purge for package in wanted) else []
     arguments = [package.argument for package in wanted]
-    return ["apt-get", "install", *APT_OPTIONS, "--no-install-recommends", *downgrade, *arguments]
+    return ["apt-get", "install", *APT_OPTIONS, "--no-install-recommends", *options, *arguments]
 
 
-def _simulate(system: System, wanted: Sequence[Package]) -> Simulation:
-    return simulate(system, _install(wanted))
+def _simulate(system: System, wanted: Sequence[Package], database: Database) -> Simulation:
+    """What apt would do; a hold that the document takes away before is still there when the plan is made."""
+    held = [package for package in wanted if package.name in database.holds]
+    argv = _install(wanted)
+    return simulate(system, [*argv[:2], *(["--allow-change-held-packages"] if held else []), *argv[2:]])
 
 
-def _refuse(wanted: Sequence[Package], simulation: Simulation, closed: Mapping[str, str]) -> None:
+def _refuse(wanted: Sequence[Package], simulation: Simulation, state: PackageState) -> None:
     """A conflict must never take away what nobody asked to remove, for example the running driver.
 
-    Nor may a dependency exchange what waits for the operator's consent.
+    Nor may a dependency exchange what is on hold or waits for the operator's consent.
     """
     labels = ", ".join(package.label for package in wanted)
     if simulation.error:
@@ -227,10 +257,12 @@ def _refuse(wanted: Sequence[Package], simulation: Simulation, closed: Mapping[s
     surprising = sorted(simulation.removes - declared)
     if surprising:
         raise HostError(
-            f"{labels}: apt would also remove {', '.join(surprising)}; declare those absent if that is meant"
+            f"{labels}: apt would also remove {', '.join(surprising)}; remove those yourself first if that is meant"
         )
-    for name in sorted(simulation.installs & set(closed)):
+    for name in sorted(simulation.installs & set(state.closed)):
         raise HostError(
-            f"{labels}: apt would also exchange {name}, which needs your consent: set {closed[name]}: true, or choose"
-            " versions that go with the installed one"
+            f"{labels}: apt would also exchange {name}, which needs your consent: set {state.closed[name]}: true, or"
+            " choose versions that go with the installed one"
         )
+    for name in sorted(simulation.installs & set(state.database.holds) - {package.name for package in wanted}):
+        raise HostError(f"{labels}: apt would also exchange {name}, which is on hold; `apt-mark unhold` frees it")

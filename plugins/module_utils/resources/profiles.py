@@ -10,11 +10,11 @@ NetworkManager moves keyfiles into netplan and would make every second run see a
 
 from __future__ import annotations
 
-import ipaddress
-import json
+import contextlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
@@ -25,7 +25,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import lower_interfaces
+from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
+    default_route_interfaces,
+    interface_of,
+    lower_interfaces,
+    read_addresses,
+    ssh_session,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 # NetworkManager rolls back by itself if this run dies. Long enough to activate the four rails of a Spark.
@@ -34,7 +40,9 @@ CHECKPOINT_S = 60
 _CHECKPOINT_FLAGS = 0x02
 _ACTIVATION_S = 10
 _SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again
-_MAX_ANCESTORS = 64
+# While a checkpoint of ours is open, when it was created on the clock of this boot: if we are killed, what the next run
+# reads is void until NetworkManager has rolled back.
+CHECKPOINT_MARK = "/run/gb10-fleet/checkpoint"
 
 _NM = "org.freedesktop.NetworkManager"
 _NM_PATH = "/org/freedesktop/NetworkManager"
@@ -42,25 +50,32 @@ _NM_PATH = "/org/freedesktop/NetworkManager"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_CIDR = re.compile(r"[0-9.]+/[0-9]{1,2}\Z")
+_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_CIDR = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])\Z")
 # NetworkManager makes these up, in memory, for a port that no profile claims.
 _MADE_UP = re.compile(r"Wired connection [0-9]+\Z")
 
 
 @dataclass(frozen=True)
 class Profile(Resource):
+    """A profile and what it makes of its interface. `former` is an undo: the record of how both stood before."""
+
     KIND = "nm_profile"
 
+    state: str = "present"
     uuid: str = ""
     interface: str = ""
     addresses: tuple[str, ...] = ()
     mtu: int = 0
     consent: str = ""
     replace_foreign: bool = False
+    former: Mapping[str, Any] | None = None
 
     @property
     def settings(self) -> dict[str, str]:
         """The profile as nmcli reads and writes it."""
+        if self.former is not None and self.former["profile"] is not None:
+            return dict(self.former["profile"])
         return {
             "connection.id": self.name,
             "connection.interface-name": self.interface,
@@ -76,7 +91,8 @@ class Profile(Resource):
         }
 
 
-_FIELDS = ("connection.uuid", "connection.type", *Profile(0, "", addresses=()).settings)
+_SETTINGS = tuple(Profile(0, "").settings)
+_FIELDS = ("connection.uuid", "connection.type", *_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -94,9 +110,15 @@ class Stored:
         in_memory = not self.filename or self.filename.startswith("/run/")
         return in_memory and _MADE_UP.match(self.name) is not None
 
+    @property
+    def autoconnect(self) -> str:
+        return self.settings.get("connection.autoconnect", "")
+
+    def claims(self, interface: str) -> bool:
+        return self.device == interface or self.settings.get("connection.interface-name") == interface
+
     def owns(self, interface: str) -> bool:
-        claims = self.settings.get("connection.interface-name") == interface
-        return self.device == interface or (claims and self.settings.get("connection.autoconnect") == "yes")
+        return self.device == interface or (self.claims(interface) and self.autoconnect == "yes")
 
 
 @dataclass(frozen=True)
@@ -121,44 +143,54 @@ class ProfileKind(Kind[Profile, NetworkState]):
     name = Profile.KIND
 
     def parse(self, index: int, fields: Fields) -> Profile:
-        addresses = fields.lines("addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24")
-        for place, address in enumerate(addresses):
-            try:
-                ipaddress.IPv4Interface(address)
-            except ValueError as error:
-                raise fields.fail(f"addresses[{place}]", str(error)) from None
-        if not addresses:
-            raise fields.fail("addresses", "expected at least one IPv4 address with prefix")
+        state = fields.choice("state", ("present", "absent"), "present")
+        for key in ("uuid", "interface", "consent", *(("addresses", "mtu") if state == "present" else ())):
+            if not fields.has(key):
+                raise fields.fail(key, "is required")
+        wish: dict[str, Any] = {}
+        if state == "present":
+            wish = {
+                "addresses": fields.lines("addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"),
+                "mtu": fields.number("mtu", 576, 65535),
+                "replace_foreign": bool(fields.flag("replace_foreign")),
+            }
+            if not wish["addresses"]:
+                raise fields.fail("addresses", "expected at least one IPv4 address with prefix")
         resource = Profile(
             index=index,
             name=fields.name(_NAME, "a name of letters, digits, dots, dashes and underscores"),
+            state=state,
             uuid=fields.line("uuid", "", _UUID, "a UUID in lower case"),
             interface=fields.line("interface", "", _INTERFACE, "the name of an interface"),
-            addresses=addresses,
-            mtu=fields.number("mtu", 576, 65535),
             consent=fields.consent() or "",
-            replace_foreign=bool(fields.flag("replace_foreign")),
+            **wish,
         )
-        for key in ("uuid", "interface", "consent"):
-            if not fields.has(key):
-                raise fields.fail(key, "is required")
         fields.finish()
         return resource
 
     def read(self, system: System, resources: Sequence[Profile]) -> NetworkState:
-        wait_for_checkpoint(system)
-        addresses = read_addresses(system)
+        state = self._look(system, resources)
+        # On a host where all is well, nobody has to be asked whether that is about to be rolled back.
+        if _was_interrupted(system) or any(_differs(resource, state) for resource in resources):
+            wait_for_checkpoint(system)
+            system.forget()
+            state = self._look(system, resources)
+        return state
+
+    def _look(self, system: System, resources: Sequence[Profile]) -> NetworkState:
+        addresses = system.once(read_addresses)
         links = {}
         for resource in resources:
             link = read_link(system, resource.interface, addresses)
             if link is not None:
                 links[resource.interface] = link
-        session, routes = ssh_interface(system, addresses), default_route_interfaces(system)
+        _peer, local = system.once(ssh_session) or (None, None)
+        session, routes = interface_of(local, addresses), default_route_interfaces(system)
         return NetworkState(
             stored=read_profiles(system),
             links=links,
             ssh_interface=session,
-            default_route_interfaces=routes,
+            default_route_interfaces=frozenset(routes),
             lower={name: lower_interfaces(name, system.names) for name in {session, *routes} if name},
         )
 
@@ -175,22 +207,44 @@ class ProfileKind(Kind[Profile, NetworkState]):
 
     def apply(self, system: System, steps: Sequence[Step[Profile]], state: NetworkState, progress: Progress) -> None:
         profiles = [step.resource for step in steps]
-        checkpoint = create_checkpoint(system, [profile.interface for profile in profiles])
-        try:
+        with _checkpoint(system, [profile.interface for profile in profiles if profile.interface in state.links]):
             for profile in profiles:
-                _store(system, profile, state)
+                if profile.state == "present":
+                    _store(system, profile, state)
+                else:
+                    _take_away(system, profile, state)
             for profile in profiles:
-                if state.links[profile.interface].carrier is not False:
+                link = state.links.get(profile.interface)
+                if profile.former is not None or profile.state == "absent":
+                    _bring_back(system, profile, state)
+                elif link is not None and link.carrier is not False:
                     _activate(system, profile)
-        except BaseException:
-            call(system, "CheckpointRollback", "o", checkpoint)
-            raise
-        call(system, "CheckpointDestroy", "o", checkpoint)
         progress.done.extend(steps)
+
+    def record(self, resource: Profile, state: NetworkState) -> dict[str, Any]:
+        """The profile, and of others what we change: who is active on the interface, who would be at boot, its MTU.
+
+        Whether the profile itself is active is no part of it, because that comes and goes with the cable.
+        """
+        stored, link = state.stored.get(resource.uuid), state.links.get(resource.interface)
+        others = [other for other in state.stored.values() if other.uuid != resource.uuid]
+        claims = [other for other in others if other.claims(resource.interface) and not other.made_up]
+        return {
+            "profile": None if stored is None else {key: stored.settings.get(key, "") for key in _SETTINGS},
+            "others": {other.uuid: other.autoconnect for other in claims},
+            "active": next((other.uuid for other in others if other.device == resource.interface), None),
+            "mtu": link.mtu if link is not None and stored is None else None,
+        }
+
+    def restore(self, resource: Profile, record: Mapping[str, Any]) -> list[Resource]:
+        state = "absent" if record["profile"] is None else "present"
+        return [replace(resource, state=state, former=record)]
 
 
 def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None:
     """What of the profile differs, on disk or live; None if nothing does."""
+    if resource.former is not None or resource.state == "absent":
+        return _plan_way_back(resource, state)
     link = state.links.get(resource.interface)
     if link is None:
         raise HostError(f"{resource.label}: the host has no interface {resource.interface}")
@@ -204,11 +258,7 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
             )
         differences.append(f"{other.name!r} gives up the interface")
     stored = state.stored.get(resource.uuid)
-    if stored is not None:
-        for key, value in resource.settings.items():
-            found = stored.settings.get(key, "")
-            if found != value:
-                differences.append(f"{key} {found or '(none)'} -> {value}")
+    differences += _setting_differences(resource, stored)
     live = _live_differences(resource, stored, link)
     if stored is None:
         differences.append("no such profile")
@@ -217,6 +267,43 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
         # Without a cable there is nothing to activate; NetworkManager does it when the carrier comes.
         return Step(resource, action, "; ".join([*differences, "no carrier, active later"])) if differences else None
     return Step(resource, action, "; ".join([*differences, *live])) if differences or live else None
+
+
+def _plan_way_back(resource: Profile, state: NetworkState) -> Step[Profile] | None:
+    """Without the profile, or with what stood in its place."""
+    stored, link = state.stored.get(resource.uuid), state.links.get(resource.interface)
+    if resource.state == "absent":
+        differences = ["the profile goes"] if stored is not None else []
+    else:
+        differences = _setting_differences(resource, stored) if stored is not None else ["no such profile"]
+    former = resource.former or {"others": {}, "active": None, "mtu": None}
+    for identity, autoconnect in former["others"].items():
+        other = state.stored.get(identity)
+        if other is not None and other.autoconnect != autoconnect:
+            differences.append(f"{other.name!r} connection.autoconnect {other.autoconnect} -> {autoconnect}")
+    active = state.stored.get(former["active"])
+    if link is not None and link.carrier is not False and active is not None and active.device != resource.interface:
+        differences.append(f"{active.name!r} is active again")
+    if link is not None and former["mtu"] not in (None, link.mtu):
+        differences.append(f"live MTU {link.mtu} -> {former['mtu']}")
+    if not differences:
+        return None
+    action = "remove" if resource.state == "absent" else "create" if stored is None else "update"
+    return Step(resource, action, "; ".join(differences))
+
+
+def _setting_differences(resource: Profile, stored: Stored | None) -> list[str]:
+    if stored is None:
+        return []
+    pairs = [(key, stored.settings.get(key, ""), value) for key, value in resource.settings.items()]
+    return [f"{key} {found or '(none)'} -> {value or '(none)'}" for key, found, value in pairs if found != value]
+
+
+def _differs(resource: Profile, state: NetworkState) -> bool:
+    try:
+        return plan_profile(resource, state) is not None
+    except HostError:
+        return True
 
 
 def foreign_owners(resource: Profile, state: NetworkState) -> list[Stored]:
@@ -262,15 +349,6 @@ def read_profiles(system: System) -> dict[str, Stored]:
     return parse_profiles(listing, system.ask(show))
 
 
-def read_addresses(system: System) -> dict[str, list[str]]:
-    """Addresses with prefix by interface, IPv4 and IPv6."""
-    addresses: dict[str, list[str]] = {}
-    for link in json.loads(system.ask(["ip", "-j", "address", "show"])):
-        entries = [f"{info['local']}/{info['prefixlen']}" for info in link.get("addr_info", []) if "local" in info]
-        addresses[str(link.get("ifname", ""))] = entries
-    return addresses
-
-
 def read_link(system: System, interface: str, addresses: Mapping[str, Sequence[str]]) -> Link | None:
     mtu = system.text(f"/sys/class/net/{interface}/mtu")
     if mtu is None:
@@ -283,44 +361,6 @@ def read_link(system: System, interface: str, addresses: Mapping[str, Sequence[s
     )
 
 
-def ssh_interface(system: System, addresses: Mapping[str, Sequence[str]]) -> str | None:
-    """The interface of the SSH session that this process belongs to.
-
-    sudo clears SSH_CONNECTION, so it is looked for in the environments of the ancestors.
-    """
-    process = "self"
-    for _ in range(_MAX_ANCESTORS):
-        environment = system.text(f"/proc/{process}/environ") or ""
-        match = re.search(r"(?:^|\0)SSH_CONNECTION=\S+ \S+ (\S+) ", environment)
-        if match:
-            local = ipaddress.ip_address(match.group(1).partition("%")[0])
-            if isinstance(local, ipaddress.IPv6Address) and local.ipv4_mapped is not None:
-                local = local.ipv4_mapped
-            for interface, found in addresses.items():
-                if any(ipaddress.ip_interface(address).ip == local for address in found):
-                    return interface
-            return None
-        parent = re.search(r"^PPid:\s*(\d+)$", system.text(f"/proc/{process}/status") or "", re.MULTILINE)
-        if parent is None or parent.group(1) == "0":
-            return None
-        process = parent.group(1)
-    return None
-
-
-def default_route_interfaces(system: System) -> frozenset[str]:
-    """From the kernel's routing tables: destination and mask (IPv4) or prefix length (IPv6) are zero."""
-    interfaces = set()
-    for line in (system.text("/proc/net/route") or "").splitlines()[1:]:
-        words = line.split()
-        if len(words) > 7 and words[1] == words[7] == "00000000":
-            interfaces.add(words[0])
-    for line in (system.text("/proc/net/ipv6_route") or "").splitlines():
-        words = line.split()
-        if len(words) == 10 and words[0] == "0" * 32 and words[1] == "00" and words[9] != "lo":
-            interfaces.add(words[9])
-    return frozenset(interfaces)
-
-
 def call(system: System, method: str, signature: str, *arguments: str) -> str:
     """A method of NetworkManager's manager object; the last word of its answer, for example an object path."""
     answer = system.ask(["busctl", "call", _NM, _NM_PATH, _NM, method, signature, *arguments])
@@ -331,6 +371,29 @@ def create_checkpoint(system: System, interfaces: Sequence[str]) -> str:
     devices = [call(system, "GetDeviceByIpIface", "s", interface) for interface in interfaces]
     count, flags = str(len(devices)), str(_CHECKPOINT_FLAGS)
     return call(system, "CheckpointCreate", "aouu", count, *devices, str(CHECKPOINT_S), flags)
+
+
+@contextlib.contextmanager
+def _checkpoint(system: System, interfaces: Sequence[str]) -> Iterator[None]:
+    """Either all of it happens, or NetworkManager goes back to how it was, also if we are killed."""
+    if not interfaces:  # NetworkManager would take that for all interfaces of the host
+        yield
+        return
+    system.write(CHECKPOINT_MARK, f"{system.clock.now():.0f}\n".encode(), mode=0o600)
+    checkpoint = create_checkpoint(system, interfaces)
+    try:
+        yield
+    except BaseException:
+        call(system, "CheckpointRollback", "o", checkpoint)
+        raise
+    call(system, "CheckpointDestroy", "o", checkpoint)
+    system.path(CHECKPOINT_MARK).unlink(missing_ok=True)
+
+
+def _was_interrupted(system: System) -> bool:
+    """Whether a run may have been killed so lately that its checkpoint is still open."""
+    mark = (system.text(CHECKPOINT_MARK) or "").strip()
+    return mark.isdigit() and system.clock.now() - int(mark) < CHECKPOINT_S + 10
 
 
 def wait_for_checkpoint(system: System) -> None:
@@ -378,22 +441,78 @@ def _refuse_lifelines(resource: Profile, state: NetworkState) -> None:
 
 
 def _store(system: System, profile: Profile, state: NetworkState) -> None:
-    for other in foreign_owners(profile, state):
-        system.ask(["nmcli", "connection", "modify", "uuid", other.uuid, "connection.autoconnect", "no"])
-    pairs = [word for pair in profile.settings.items() for word in pair]
-    if profile.uuid in state.stored:
-        system.ask(["nmcli", "connection", "modify", "uuid", profile.uuid, *pairs])
+    if profile.former is not None:
+        _give_back(system, profile, state)
     else:
-        add = ["nmcli", "connection", "add", "type", "ethernet", "con-name", profile.name, "ifname", profile.interface]
-        system.ask([*add, "connection.uuid", profile.uuid, *pairs[4:]])
+        for other in foreign_owners(profile, state):
+            _modify(system, other.uuid, {"connection.autoconnect": "no"})
+    if profile.uuid in state.stored:
+        _modify(system, profile.uuid, profile.settings)
+        return
+    settings = profile.settings
+    name, interface = settings.pop("connection.id"), settings.pop("connection.interface-name")
+    add = ["nmcli", "connection", "add", "type", "ethernet", "con-name", name, "ifname", interface or "*"]
+    system.ask([*add, "connection.uuid", profile.uuid, *_pairs(settings)])
+
+
+def _take_away(system: System, profile: Profile, state: NetworkState) -> None:
+    _give_back(system, profile, state)
+    if profile.uuid in state.stored:
+        system.ask(["nmcli", "connection", "delete", "uuid", profile.uuid])
+
+
+def _give_back(system: System, profile: Profile, state: NetworkState) -> None:
+    """The other profiles compete for the interface as they did."""
+    for identity, autoconnect in (profile.former["others"] if profile.former else {}).items():
+        if identity in state.stored and state.stored[identity].autoconnect != autoconnect:
+            _modify(system, identity, {"connection.autoconnect": autoconnect})
+
+
+def _bring_back(system: System, profile: Profile, state: NetworkState) -> None:
+    """After an undo: whoever was active before is it again, else the link has its old MTU and none of our addresses.
+
+    NetworkManager does most of it by itself when it deactivates a profile, but in its own time.
+    """
+    link, stored = state.links.get(profile.interface), state.stored.get(profile.uuid)
+    if link is None:
+        return
+    former = profile.former or {"active": None, "mtu": None}
+    again = former["active"] if former["active"] in state.stored else None
+    if again is None and profile.state == "present" and stored is not None and stored.device == profile.interface:
+        again = profile.uuid
+    if again is not None and link.carrier is not False:
+        _up(system, profile, again)
+    deadline = system.clock.now() + _SETTLE_S
+    while (link := read_link(system, profile.interface, read_addresses(system))) is not None:
+        ours = frozenset() if again else link.addresses & set(profile.addresses)
+        if former["mtu"] in (None, link.mtu) and not ours:
+            return
+        if system.clock.now() >= deadline:
+            found = f"MTU {link.mtu}, addresses {', '.join(sorted(link.addresses)) or 'none'}"
+            raise HostError(f"{profile.label}: is gone, but the link keeps {found}; NetworkManager rolled back")
+        if former["mtu"] not in (None, link.mtu):
+            system.ask(["ip", "link", "set", "dev", profile.interface, "mtu", str(former["mtu"])])
+        system.clock.sleep(0.5)
+
+
+def _modify(system: System, identity: str, settings: Mapping[str, str]) -> None:
+    system.ask(["nmcli", "connection", "modify", "uuid", identity, *_pairs(settings)])
+
+
+def _pairs(settings: Mapping[str, str]) -> list[str]:
+    return [word for pair in settings.items() for word in pair]
+
+
+def _up(system: System, profile: Profile, identity: str) -> None:
+    wait = ["nmcli", "--wait", str(_ACTIVATION_S)]
+    done = system.run([*wait, "connection", "up", "uuid", identity, "ifname", profile.interface])
+    if done.rc != 0:
+        raise HostError(f"{profile.label}: cannot be activated ({done.words}); NetworkManager rolled back")
 
 
 def _activate(system: System, profile: Profile) -> None:
     """Bring the profile up and see it live; whatever was active on the interface gives way."""
-    wait = ["nmcli", "--wait", str(_ACTIVATION_S)]
-    done = system.run([*wait, "connection", "up", "uuid", profile.uuid, "ifname", profile.interface])
-    if done.rc != 0:
-        raise HostError(f"{profile.label}: cannot be activated ({done.words}); NetworkManager rolled back")
+    _up(system, profile, profile.uuid)
     deadline = system.clock.now() + _SETTLE_S
     while True:
         link = read_link(system, profile.interface, read_addresses(system))

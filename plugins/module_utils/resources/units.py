@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
@@ -32,9 +33,10 @@ START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only end
 SETTLE_S = 1.0  # systemd calls a simple service started before its program has had the time to fail
 
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
-_INPUT = re.compile(r"(/[^/]|package:[a-z0-9])")
-_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID"
+_INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
+_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type"
 _JOURNAL_LINES = 15
+_DOWN = ("inactive", "failed")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ class Unit(Resource):
     state: str = ""  # started, stopped, or empty for whatever it is
     restart_on: tuple[str, ...] = ()
     consent: str | None = None
+    masked: bool = False  # only an undo masks
+    lenient: bool = False  # an undo: a unit that has gone with its package or file is no error
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -62,6 +66,7 @@ class Live:
     file_state: str
     reload_owed: bool
     invocation: str
+    type: str  # of a service
 
     @property
     def running(self) -> bool:
@@ -92,21 +97,29 @@ class UnitKind(Kind[Unit, UnitState]):
 
     def read(self, system: System, resources: Sequence[Unit]) -> UnitState:
         names = [resource.name for resource in resources]
-        text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", *names])
+        text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names])
         return UnitState(parse_show(names, text), read_owed(system))
 
     def plan(self, resources: Sequence[Unit], state: UnitState, plan: Plan) -> None:
         for resource in resources:
             live = state.live[resource.name]
-            if live.load == "not-found" and resource.state != "stopped" and not _may_appear(resource, plan):
+            gone = live.load == "not-found"
+            if gone and not resource.lenient and resource.state != "stopped" and not _may_appear(resource, plan):
                 raise HostError(
                     f"{resource.label}: systemd has no such unit, and nothing earlier in the document brings it"
                 )
-            self._plan_unit(resource, live, state.owed.get(resource.name), plan)
+            if not (gone and resource.lenient and live.active in _DOWN):
+                self._plan_unit(resource, live, state.owed.get(resource.name), plan)
 
     def _plan_unit(self, resource: Unit, live: Live, owed: str | None, plan: Plan) -> None:
         def step(action: str, detail: str) -> None:
             plan.steps.append(Step(resource, action, detail))
+
+        def disrupt(action: str, detail: str) -> None:
+            if plan.consented(resource.consent):
+                step(action, detail)
+            else:
+                plan.pending.append(Pending(resource, action, resource.consent or ""))
 
         if live.reload_owed:
             step("reload", "systemd still uses an older unit file")
@@ -116,17 +129,17 @@ class UnitKind(Kind[Unit, UnitState]):
             step("enable", f"{live.file_state or 'absent'} -> enabled")
         if resource.enabled is False and live.file_state in ("enabled", "enabled-runtime", "alias"):
             step("disable", f"{live.file_state} -> disabled")
-        if resource.state == "stopped" and live.active not in ("inactive", "failed"):
-            step("stop", f"{live.active} -> inactive")
+        if resource.state == "stopped" and live.active not in _DOWN:
+            # A document that stops a unit says so in plain words; that an undo stops one has to be consented to.
+            (disrupt if resource.lenient else step)("stop", f"{live.active} -> inactive")
+        if resource.masked and live.load != "masked":
+            step("mask", f"{live.load} -> masked")
         if resource.state == "started" and not live.running:
             step("start", f"{live.active} -> active")
         elif live.running and resource.state != "stopped":
             changed = [label for label in resource.inputs if plan.changed(label)]
             if changed or (owed is not None and owed == live.invocation):
-                if plan.consented(resource.consent):
-                    step("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
-                else:
-                    plan.pending.append(Pending(resource, "restart", resource.consent or ""))
+                disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
 
     def prepare(self, system: System, plan: Plan, state: UnitState) -> None:
         restarts = [step.resource.name for step in plan.steps if step.action == "restart"]
@@ -159,6 +172,22 @@ class UnitKind(Kind[Unit, UnitState]):
             owed.pop(name, None)
             write_owed(system, owed)
 
+    def record(self, resource: Unit, state: UnitState) -> dict[str, Any]:
+        """A oneshot service comes and goes by itself, so of that it says nothing."""
+        live = state.live[resource.name]
+        active = None if live.type == "oneshot" else "active" if live.running else "inactive"
+        return {"load": live.load, "file_state": live.file_state, "active": active}
+
+    def restore(self, resource: Unit, record: Mapping[str, Any]) -> list[Resource]:
+        """What was not there is stopped and disabled; whoever brought it takes it away afterwards."""
+        states = {"active": "started", "inactive": "stopped", None: ""}
+        gone, masked = record["load"] == "not-found", record["load"] == "masked"
+        enabled = True if record["file_state"] in ("enabled", "alias") else None
+        if gone or masked or record["file_state"] in ("disabled", "enabled-runtime"):
+            enabled = False
+        state = "stopped" if gone else states[record["active"]]
+        return [replace(resource, enabled=enabled, state=state, masked=masked, lenient=True)]
+
     def explain(self, system: System, step: Step[Unit]) -> str:
         """The last words of the unit in the journal."""
         argv = ["journalctl", "-u", step.resource.name, "-n", str(_JOURNAL_LINES), "-o", "cat", "--no-pager"]
@@ -179,6 +208,7 @@ def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
             file_state=block.get("UnitFileState", ""),
             reload_owed=block.get("NeedDaemonReload") == "yes",
             invocation=block.get("InvocationID", ""),
+            type=block.get("Type", ""),
         )
         for name, block in zip(names, blocks)
     }

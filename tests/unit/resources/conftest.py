@@ -8,8 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import Outcome, converge, parse_document
+from ansible_collections.gb10.fleet.plugins.module_utils.converge import converge
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import Outcome, Run, parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Clock, Completed, System
+
+RUN = Run("somebody@controller 1 2026-11-21T05:00:00Z", "0.2.0")
 
 Answer = str | Completed | Callable[[list[str], str | None], str | Completed]
 
@@ -39,6 +42,8 @@ class FakeHost:
         # Whoever runs the tests is root of this host, so that no test needs to be root.
         self.file("/etc/passwd", f"root:x:{os.getuid()}:{os.getgid()}::/root:/bin/sh\n")
         self.file("/etc/group", f"root:x:{os.getgid()}:\n")
+        for directory in ("/run", "/var/lib"):
+            self.path(directory).mkdir(parents=True)
 
     def file(self, path: str, content: str, mode: int = 0o644) -> Path:
         target = self.path(path)
@@ -73,7 +78,7 @@ class FakeHost:
         return [line for line in map(" ".join, self.calls) if line.startswith(prefix)]
 
     def converge(self, resources: list[dict[str, Any]], check_mode: bool = False, **consents: bool) -> Outcome:
-        return converge(parse_document("demo", resources, consents), self.system, check_mode=check_mode)
+        return converge(parse_documents([("demo", resources)], consents), self.system, RUN, check_mode=check_mode)
 
     def both(self, resources: list[dict[str, Any]], **consents: bool) -> Outcome:
         """Check mode first: it must touch nothing and foretell what the real run then changes."""
@@ -86,9 +91,11 @@ class FakeHost:
         return outcome
 
     def digest(self) -> dict[str, tuple[int, bytes]]:
+        """All files, without what the engine keeps for itself."""
         return {
             str(path.relative_to(self.root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
             for path in sorted(self.root.rglob("*"))
+            if "gb10-fleet" not in path.relative_to(self.root).parts[1:3]
         }
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, HostError
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ def leftovers(host: FakeHost) -> list[str]:
 def test_a_file_is_created_with_its_directory_and_then_left_alone(host: FakeHost) -> None:
     outcome = host.both(CONF)
 
-    assert outcome.changes == [{"resource": "file:/etc/demo/a.conf", "action": "create", "detail": "root:root 0640"}]
+    (change,) = outcome.changes
+    assert (change["resource"], change["action"]) == ("file:/etc/demo/a.conf", "create")
+    assert change["detail"] == "root:root 0640"
     assert host.path("/etc/demo/a.conf").read_text() == "wanted\n"
     assert mode_of(host, "/etc/demo/a.conf") == 0o640
     assert leftovers(host) == []
@@ -157,10 +160,8 @@ def test_a_directory_of_somebody_else_keeps_the_access_that_nobody_states(host: 
     host.file("/etc/group", f"alice:x:{gid}:\nroot:x:{gid + 1}:\n")
 
     assert host.converge([{"file": "/home/alice", "state": "directory"}]).changes == []
-    assert host.both([{"file": "/home/alice", "state": "directory", "mode": "0711"}]).changes == [
-        {"resource": "file:/home/alice", "action": "update", "detail": "mode 0700 -> 0711"}
-    ]
-
+    (change,) = host.both([{"file": "/home/alice", "state": "directory", "mode": "0711"}]).changes
+    assert (change["resource"], change["detail"]) == ("file:/home/alice", "mode 0700 -> 0711")
     assert mode_of(host, "/home/alice") == 0o711
     assert home.stat().st_uid == os.getuid()
 
@@ -168,26 +169,22 @@ def test_a_directory_of_somebody_else_keeps_the_access_that_nobody_states(host: 
 HIDDEN = "hunter2"
 
 
-@pytest.mark.parametrize("before", [None, "old-hunter1\n", '{"old": "hunter1"}'])
-@pytest.mark.parametrize("wish", [{"content": f"{HIDDEN}\n"}, {"merge_json": {"k": HIDDEN}}, {"state": "absent"}])
+@pytest.mark.parametrize("before", [None, "old-hunter1\n"])
+@pytest.mark.parametrize("wish", [{"content": f"{HIDDEN}\n"}, {"state": "absent"}])
 def test_a_secret_shows_that_it_changed_and_nothing_else(
     host: FakeHost, before: str | None, wish: dict[str, Any]
 ) -> None:
     if before is not None:
         host.file("/etc/key", before)
     resources = [{"file": "/etc/key", "secret": True, **wish}]
-    try:
-        check = host.converge(resources, check_mode=True)
-        shown = json.dumps([check.diff, check.changes, host.converge(resources).diff])
-    except HostError as error:  # what stands there is no JSON
-        shown = str(error)
-    else:
-        for entry in check.diff:
-            assert entry["before"] != entry["after"]
-            assert {entry["before"], entry["after"]} <= {"", "(secret)\n", "(secret, changed)\n"}
-        assert host.converge(resources).changes == []
-        if "state" not in wish:
-            assert mode_of(host, "/etc/key") == 0o600
+    check = host.converge(resources, check_mode=True)
+    shown = json.dumps([check.diff, check.changes, host.converge(resources).diff])
+    for entry in check.diff:
+        assert entry["before"] != entry["after"]
+        assert {entry["before"], entry["after"]} <= {"", "(secret)\n", "(secret, changed)\n"}
+    assert host.converge(resources).changes == []
+    if "state" not in wish:
+        assert mode_of(host, "/etc/key") == 0o600
     assert "hunter" not in shown
 
 
@@ -255,3 +252,59 @@ def test_an_unknown_owner_is_named(host: FakeHost) -> None:
     with pytest.raises(ApplyError, match="there is no 'nobody-here' in /etc/passwd"):
         host.converge([{"file": "/etc/a", "content": "", "owner": "nobody-here"}])
     assert leftovers(host) == []
+
+
+EXPECTED = {"file": "/var/run/cdi/nvidia.yaml", "state": "expected", "otherwise": "no container gets the GPU"}
+
+
+def test_an_expected_file_that_nothing_brings_is_refused_with_what_it_means(host: FakeHost) -> None:
+    with pytest.raises(
+        HostError, match=r"file:/var/run/cdi/nvidia\.yaml: is missing; no container gets the GPU"
+    ) as caught:
+        host.converge([EXPECTED, {"file": "/etc/later", "content": ""}])
+    assert not isinstance(caught.value, ApplyError)
+    assert not host.path("/etc/later").exists()
+    host.file("/var/run/cdi/nvidia.yaml", "x")
+    assert host.converge([EXPECTED]).changes == []
+
+
+def test_an_expected_file_may_come_with_what_is_done_before_it(host: FakeHost) -> None:
+    resources = [{"file": "/etc/first", "content": ""}, EXPECTED]
+    assert [change["resource"] for change in host.converge(resources, check_mode=True).changes] == ["file:/etc/first"]
+    with pytest.raises(ApplyError, match="is missing; no container gets the GPU") as caught:
+        host.converge(resources)
+    assert [change["resource"] for change in caught.value.changes] == ["file:/etc/first"]
+    host.path("/etc/first").unlink()
+    host.file("/var/run/cdi/nvidia.yaml", "x")
+    assert len(host.both(resources).changes) == 1
+
+
+def test_a_directory_goes_with_what_it_holds_of_ours(host: FakeHost) -> None:
+    host.file("/etc/a/b/c", "x")
+    absent = [{"file": path, "state": "absent"} for path in ("/etc/a/b/c", "/etc/a/b", "/etc/a")]
+    assert [change["action"] for change in host.both(absent).changes] == ["remove"] * 3
+    assert not host.path("/etc/a").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("file", "/etc/{{ x }}"),
+        ("file", "/etc/{% x %}"),
+        ("file", "/etc/a\u202eb"),
+        ("validate", ["--root=/", "%s"]),
+        ("validate", ["x", "{{ y }}", "%s"]),
+        ("merge_json", {"a": "\udcff"}),
+        ("merge_json", {"a": {"b\0": 1}}),
+        ("merge_json", {"a": ["x" * 2_000_000]}),
+        ("merge_json", {"a": json.loads("[" * 100 + "]" * 100)}),
+        ("merge_json", {"a": 10**5000}),
+        ("secret", True),
+    ],
+)
+def test_hostile_values_are_refused_by_field_and_not_quoted_at_length(host: FakeHost, field: str, value: Any) -> None:
+    resource: dict[str, Any] = {"file": "/etc/a", "merge_json": {"a": 1}, field: value}
+    with pytest.raises(DocumentError) as caught:
+        host.converge([resource])
+    assert str(caught.value).startswith(f"resources[0].{field}")
+    assert str(caught.value).isprintable() and len(str(caught.value)) < 500

@@ -7,6 +7,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyErro
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed
+
     from tests.unit.resources.conftest import FakeHost
 
 ARP = [{"sysctl": "net.ipv4.conf.all.arp_ignore", "value": 1}]
@@ -32,9 +36,8 @@ def test_a_live_value_that_drifted_is_one_change(host: FakeHost) -> None:
     host.file(LIVE, "0\n")
     host.converge(ARP)
     host.file(LIVE, "2\n")
-    assert host.both(ARP).changes == [
-        {"resource": "sysctl:net.ipv4.conf.all.arp_ignore", "action": "update", "detail": "live 2 -> 1"}
-    ]
+    (change,) = host.both(ARP).changes
+    assert (change["resource"], change["detail"]) == ("sysctl:net.ipv4.conf.all.arp_ignore", "live 2 -> 1")
 
 
 def test_values_compare_by_words_and_a_slash_is_a_dot_of_an_interface(host: FakeHost) -> None:
@@ -79,3 +82,45 @@ def test_a_module_is_loaded_now_and_at_boot(host: FakeHost) -> None:
     assert host.commands("modprobe") == ["modprobe rdma-cm"]
     assert host.path("/etc/modules-load.d/gb10-demo.conf").read_text().endswith("rdma-cm\next4\nbuilt_in\n")
     assert host.converge(resources).changes == []
+
+
+MODULE = [{"kernel_module": "rdma-cm", "state": "absent"}]
+
+
+@pytest.mark.parametrize("users", ["0 -", "2 rdma_ucm,", "0 [permanent],", "1 -"])
+def test_a_module_is_unloaded_unless_something_uses_it(host: FakeHost, users: str) -> None:
+    host.file("/proc/modules", f"rdma_cm 40960 {users} Live 0x0\n")
+    host.converge([{"kernel_module": "rdma-cm"}])
+    assert host.path("/etc/modules-load.d/gb10-demo.conf").exists()
+
+    def modprobe(argv: list[str], stdin: str | None) -> str:
+        assert argv == ["modprobe", "-r", "rdma-cm"]
+        host.file("/proc/modules", "")
+        return ""
+
+    host.on("modprobe", modprobe)
+    actions = [change["action"] for change in host.both(MODULE).changes]
+
+    assert actions == (["remove", "unload"] if users == "0 -" else ["remove"])
+    assert not host.path("/etc/modules-load.d/gb10-demo.conf").exists()
+    assert host.converge(MODULE).changes == []
+
+
+def test_a_module_that_somebody_takes_into_use_meanwhile_stays(host: FakeHost, fail: Callable[..., Completed]) -> None:
+    host.file("/proc/modules", "rdma_cm 40960 0 - Live 0x0\n")
+
+    def modprobe(argv: list[str], stdin: str | None) -> Completed:
+        host.file("/proc/modules", "rdma_cm 40960 1 - Live 0x0\n")
+        return fail("modprobe: FATAL: Module rdma_cm is in use.")
+
+    host.on("modprobe", modprobe)
+    assert [change["detail"] for change in host.converge(MODULE).changes] == ["in use, stays until the next boot"]
+
+
+def test_a_module_that_cannot_be_unloaded_for_another_reason_is_told(
+    host: FakeHost, fail: Callable[..., Completed]
+) -> None:
+    host.file("/proc/modules", "rdma_cm 40960 0 - Live 0x0\n")
+    host.on("modprobe", fail("modprobe: ERROR: Operation not permitted"))
+    with pytest.raises(ApplyError, match=r"kernel_module:rdma-cm: modprobe: .* not permitted"):
+        host.converge(MODULE)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import parse_terse
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import CHECKPOINT_MARK, parse_terse
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class FakeNetworkManager:
         self.addresses: dict[str, list[str]] = {}
         self.checkpoints: list[str] = []
         self.ended: list[str] = []
+        self.keeps_mtu = False  # whether a link keeps the MTU of a profile that is gone
         for interface in (P0, P0_TWIN):
             self.link(interface)
         self.link("enP7s7", "198.51.100.7/24")
@@ -48,12 +49,24 @@ class FakeNetworkManager:
         host.on("nmcli --terse --fields connection.uuid", self.details)
         host.on("nmcli connection add", self.add)
         host.on("nmcli connection modify", self.modify)
+        host.on("nmcli connection delete", self.delete)
         host.on("nmcli --wait", self.up)
+        host.on("ip link set dev", self.set_mtu)
         host.on("ip -j address show", lambda argv, stdin: json.dumps([self._ip(name) for name in self.addresses]))
         host.on(
             "busctl get-property", lambda argv, stdin: " ".join(["ao", str(len(self.checkpoints)), *self.checkpoints])
         )
         host.on("busctl call", self.busctl)
+
+    def delete(self, argv: list[str], stdin: str | None) -> str:
+        interface = self.profiles.pop(argv[4])["device"]
+        if interface:
+            self.link(interface, mtu=9000 if self.keeps_mtu else 1500)
+        return ""
+
+    def set_mtu(self, argv: list[str], stdin: str | None) -> str:
+        self.link(argv[4], *self.addresses[argv[4]], mtu=int(argv[6]))
+        return ""
 
     def link(self, interface: str, *addresses: str, carrier: str = "1", mtu: int = 1500) -> None:
         self.host.file(f"/sys/class/net/{interface}/mtu", f"{mtu}\n")
@@ -149,7 +162,7 @@ def test_rails_are_created_and_activated_under_one_checkpoint(host: FakeHost, ma
     assert manager.profiles[UUID_P0]["ipv4.never-default"] == "yes"
     host.calls.clear()
     assert host.converge(PAIR).changes == []
-    assert len(host.calls) == 4
+    assert len(host.calls) == 3
 
 
 def test_without_consent_nothing_is_touched(host: FakeHost, manager: FakeNetworkManager) -> None:
@@ -182,7 +195,8 @@ def test_each_drift_is_named_and_repaired(
     host.converge(PAIR, fabric_allow_activation=True)
     drift(manager)
     outcome = host.both(PAIR, fabric_allow_activation=True)
-    assert outcome.changes == [{"resource": f"nm_profile:gb10-{P0}", "action": action, "detail": detail}]
+    (change,) = outcome.changes
+    assert (change["resource"], change["action"], change["detail"]) == (f"nm_profile:gb10-{P0}", action, detail)
     assert host.converge(PAIR).pending == []
 
 
@@ -263,12 +277,72 @@ def test_a_missing_interface_is_named(host: FakeHost, manager: FakeNetworkManage
         host.converge([rail("enp9s0")])
 
 
+def test_a_run_killed_before_the_end_of_its_checkpoint_is_waited_out(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    """All looks well, and NetworkManager is about to roll it back."""
+    real = manager.busctl
+
+    def killed(argv: list[str], stdin: str | None) -> str:
+        if argv[5].startswith("CheckpointDestroy"):
+            raise KeyboardInterrupt
+        return "" if argv[5] == "CheckpointRollback" else real(argv, stdin)
+
+    host.on("busctl call", killed)
+    with pytest.raises(KeyboardInterrupt):
+        host.converge([rail()], fabric_allow_activation=True)
+    host.on("busctl call", real)
+
+    def roll_back() -> None:
+        manager.checkpoints.clear()
+        manager.profiles.clear()
+        manager.link(P0)
+
+    host.clock.at_sleep = roll_back
+    assert [change["action"] for change in host.converge([rail()], fabric_allow_activation=True).changes] == ["create"]
+    assert not host.path(CHECKPOINT_MARK).exists()
+
+
+def test_an_old_mark_of_a_checkpoint_costs_nothing(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.converge([rail()], fabric_allow_activation=True)
+    host.file(CHECKPOINT_MARK, "0\n")
+    host.clock.time = 1000
+    host.calls.clear()
+    host.converge([rail()])
+    assert host.commands("busctl") == []
+
+
+def test_a_profile_is_taken_away_only_with_consent(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.converge([rail()], fabric_allow_activation=True)
+    gone = [{key: rail()[key] for key in ("nm_profile", "uuid", "interface", "consent")} | {"state": "absent"}]
+    assert [wait["action"] for wait in host.both(gone).pending] == ["remove"]
+    assert UUID_P0 in manager.profiles
+    host.both(gone, fabric_allow_activation=True)
+    assert UUID_P0 not in manager.profiles
+    assert host.converge(gone).changes == []
+
+
+def test_the_profile_of_an_interface_that_is_gone_goes_without_a_checkpoint(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    host.converge([rail()], fabric_allow_activation=True)
+    for name in ("mtu", "carrier"):
+        host.path(f"/sys/class/net/{P0}/{name}").unlink()
+    manager.profiles[UUID_P0]["device"] = ""
+    host.calls.clear()
+    gone = [{key: rail()[key] for key in ("nm_profile", "uuid", "interface", "consent")} | {"state": "absent"}]
+    host.converge(gone, fabric_allow_activation=True)
+    assert UUID_P0 not in manager.profiles
+    assert host.commands("busctl call") == []  # a checkpoint of no interface is one of all
+
+
 def test_a_checkpoint_of_a_killed_run_is_waited_out(host: FakeHost, manager: FakeNetworkManager) -> None:
     manager.checkpoints = ["/checkpoint/9"]
     host.clock.at_sleep = manager.checkpoints.clear
     host.both([rail()], fabric_allow_activation=True)
     assert host.clock.time > 0
     manager.checkpoints = ["/checkpoint/9"]
+    manager.profiles.clear()
     host.clock.at_sleep = lambda: None
     with pytest.raises(HostError, match="checkpoint of NetworkManager open"):
         host.converge([rail()])

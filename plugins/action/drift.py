@@ -1,0 +1,107 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Front of plugin_utils/scan.py and drift_report.py: one task that asks every host of the play whether it drifted.
+
+The engine plans the manifest that lies on the host, so nothing is rendered and every host gets the same bytes.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, host, scan, transport
+
+
+class ActionModule(ActionBase):
+    """Scan all hosts, write down what drifted."""
+
+    BYPASS_HOST_LOOP = True
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "path": {"type": "path", "default": "evidence"},
+                "concurrency": {"type": "int", "default": 50},
+                "timeout_s": {"type": "int", "default": 60},
+                "report_only": {"type": "bool", "default": False},
+            }
+        )
+        for name in ("concurrency", "timeout_s"):
+            if options[name] < 1:
+                raise AnsibleActionFail(f"{name}: expected 1 or more, found {options[name]}")  # type: ignore[no-untyped-call]
+        started = time.monotonic()
+        records, clusters = self._scan(task_vars or {}, options["concurrency"], options["timeout_s"])
+        document = drift_report.build(records, clusters, datetime.now(UTC), time.monotonic() - started)
+        directory = Path.cwd() / options["path"] / "drift"
+        try:
+            limit = None if self._task.check_mode else drift_report.write(document, directory)
+        except OSError as error:
+            raise AnsibleActionFail(f"the result cannot be written below {directory}: {error}") from error  # type: ignore[no-untyped-call]
+        result.update(
+            {name: document[name] for name in ("clean", "drifted", "silent", "converge", "hosts")},
+            changed=False,
+            failed=bool(document["drifted"] or document["silent"]) and not options["report_only"],
+            limit=str(limit) if limit else None,
+            msg=drift_report.table(document),
+        )
+        return result
+
+    def _scan(
+        self, task_vars: dict[str, Any], concurrency: int, timeout_s: int
+    ) -> tuple[dict[str, drift_report.Record], dict[str, str]]:
+        """What every host of the play said, and the cluster of those that are in one."""
+        names: list[str] = list(task_vars["ansible_play_hosts_all"])
+        records: dict[str, drift_report.Record] = {}
+        clusters: dict[str, str] = {}
+        targets = []
+        routes = scan.Routes(self)
+        for name in names:
+            variables = task_vars["hostvars"].raw_get(name)
+            try:
+                if cluster := routes.value(variables, "gb10_cluster"):
+                    clusters[name] = str(cluster)
+                interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
+                targets.append(routes.target(name, variables, transport.command(interpreter)))
+            except AnsibleError as error:
+                records[name] = drift_report.silent("error", str(error), "correct the inventory")
+        program = transport.program(_request())
+        replies = scan.ask(targets, program, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
+        for reply in replies:
+            records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s)
+        if records.keys() != set(names):
+            raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")  # type: ignore[no-untyped-call]
+        return {name: records[name] for name in names}, clusters
+
+
+def _request() -> dict[str, Any]:
+    """The same for every host. No consents: what needs one is pending in the answer, and drift nevertheless."""
+    return {
+        "verb": "drift",
+        "check": True,
+        "consents": {},
+        "facts": None,
+        "project": catalog.collection_version(),
+        "run": host.RUN,
+    }
+
+
+def _answer(reply: scan.Reply) -> dict[str, Any] | None:
+    try:
+        return transport.parse(reply.stdout)
+    except ValueError:
+        return None
+
+
+def _progress(done: int, total: int) -> None:
+    Display().display(f"drift: {done} of {total} hosts answered")

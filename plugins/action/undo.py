@@ -1,0 +1,59 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of undo: what to take back, and the operator's consents. The host's manifest knows the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, host, transport
+
+
+class ActionModule(ActionBase):
+    """Take roles back on one host."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = True
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        task_vars = task_vars or {}
+        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "roles": {"type": "list", "elements": "str", "default": []},
+                "all": {"type": "bool", "default": False},
+                "consents": {"type": "dict", "default": {}},
+            }
+        )
+        if bool(options["roles"]) == options["all"]:
+            raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")  # type: ignore[no-untyped-call]
+        name = task_vars["inventory_hostname"]
+        answer = transport.call(self, self._request(options, task_vars), task_vars)
+        result.update(changed=bool(answer["changes"]), changes=answer["changes"])
+        if answer["error"]:
+            result.update(failed=True, msg=f"{name}: {answer['error']['message']}")
+        elif self._task.diff:
+            result["diff"] = answer["diff"]
+        return result
+
+    def _request(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        given = {**self._declared_consents(task_vars), **options["consents"]}
+        return {
+            "verb": "undo",
+            "check": bool(self._task.check_mode),
+            "consents": {name: host.consent(name, value) for name, value in given.items()},
+            "facts": None,
+            "project": catalog.collection_version(),
+            "run": host.RUN,
+            "roles": options["roles"] or None,
+        }
+
+    def _declared_consents(self, task_vars: dict[str, Any]) -> dict[str, Any]:
+        """The operator's word for every consent that a role of the collection knows; what is not set is no."""
+        options = catalog.declared_variables().variables
+        names = [name for name, option in options.items() if option["type"] == "bool" and "_allow_" in name]
+        return {name: self._templar.template(task_vars.get(name, False)) for name in names}

@@ -1,0 +1,173 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way back: the manifest read backwards, as one document for the engine.
+
+Everything that speaks against it is said before anything changes. An undo that was killed is taken up by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
+    APT_FILES,
+    KINDS,
+    ApplyError,
+    Document,
+    Outcome,
+    Run,
+    apply,
+    as_changes,
+    dpkg_for,
+    make_plan,
+    read_again,
+    read_states,
+    records_of,
+    remembered,
+    verify,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.manifest import Manifest
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import Resource, Step
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import File
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package, purged
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import Unit
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
+
+
+def undo(
+    system: System, run: Run, roles: Collection[str] | None, consents: Mapping[str, bool], *, check_mode: bool
+) -> Outcome:
+    """Back to what stood there before the roles (None: all of them). HostError before the first change."""
+    known = manifests.load(system)
+    if roles is None:
+        roles = {role for entry in known.resources.values() for role in entry.roles}
+    labels = [label for label, entry in known.resources.items() if entry.roles.keys() <= set(roles)]
+    steps, _rest = take_back(known, roles, labels, consents, system, run, check_mode=check_mode)
+    return Outcome(as_changes(steps), [], [step.as_diff() for step in steps], [])
+
+
+def take_back(
+    known: Manifest,
+    roles: Collection[str],
+    labels: Sequence[str],
+    consents: Mapping[str, bool],
+    system: System,
+    run: Run,
+    *,
+    check_mode: bool,
+) -> tuple[list[Step[Any]], Manifest]:
+    """The steps back, and the manifest without what they took back."""
+    declared = remembered(known, labels, consents)
+    _refuse_changed(known, declared, system)
+    document = Document(tuple(_way_back(known, declared)), consents)
+    states = read_states(document, system)
+    plan = make_plan(document, states)
+    if plan.pending:
+        asked = [f"{item.consent}: true (to {item.action} {item.resource.label})" for item in plan.pending]
+        raise HostError(f"the way back needs your consent: set {', '.join(dict.fromkeys(asked))}; nothing was changed")
+    rest = manifests.ended(manifests.without(known, roles, labels))
+    if check_mode:
+        return plan.steps, rest
+    steps = plan.steps
+    if steps:
+        opened = manifests.amended(known, {label: {"left": None} for label in labels})
+        manifests.save(system, manifests.begun(opened, run.name, system.clock.utc(), None, labels))
+        steps = apply(plan, states, system)
+        steps += _clear_rooms(document, steps, system)
+        verify(document, steps, system)
+    if rest != known:
+        manifests.save(system, rest)
+    return steps, rest
+
+
+def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: System) -> None:
+    """What somebody changed after us is not ours to take away."""
+    in_hand = known.unfinished.undoing if known.unfinished is not None else ()
+    document = Document(tuple(declared), {})
+    records = records_of(document, read_states(document, system), {resource.label for resource in declared})
+    changed = []
+    for label, live in records.items():
+        entry = known.resources[label]
+        if entry.left is not None:
+            words = manifests.differences(entry.left, live)
+            changed += [f"{label} ({words})"] if words else []
+        elif label not in in_hand and not entry.orphan:
+            raise HostError(f"{label}: the last run of its role did not come to its end; run the role again, then undo")
+    if changed:
+        raise HostError(
+            f"changed since we left it: {'; '.join(changed)}. Nothing was undone: look at it, then put it back by"
+            " hand or run the role again, and undo after that"
+        )
+
+
+def _way_back(known: Manifest, declared: Sequence[Resource]) -> list[Resource]:
+    """The resources whose desired state is what stood there before, in the order of undoing: the last one first.
+
+    But a unit that shall not run stops before anything is taken from under it, one that shall run starts when all it
+    needs is there again, holds give way first, and apt's sources stay until its only transaction is over.
+    """
+    stops: list[Resource] = []
+    holds: list[Resource] = []
+    rest: list[Resource] = []
+    packages: list[Resource] = []
+    sources: list[Resource] = []
+    starts: list[Resource] = []
+    unwanted = _unwanted(known, [resource.label for resource in declared])
+    rooms = _rooms(known, declared)
+    for resource in reversed(declared):
+        entry = known.resources[resource.label]
+        for former in [*KINDS[resource.KIND].restore(resource, entry.before), *rooms.get(resource.label, ())]:
+            if isinstance(former, Unit):
+                (starts if former.state == "started" else stops).append(former)
+            elif isinstance(former, Hold):
+                holds.append(former)
+            elif isinstance(former, Package):
+                packages += [] if former.name in unwanted else [former]
+            else:
+                (sources if former.name.startswith(APT_FILES) else rest).append(former)
+        if isinstance(resource, Package):
+            packages += [purged(resource, name) for name in entry.brought if name in unwanted]
+    once: dict[str, Resource] = {}
+    for former in [*stops, *holds, *rest, *packages, *sources, *starts]:
+        once.setdefault(former.label, former)
+    ordered = [replace(former, index=index) for index, former in enumerate(once.values())]
+    return [*dpkg_for(ordered), *ordered]
+
+
+def _rooms(known: Manifest, declared: Sequence[Resource]) -> dict[str, list[Resource]]:
+    """{file: the directories that were made for it, as they go after it}; of several files, after the last to go."""
+    owners: dict[str, Resource] = {}
+    for resource in reversed(declared):
+        owners.update(dict.fromkeys(known.resources[resource.label].parents, resource))
+    rooms: dict[str, list[Resource]] = {}
+    for path in sorted(owners, key=len, reverse=True):
+        room = File(0, path, owners[path].role, state="directory")
+        if room.label not in {resource.label for resource in declared}:
+            rooms.setdefault(owners[path].label, []).extend(KINDS[File.KIND].restore(room, {}))
+    return rooms
+
+
+def _unwanted(known: Manifest, labels: Collection[str]) -> set[str]:
+    """The packages that came along with these, and with no other that stays."""
+    taken = [entry for label, entry in known.resources.items() if label in labels]
+    staying = {label: entry for label, entry in known.resources.items() if label not in labels}
+    kept = {name for entry in staying.values() for name in entry.brought}
+    names = {name for entry in taken for name in entry.brought} - kept
+    return {name for name in names if f"{Package.KIND}:{name}" not in staying}
+
+
+def _clear_rooms(document: Document, done: Sequence[Step[Any]], system: System) -> list[Step[Any]]:
+    """Remove the directories of ours that only the packages' removal has emptied."""
+    try:
+        states = read_again(document, system)
+        plan = make_plan(document, states)
+        plan.steps[:] = [step for step in plan.steps if step.resource.KIND == File.KIND and step.action == "remove"]
+        return apply(plan, states, system) if plan.steps else []
+    except HostError as error:
+        made = error.changes if isinstance(error, ApplyError) else []
+        raise ApplyError(str(error), [*as_changes(done), *made]) from None

@@ -1,0 +1,236 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One host in one task, as doctor and host_state see it: its variables, its cluster, its facts, the call to it."""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import cached_property
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils import (
+    catalog,
+    documents,
+    findings,
+    last_facts,
+    transport,
+)
+
+
+def _who() -> str:
+    """Names this run in the host's lock and manifest, in the letters that the engine takes."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without an account, as in a container
+        user = str(os.getuid())
+    place = re.sub(r"[^A-Za-z0-9_.@:+\\-]", "_", f"{user}@{socket.gethostname()}")[:100]
+    return f"{place} {os.getpid()} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+RUN = _who()
+
+
+def preload() -> None:
+    """Everything that is the same for all hosts. What is damaged is said by the task that needs it."""
+    with contextlib.suppress(documents.RenderError, catalog.CatalogError, OSError, SyntaxError):
+        documents.preload()
+        transport.preload()
+        catalog.collection_version()
+        catalog.declared_variables()
+
+
+class Variables(Mapping[str, Any]):
+    """A host's variables in Python's own types, evaluated when they are first asked for."""
+
+    def __init__(self, raw: Mapping[str, Any], template: Callable[[Any], Any]) -> None:
+        self._raw = raw
+        self._template = template
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            raw = self._raw[name]
+            self._known[name] = documents.plain(raw if _is_literal(raw) else self._template(raw))
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._raw
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether Ansible's templating, which is slow, would give back the same."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return True
+    if isinstance(value, str):
+        return "{" not in value
+    if isinstance(value, dict):
+        return all(_is_literal(key) and _is_literal(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(_is_literal(item) for item in value)
+    return False  # an encrypted value, for example
+
+
+class Host:
+    """The host that a task runs for."""
+
+    def __init__(self, action: ActionBase, task_vars: dict[str, Any]) -> None:
+        self._action = action
+        self._task_vars = task_vars
+        self.name = str(task_vars["inventory_hostname"])
+        self.variables = Variables(task_vars, action._templar.template)
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """What the host said in this run."""
+        return _facts_in(self._task_vars)
+
+    @property
+    def last_facts(self) -> dict[str, Any] | None:
+        """What the host said in this run, or else in an earlier one."""
+        return self.facts or last_facts.read(self.name, self._address)
+
+    @cached_property
+    def _address(self) -> str:
+        return str(self.variables.get("ansible_host", self.name))
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles that this host gets, in the order of work."""
+        wanted = self.variables.get("gb10_roles", catalog.ROLES)
+        return [role for role in catalog.ROLES if role in wanted]
+
+    @cached_property
+    def members(self) -> list[str]:
+        """The hosts of the cluster. One that is not in the group it names stands alone; doctor says what is wrong."""
+        group = self._task_vars.get("groups", {}).get(str(self.variables.get("gb10_cluster")), ())
+        return [str(member) for member in group] if self.name in group else [self.name]
+
+    def render(
+        self, roles: Sequence[str], facts: Mapping[str, Any], *, looking: bool = False
+    ) -> tuple[documents.Context, list[documents.Rendered]]:
+        """The documents of the roles. Why one cannot be rendered is a refusal.
+
+        `looking`: the other members of the cluster are looked at in the very same task, so what they said last time may
+        be outdated, and no host is refused for it.
+        """
+        hostvars = self._task_vars["hostvars"]
+        others = [member for member in self.members if member != self.name]
+        # What hostvars gives is evaluated, each host's variables among themselves.
+        said = {member: Variables(hostvars[member], lambda value: value) for member in others}
+        now = {member: _facts_in(hostvars.raw_get(member)) for member in others}
+        peers = {
+            member: now[member] or last_facts.read(member, str(said[member].get("ansible_host", member)))
+            for member in others
+        }
+        context = documents.Context(
+            self.name,
+            facts,
+            self.variables,
+            self.members,
+            {member: known for member, known in peers.items() if known},
+            said,
+            certain=not looking or all(now.values()),
+        )
+        rendered = []
+        for role in roles:
+            try:
+                rendered.append(documents.render(role, context))
+            except documents.RenderError as error:
+                rendered.append(documents.Rendered(role, refusals=[str(error)]))
+        return context, rendered
+
+    def converge(
+        self,
+        sent: Sequence[Mapping[str, Any]],
+        *,
+        check: bool,
+        expect: Mapping[str, str] | None = None,
+        consents: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """One call to the engine; without documents it only says the facts. They are kept for the next run."""
+        answer = transport.call(
+            self._action,
+            {
+                "verb": "converge",
+                "check": check,
+                "documents": sent,
+                "consents": self._consents(sent, consents or {}),
+                "expect": expect or {},
+                "facts": {"paths": list(findings.own_minimums(self._setting("gb10_minimum_free_gib")))},
+                "project": catalog.collection_version(),
+                "run": RUN,
+                "orphans": self._setting("gb10_orphans") or "show",
+            },
+            self._task_vars,
+        )
+        if answer.get("facts"):
+            last_facts.write(self.name, self._address, answer["facts"])
+        return answer
+
+    def _setting(self, name: str) -> Any:
+        """A variable of ours; where it does not evaluate, doctor has said so, and wants the facts all the same."""
+        with contextlib.suppress(AnsibleError):
+            return self.variables.get(name)
+        return None
+
+    def _consents(self, sent: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, bool]:
+        """The values of the variables that the documents name as consent; not set means no."""
+        named = {
+            resource["consent"]
+            for document in sent
+            for resource in (document["resources"] if isinstance(document["resources"], list) else ())
+            if isinstance(resource, dict) and isinstance(resource.get("consent"), str)
+        }
+        values = {name: self.variables.get(name, False) for name in named} | dict(given)
+        return {name: consent(name, value) for name, value in sorted(values.items())}
+
+
+def documents_of(rendered: Sequence[documents.Rendered]) -> list[dict[str, Any]]:
+    """What is to be sent of them: the documents that nothing speaks against."""
+    return [
+        {"role": document.role, "resources": document.resources}
+        for document in rendered
+        if not document.refusals and not document.unknown
+    ]
+
+
+def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:
+    """What an operator has to know of an answer that is no failure."""
+    waiting = [
+        f"{host}: {item['resource']}: {item['action']} waits for your consent, {item['consent']}: true"
+        for item in answer["pending"]
+    ]
+    left = [
+        f"{host}: {item['resource']}: the role {item['role']} declares it no longer; -e gb10_orphans=remove removes it"
+        for item in answer["orphans"]
+    ]
+    return waiting + left
+
+
+def _facts_in(variables: Mapping[str, Any]) -> dict[str, Any] | None:
+    facts = variables.get("ansible_facts", {}).get("gb10_spark")
+    return documents.plain(facts) if facts else None
+
+
+def consent(name: str, value: Any) -> bool:
+    """A consent as text, for example from the command line: "false" must not pass for true, nor "maybe" for false."""
+    try:
+        return bool(boolean(value, strict=True))  # type: ignore[no-untyped-call]
+    except TypeError:
+        raise AnsibleActionFail(f"{name}: expected true or false, found {value!r}") from None  # type: ignore[no-untyped-call]

@@ -1,0 +1,217 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The same program to many hosts at once, from one process.
+
+Ansible forks a worker for each host of a task, which costs more than what it then does. Here one worker starts the ssh
+processes itself. `Routes` has Ansible's own plugins build each command line, so that a host is reached as in any
+playbook; `ask` runs them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import tempfile
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ansible import constants
+from ansible.errors import AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.playbook.play_context import PlayContext
+from ansible.plugins.action import ActionBase
+from ansible.plugins.loader import become_loader, connection_loader
+
+ANSWER_LIMIT = 16 * 2**20  # bytes; a sick host must not eat the controller's memory
+SSH_FAILED = 255  # the exit status with which ssh speaks of itself
+NOT_FOUND = 127  # the one with which a shell says that there is no such command
+
+
+@dataclass(frozen=True)
+class Target:
+    """How to ask one host: a command on this machine, which runs on the host what it reads on standard input."""
+
+    host: str
+    command: tuple[str, ...]
+    retries: int = 0  # after a connection that failed
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back. `status` is the command's exit status, None if its time was up."""
+
+    host: str
+    status: int | None
+    stdout: str
+    stderr: str
+
+
+# -- the ways ----------------------------------------------------------------------------------------------------------
+
+
+class Routes:
+    """The way to each host, from its variables and the task's keywords, as Ansible's task executor would take it."""
+
+    def __init__(self, action: ActionBase) -> None:
+        # The action's own context holds what belongs to the first host, a password for example.
+        self._context = PlayContext()  # type: ignore[no-untyped-call]
+        self._templar = action._templar
+        self._shell = action._connection._shell
+        self._keys = action._task.dump_attrs()  # type: ignore[no-untyped-call]
+        self._keys["timeout"] = self._context.timeout  # to connect; the task's own keyword limits its whole run
+        del self._keys["retries"]  # the task's, where the plugin means those of a connection
+
+    def target(self, host: str, variables: dict[str, Any], remote: str) -> Target:
+        """The command that runs `remote` on the host; AnsibleError where it would need somebody to type a password."""
+        name = self.value(variables, "ansible_connection", self._keys["connection"])
+        connection = connection_loader.get(  # type: ignore[no-untyped-call]
+            name, self._context, new_stdin=None, shell=self._shell
+        )
+        if connection is None or connection.transport not in ("ssh", "local"):
+            raise AnsibleError(f"the scan goes over ssh (or local), and this host's ansible_connection is {name}")
+        templar = self._templar.copy_with_new_env(available_variables=variables)
+        options = connection._resolve_option_variables(variables, templar)
+        connection.set_options(task_keys=self._keys, var_options=options)
+        command = self._as_root(connection, variables, remote)
+        if connection.transport == "local":
+            return Target(host, ("/bin/sh", "-c", command))
+        if connection.get_option("password"):
+            raise AnsibleError("the scan of many hosts logs in with keys only, and a password is set for this host")
+        connection.host = connection.get_option("host")
+        argv = connection._build_command(connection.get_option("ssh_executable"), "ssh", connection.host, command)
+        retries = int(connection.get_option("reconnection_retries"))
+        return Target(host, tuple(os.fsdecode(word) for word in argv), retries)
+
+    def value(self, variables: dict[str, Any], name: str, default: Any = None) -> Any:
+        """One variable of a host; most are no templates, and then this costs nothing."""
+        value = variables.get(name, default)
+        if isinstance(value, str) and "{" in value:
+            return self._templar.copy_with_new_env(available_variables=variables).template(value)
+        return value
+
+    def interpreter(self, variables: dict[str, Any]) -> str:
+        """The Python of one host, from its variables or ansible.cfg; empty where these leave it to a discovery."""
+        given = constants.config.get_config_value("INTERPRETER_PYTHON", variables=variables)  # type: ignore[no-untyped-call]
+        path = str(self.value({"given": given, **variables}, "given"))
+        return "" if path.startswith("auto") else path
+
+    def _as_root(self, connection: Any, variables: dict[str, Any], remote: str) -> str:
+        """The command behind the become plugin of this host, if it has one and needs it."""
+        if not boolean(self.value(variables, "ansible_become", self._keys["become"]) or False):  # type: ignore[no-untyped-call]
+            return remote
+        method = self.value(variables, "ansible_become_method", self._keys["become_method"])
+        become = become_loader.get(method)  # type: ignore[no-untyped-call]
+        if become is None:
+            raise AnsibleError(f"the become plugin {method} was not found")
+        names = constants.config.get_plugin_vars("become", become._load_name)  # type: ignore[no-untyped-call]
+        options = {name: self.value(variables, name) for name in names if name in variables}
+        become.set_options(task_keys=self._keys, var_options=options)
+        if become.get_option("become_pass"):
+            raise AnsibleError(f"the scan of many hosts types no password, and {method} has one for this host")
+        try:
+            user = connection.get_option("remote_user")
+        except KeyError:  # a local connection
+            user = connection.default_user
+        if become.get_option("become_user") == user and not constants.BECOME_ALLOW_SAME_USER:  # type: ignore[attr-defined]
+            return remote
+        return str(become.build_become_command(remote, self._shell))
+
+
+# -- the scan ----------------------------------------------------------------------------------------------------------
+
+
+def ask(
+    targets: Sequence[Target],
+    program: bytes,
+    *,
+    concurrency: int,
+    timeout_s: float,
+    progress: Callable[[int, int], None],
+    period_s: float = 10,
+) -> list[Reply]:
+    """Give every target the program, at most `concurrency` at a time; one reply for each, in the same order.
+
+    No host takes longer than `timeout_s`, all its connections together. `progress` hears every `period_s` how many of
+    how many are done.
+    """
+    # A file, which each process reads for itself: nothing passes through this process for each host.
+    with tempfile.NamedTemporaryFile(prefix="gb10-scan-") as file:
+        file.write(program)
+        file.flush()
+        scan = _Scan(Path(file.name), asyncio.Semaphore(concurrency), timeout_s)
+        return asyncio.run(_all(scan, targets, progress, period_s))
+
+
+@dataclass(frozen=True)
+class _Scan:
+    program: Path
+    gate: asyncio.Semaphore
+    timeout_s: float
+
+
+async def _all(
+    scan: _Scan, targets: Sequence[Target], progress: Callable[[int, int], None], period_s: float
+) -> list[Reply]:
+    tasks = [asyncio.create_task(_one(scan, target)) for target in targets]
+    waiting: set[asyncio.Task[Reply]] = set(tasks)
+    while waiting:
+        _, waiting = await asyncio.wait(waiting, timeout=period_s)
+        if waiting:
+            progress(len(tasks) - len(waiting), len(tasks))
+    return [task.result() for task in tasks]
+
+
+async def _one(scan: _Scan, target: Target) -> Reply:
+    """Ask one host, and again where the connection broke: a jump host, say, drops some of many at once."""
+    reply = Reply(target.host, None, "", "")
+    async with scan.gate:
+        deadline = time.monotonic() + scan.timeout_s
+        for attempt in range(target.retries + 1):
+            pause_s = max(0, attempt - 1)  # the first time at once
+            left = deadline - time.monotonic() - pause_s
+            if left <= 0:
+                break
+            await asyncio.sleep(pause_s)
+            reply = await _attempt(target, scan.program, left)
+            # Where nobody answered at all, asking again costs as long again.
+            if reply.status != SSH_FAILED or "timed out" in reply.stderr:
+                break
+    return reply
+
+
+async def _attempt(target: Target, program: Path, timeout_s: float) -> Reply:
+    # ssh leaves its control master behind, and that may hold a pipe of ours open for a minute: so stderr is a file.
+    with program.open("rb") as stdin, tempfile.TemporaryFile() as errors:
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *target.command, stdin=stdin, stdout=PIPE, stderr=errors, start_new_session=True
+            )
+        except OSError as error:
+            return Reply(target.host, NOT_FOUND, "", f"{target.command[0]}: {error.strerror}")
+        answer = bytearray()
+        in_time = True
+        try:
+            async with asyncio.timeout(timeout_s):
+                assert process.stdout  # noqa: S101  (PIPE above)
+                while len(answer) <= ANSWER_LIMIT and (chunk := await process.stdout.read(2**16)):
+                    answer += chunk
+                if len(answer) <= ANSWER_LIMIT:
+                    await process.wait()
+        except TimeoutError:
+            in_time = False
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                await process.wait()
+        errors.seek(0)
+        said = errors.read(2**16)
+    status = process.returncode if in_time else None
+    return Reply(target.host, status, answer.decode(errors="replace"), said.decode(errors="replace"))

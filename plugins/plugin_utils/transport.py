@@ -1,0 +1,188 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One call to the engine on a host: a Python program on standard input, one line of JSON back.
+
+The program holds the engine's sources, compressed, and the request; nothing of it is in an argument list or in a file.
+Only the compiled engine is kept on the host, in /run/gb10-fleet: compiling costs a host more than everything else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import shlex
+import zlib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ansible import constants as C
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings
+
+MARKER = "GB10-ANSWER:"
+# Root's own, in memory: it is gone after a boot.
+CACHE = "/run/gb10-fleet"
+DEFAULT_INTERPRETER = "/usr/bin/python3"
+SHOWN_OF_AN_ANSWER = 300  # characters
+
+_PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
+_ENTRIES = (f"{_PACKAGE}.remote", f"{_PACKAGE}.system")  # what the bootstrap imports
+# Read as text: a syntax tree of all of it would take longer than the rest of a run on one host.
+_IMPORT = re.compile(rf"^ *(?:from|import) +({re.escape(_PACKAGE)}[\w.]*)(?: +import +(\([^)]*\)|.*))?$", re.MULTILINE)
+
+# Runs under `python3 -I -S -`, 3.9 or later. The names in capitals are set in front of it.
+_BOOTSTRAP = """
+import binascii, json, marshal, os, sys, zlib
+from _frozen_importlib import ModuleSpec
+
+def unpacked(text):
+    return json.loads(zlib.decompress(binascii.a2b_base64(text)))
+
+def ours(path, mode):
+    status = os.lstat(path)
+    return (status.st_mode, status.st_uid) == (mode, os.geteuid())
+
+def compiled():  # module -> code, or None for a package; kept where nobody else can write
+    path = f"{CACHE}/engine-{DIGEST}-{sys.implementation.cache_tag}-{sys.hexversion:x}"
+    try:
+        os.makedirs(CACHE, 0o700, exist_ok=True)
+        if ours(CACHE, 0o40700) and ours(path, 0o100600):
+            with open(path, "rb") as file:
+                return dict(marshal.load(file))
+    except (OSError, ValueError, EOFError, TypeError):
+        pass  # absent, somebody else's or damaged
+    code = {name: source and compile(source, name, "exec") for name, source in unpacked(ENGINE).items()}
+    try:
+        if ours(CACHE, 0o40700):
+            for name in os.listdir(CACHE):
+                if name.startswith("engine-"):
+                    os.unlink(f"{CACHE}/{name}")
+            new = os.open(f"{path}.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with open(new, "wb") as file:
+                marshal.dump(code, file)
+            os.rename(f"{path}.{os.getpid()}", path)
+    except OSError:
+        pass
+    return code
+
+class Engine:
+    code = compiled()
+    def find_spec(name, path=None, target=None):
+        return ModuleSpec(name, Engine, is_package=Engine.code[name] is None) if name in Engine.code else None
+    def create_module(spec):
+        return None
+    def exec_module(module):
+        exec(Engine.code[module.__name__] or "", module.__dict__)
+
+sys.meta_path.insert(0, Engine)
+from ansible_collections.gb10.fleet.plugins.module_utils import remote, system
+print("\\n" + MARKER + json.dumps(remote.answer(unpacked(REQUEST), system.System())), flush=True)
+"""
+
+
+class NoAnswer(AnsibleActionFail):
+    """The host was reached, but the engine gave no answer; `said` is what came instead."""
+
+    def __init__(self, host: str, said: str) -> None:
+        finding = findings.from_failure(host, said, answered=True)
+        super().__init__(f"{finding.fact}; {finding.way_out}")  # type: ignore[no-untyped-call]
+        self.said = said
+
+
+def call(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of the host of this task.
+
+    AnsibleConnectionFailure where it is unreachable, NoAnswer where sudo, Python or the engine fail.
+    """
+    done = action._low_level_execute_command(  # type: ignore[no-untyped-call]
+        command(_interpreter(action, task_vars)), in_data=program(request), sudoable=True
+    )
+    try:
+        return parse(done["stdout"])
+    except ValueError as error:
+        ends = (done["stderr"].strip()[-SHOWN_OF_AN_ANSWER:], done["stdout"].strip()[-SHOWN_OF_AN_ANSWER:])
+        said = " / ".join(filter(None, ends)) or str(error)
+        raise NoAnswer(str(task_vars["inventory_hostname"]), f"{said} (exit status {done['rc']})") from error
+
+
+def command(interpreter: str) -> str:
+    """What runs on the host: isolated, without the host's site packages, the program on standard input."""
+    return f"{shlex.join(shlex.split(interpreter))} -I -S -"
+
+
+def program(request: Mapping[str, Any], cache_folder: str = CACHE) -> bytes:
+    """The program that answers the request."""
+    text, checksum = preload()
+    values = {"MARKER": MARKER, "CACHE": cache_folder, "DIGEST": checksum, "ENGINE": text, "REQUEST": _packed(request)}
+    return "".join([*(f"{name} = {value!r}\n" for name, value in values.items()), _BOOTSTRAP]).encode("ascii")
+
+
+def parse(stdout: str) -> dict[str, Any]:
+    """The answer in what a host wrote, whatever a login shell wrote around it; ValueError if there is none."""
+    line = next((line for line in reversed(stdout.splitlines()) if line.startswith(MARKER)), None)
+    if line is None:
+        raise ValueError("no answer came back")
+    try:
+        answer = json.loads(line[len(MARKER) :])
+    except RecursionError:
+        raise ValueError("the answer is nested too deeply") from None
+    if not isinstance(answer, dict):
+        raise ValueError("the answer is no JSON object")
+    return answer
+
+
+@cache
+def preload() -> tuple[str, str]:
+    """The engine as it travels, with the digest of it; once per run, before Ansible forks."""
+    sources = _sources()
+    text = _packed(sources)
+    return text, hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _packed(value: Any) -> str:
+    return base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()
+
+
+def _sources() -> dict[str, str | None]:
+    """The entries and what they import, as {module: source}; None for the packages above them."""
+    sources: dict[str, str | None] = {}
+    waiting = list(_ENTRIES)
+    while waiting:
+        name = waiting.pop()
+        if name in sources:
+            continue
+        source = _file(name).read_text(encoding="utf-8")
+        sources[name] = source
+        waiting += [module for module in _imports(source) if _file(module).is_file()]
+    for name in list(sources):
+        parts = name.split(".")
+        sources.update({".".join(parts[:length]): None for length in range(1, len(parts))})
+    return dict(sorted(sources.items()))
+
+
+def _imports(source: str) -> list[str]:
+    """Every module of the package that a source names in an import, wherever in it; some are mere names."""
+    found = []
+    for module, names in _IMPORT.findall(source):
+        found += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
+    return found
+
+
+def _file(module: str) -> Path:
+    path = catalog.collection_root() / "plugins" / "module_utils"
+    return path.joinpath(*module.removeprefix(_PACKAGE).strip(".").split(".")).with_suffix(".py")
+
+
+def _interpreter(action: ActionBase, task_vars: Mapping[str, Any]) -> str:
+    """The inventory's or ansible.cfg's interpreter; the engine needs no discovery, the system's own will do."""
+    given = task_vars.get("ansible_python_interpreter") or C.config.get_config_value(  # type: ignore[no-untyped-call]
+        "INTERPRETER_PYTHON", variables=task_vars
+    )
+    interpreter = str(action._templar.template(given))
+    return DEFAULT_INTERPRETER if interpreter.startswith("auto") else interpreter

@@ -1,0 +1,42 @@
+"""`make campaign`: kills runs of site.yml a hundred times at random moments; every next run must converge.
+
+On containers of the lab, as root. The seed is printed, and the same seed chooses the same moments again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+import time
+
+from tests.fleet.fleet import Fleet
+from tests.fleet.kills import Campaign
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.campaign", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--hosts", type=int, default=4, help="containers; each is killed at a moment of its own")
+    parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
+    args = parser.parse_args()
+    started = time.monotonic()
+
+    def say(words: str) -> None:
+        print(f"{time.monotonic() - started:6.0f} s  {words}", flush=True)
+
+    say(f"{args.kills} kills on {args.hosts} containers, seed {args.seed}")
+    fleet = Fleet(args.hosts)
+    try:
+        fleet.up()
+        Campaign(fleet, args.seed, say).run(args.kills)
+    except AssertionError as error:
+        say(f"FAILED with seed {args.seed}: {error}")
+        return 1
+    finally:
+        fleet.down()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

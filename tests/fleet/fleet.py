@@ -1,0 +1,143 @@
+"""A fleet of containers, and ways into them that are fast enough for hundreds of small tests.
+
+A play costs seconds. Where the engine's own answer is meant, a test sends it the request that the action plugins would
+send, with the same program over SSH.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils import transport
+
+from tests.rig import ROOT, SNAPSHOT, Play, Rig
+
+HERE = Path(__file__).parent
+PYTHON = "/usr/bin/python3"
+MANIFEST = "/var/lib/gb10-fleet/manifest.json"
+EXTRA: list[dict[str, Any]] = yaml.safe_load((HERE / "extra_resources.yml").read_text())
+CONSENTS = {"extra_allow_activation": True, "extra_allow_restart": True}
+# What the engine derives from sysctls and kernel modules: it is in the manifest, but in no document.
+_DERIVED = ("file:/etc/sysctl.d/90-gb10-", "file:/etc/modules-load.d/gb10-")
+
+
+class Fleet(Rig):
+    inventory = ROOT / "inventory/lab/fleet"
+    playbook = "tests/fleet/site.yml"
+
+    def __init__(self, count: int = 2) -> None:
+        self.hosts = tuple(f"spark-{number:02d}" for number in range(1, count + 1))
+        self._sockets = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
+
+    def up(self) -> None:
+        self.lab("up", "fleet", "--hosts", str(len(self.hosts)))
+        for host in self.hosts:
+            self.shell(host, (HERE / "on_host/prepare.sh").read_text())
+
+    def down(self) -> None:
+        self.lab("down")
+        shutil.rmtree(self._sockets)
+
+    # -- in
+
+    def _ssh(self, host: str, *words: str) -> list[str]:
+        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
+        mine, all_ = said["children"]["sparks"]["hosts"][host], said["vars"]
+        kept = ["-oControlMaster=auto", "-oControlPersist=60", f"-oControlPath={self._sockets}/%C"]
+        return [
+            *("ssh", "-oBatchMode=yes", *kept, "-i", all_["ansible_ssh_private_key_file"]),
+            *shlex.split(all_["ansible_ssh_common_args"]),
+            f"{all_['ansible_user']}@{mine['ansible_host']}",
+            shlex.join(words),
+        ]
+
+    def start(self, host: str, *words: str, program: bytes) -> subprocess.Popen[bytes]:
+        """A command as root with `program` on its standard input; its output can be read while it runs."""
+        pipe = subprocess.PIPE
+        argv = self._ssh(host, "sudo", "-n", *words)
+        child = subprocess.Popen(argv, bufsize=0, stdin=pipe, stdout=pipe, stderr=pipe)
+        assert child.stdin is not None
+        child.stdin.write(program)
+        child.stdin.close()
+        child.stdin = None  # communicate() must not flush it again
+        return child
+
+    def root(self, host: str, *words: str, program: bytes, timeout: int = 300) -> str:
+        argv = self._ssh(host, "sudo", "-n", *words)
+        done = subprocess.run(argv, input=program, capture_output=True, timeout=timeout, check=False)
+        output = done.stdout.decode(errors="replace")
+        assert done.returncode == 0, f"{host}: {words}: {output}{done.stderr.decode(errors='replace')}"
+        return output
+
+    def shell(self, host: str, script: str) -> str:
+        """A shell script, as root."""
+        return self.root(host, "sh", "-eu", program=script.encode())
+
+    # -- what is there
+
+    def snapshot(self, host: str) -> dict[str, str]:
+        """As any rig's, over the kept connection."""
+        state: dict[str, str] = json.loads(self.root(host, PYTHON, "-", program=SNAPSHOT.read_bytes()))
+        return state
+
+    def manifest(self, host: str) -> dict[str, Any] | None:
+        """What the host has for a manifest; json fails here if it is half of one."""
+        text = self.shell(host, f"test ! -e {MANIFEST} || cat {MANIFEST}")
+        return json.loads(text) if text else None
+
+    def documents(self, host: str) -> list[dict[str, Any]]:
+        """The documents that the host was last given: from its manifest, and ours, whose secret no manifest holds."""
+        manifest = self.manifest(host)
+        assert manifest is not None, f"{host} has no manifest"
+        roles: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        for label, entry in manifest["resources"].items():
+            if not label.startswith(_DERIVED):
+                for role in entry["roles"]:
+                    roles.setdefault(role, []).append((entry["order"], entry["declared"]))
+        rows = {role: sorted(items, key=lambda item: item[0]) for role, items in roles.items()}
+        by_role = {role: [resource for _, resource in items] for role, items in rows.items()}
+        by_role["extra"] = EXTRA
+        return [{"role": role, "resources": resources} for role, resources in by_role.items()]
+
+    # -- what is done
+
+    def engine(self, host: str, verb: str, **more: Any) -> dict[str, Any]:
+        """One request to the engine, as the action plugins send it."""
+        request = {
+            "verb": verb,
+            "check": False,
+            "documents": [],
+            "consents": CONSENTS,
+            "expect": {},
+            "facts": None,
+            "project": "test",
+            "run": "tests@controller",
+            "orphans": "show",
+            "roles": None,
+            **more,
+        }
+        command = shlex.split(transport.command(PYTHON))
+        return transport.parse(self.root(host, *command, program=transport.program(request)))
+
+    def converge(self, host: str, documents: Sequence[Mapping[str, Any]], **more: Any) -> dict[str, Any]:
+        return self.engine(host, "converge", documents=list(documents), **more)
+
+    def site(self, *args: str, playbook: str | None = None, **more: Any) -> Play:
+        return self.play(*self.arguments, *args, playbook=playbook or self.playbook, **more)
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        return ("-e", f"@{HERE / 'vars.yml'}")
+
+
+def named(rows: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:
+    """Changes as the set of what they are about."""
+    return {(row["role"], row["resource"]) for row in rows}

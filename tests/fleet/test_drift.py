@@ -1,0 +1,230 @@
+"""One thing at a time goes wrong on a host that is right: check mode and drift name it, and a run repairs it.
+
+Nothing else is named, and nothing else is changed. The table goes through the engine's own program, as the action
+plugins send it; a handful goes through the playbooks.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import NamedTuple
+
+import pytest
+
+from tests.fleet.fleet import MANIFEST, Fleet, named
+from tests.rig import ROOT
+
+pytestmark = pytest.mark.lab
+
+GATE = "/usr/local/sbin/gb10-memory-gate"
+PINS = "/etc/apt/preferences.d/10-gb10-nvidia"
+TOOLKIT = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools")
+LIBRARY = "libnvidia-container1"
+UNIT = "/etc/systemd/system/gb10-extra.service"
+UUID = "5b8f2c34-9d57-5a4e-8c11-7f0a3d9e6a01"
+SYSCTLS = "/etc/sysctl.d/90-gb10-kernel_parameters.conf"
+
+
+class Drift(NamedTuple):
+    name: str
+    cause: str
+    role: str
+    resources: tuple[str, ...]
+    tidy: str = "true"  # what a cause leaves behind that is nobody's resource
+
+
+def file(name: str, cause: str, role: str, path: str, *more: str) -> Drift:
+    return Drift(name, cause, role, (f"file:{path}", *more))
+
+
+def extra(name: str, cause: str, *resources: str, tidy: str = "true") -> Drift:
+    return Drift(name, cause, "extra", resources, tidy)
+
+
+RUNNING, PROFILE = "unit:gb10-extra.service", "nm_profile:gb10-gb10x0"
+CDI_PATH, CDI_SERVICE = "unit:nvidia-cdi-refresh.path", "unit:nvidia-cdi-refresh.service"
+
+DRIFTS = [
+    # files
+    file("content edited", f"echo '# hello' >>{GATE}", "page_cache", GATE),
+    *(
+        file(
+            f"truncated at {percent} percent",
+            f"truncate -s $(($(stat -c %s {GATE}) * {percent} / 100)) {GATE}",
+            "page_cache",
+            GATE,
+        )
+        for percent in (0, 50, 99)
+    ),
+    file("replaced by bytes", f"head -c 4096 /dev/zero >{GATE}", "page_cache", GATE),
+    file("mode", f"chmod 0777 {GATE}", "page_cache", GATE),
+    file("owner", f"chown spark {GATE}", "page_cache", GATE),
+    file("group", f"chgrp spark {GATE}", "page_cache", GATE),
+    file("set-id bit", f"chmod u+s {GATE}", "page_cache", GATE),
+    file("removed", f"rm {GATE}", "page_cache", GATE),
+    file("limits edited", "echo >/etc/security/limits.d/90-gb10-memlock.conf", "kernel_parameters",
+         "/etc/security/limits.d/90-gb10-memlock.conf"),
+    extra("secret edited", "echo TOKEN=other >/etc/gb10-extra/token", "file:/etc/gb10-extra/token"),
+    extra("secret readable", "chmod 0644 /etc/gb10-extra/token", "file:/etc/gb10-extra/token"),
+    extra("mode of a directory", "chmod 0777 /etc/gb10-extra", "file:/etc/gb10-extra"),
+    extra("owner of somebody else's file", "chown root: /etc/gb10-extra/tool.conf", "file:/etc/gb10-extra/tool.conf",
+          RUNNING),
+    extra("key of a JSON object", "sed -i s/true/false/ /etc/gb10-extra/daemon.json",
+          "file:/etc/gb10-extra/daemon.json"),
+    extra("JSON object emptied", ": >/etc/gb10-extra/daemon.json", "file:/etc/gb10-extra/daemon.json"),
+    extra("file is back", "echo old >/etc/gb10-extra-old.conf", "file:/etc/gb10-extra-old.conf"),
+    # apt
+    file("pin edited", f"sed -i 's/^Pin: version 580.*/Pin: version 590*/' {PINS}", "driver", PINS),
+    file("pin removed", f"rm {PINS}", "driver", PINS),
+    file("apt.conf edited", "echo >/etc/apt/apt.conf.d/52gb10-driver", "driver", "/etc/apt/apt.conf.d/52gb10-driver"),
+    Drift("hold of a set removed", "apt-mark -q unhold nvidia-driver-580-open", "driver", ("hold:driver-set",)),
+    Drift("all holds removed", "apt-mark showhold | grep -v ethtool | xargs apt-mark -q unhold", "driver",
+          ("hold:driver-set",)),
+    extra("hold removed", "apt-mark -q unhold ethtool", "hold:ethtool"),
+    extra("hold on a free one", "apt-mark -q hold curl", "hold:curl"),
+    extra("package removed", "apt-get -qqy remove perftest", "package:perftest"),
+    extra("package purged", "apt-get -qqy purge perftest", "package:perftest"),
+    Drift("package newer", f"apt-get -qqy install {LIBRARY}=1.20.0-1", "container_toolkit", (f"package:{LIBRARY}",)),
+    Drift(
+        "packages downgraded",
+        f"apt-get -qqy --allow-downgrades install {' '.join(f'{name}=1.19.0-1' for name in (*TOOLKIT, LIBRARY))}",
+        "container_toolkit",
+        tuple(f"package:{name}" for name in (*TOOLKIT, LIBRARY)),
+    ),
+    # units
+    Drift("unit masked", "systemctl -q mask nvidia-cdi-refresh.path", "container_toolkit", (CDI_PATH,)),
+    Drift("unit stopped", "systemctl stop nvidia-cdi-refresh.path", "container_toolkit", (CDI_PATH,)),
+    Drift("unit disabled", "systemctl -q disable nvidia-cdi-refresh.service", "container_toolkit", (CDI_SERVICE,)),
+    extra("unit died", "systemctl kill -s KILL gb10-extra && sleep 0.2", RUNNING),
+    extra("unit enabled that must not be", "systemctl -q enable gb10-idle", "unit:gb10-idle.service"),
+    extra("unit started that must not run", "systemctl start gb10-idle", "unit:gb10-idle.service"),
+    extra("unit file edited", f"echo '# hello' >>{UNIT}", f"file:{UNIT}", RUNNING),
+    extra("drop-in removed", f"rm {UNIT}.d/10-nice.conf", f"file:{UNIT}.d/10-nice.conf", RUNNING),
+    extra("what a unit reads edited", "echo >>/etc/gb10-extra/tool.conf", "file:/etc/gb10-extra/tool.conf", RUNNING),
+    extra("foreign drop-in not loaded", f"printf '[Unit]\\n' >{UNIT}.d/99-other.conf", RUNNING,
+          tidy=f"rm {UNIT}.d/99-other.conf && systemctl daemon-reload"),
+    # kernel
+    Drift("sysctl live", "sysctl -qw net.ipv4.conf.all.arp_ignore=0", "kernel_parameters",
+          ("sysctl:net.ipv4.conf.all.arp_ignore",)),
+    file("sysctl on disk", f"sed -i s/arp_announce.*/arp_announce=0/ {SYSCTLS}", "kernel_parameters", SYSCTLS),
+    file("sysctl file removed", f"rm {SYSCTLS}", "kernel_parameters", SYSCTLS),
+    extra("sysctl of two numbers", "sysctl -qw net.ipv4.ip_local_port_range='32768 60999'",
+          "sysctl:net.ipv4.ip_local_port_range"),
+    extra("module not loaded at boot", "rm /etc/modules-load.d/gb10-extra.conf",
+          "file:/etc/modules-load.d/gb10-extra.conf"),
+    # NetworkManager
+    extra("profile deleted", f"nmcli -w 10 connection delete {UUID} >/dev/null", PROFILE),
+    extra("MTU on disk", f"nmcli connection modify {UUID} 802-3-ethernet.mtu 1300", PROFILE),
+    extra("MTU live", "ip link set gb10x0 mtu 1300", PROFILE),
+    extra("address on disk", f"nmcli connection modify {UUID} ipv4.addresses 192.0.2.2/30", PROFILE),
+    extra("address removed live", "ip address del 192.0.2.1/30 dev gb10x0", PROFILE),
+    extra("address added live", "ip address add 192.0.2.9/30 dev gb10x0", PROFILE),
+    extra("autoconnect off", f"nmcli connection modify {UUID} connection.autoconnect no", PROFILE),
+    extra("IPv6 back on", f"nmcli connection modify {UUID} ipv6.method link-local", PROFILE),
+    extra("profile down", f"nmcli -w 10 connection down {UUID} >/dev/null", PROFILE),
+    extra("link down", "ip link set gb10x0 down", PROFILE, tidy="ip link set gb10x0 up"),
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def host(converged: Fleet) -> str:
+    return converged.hosts[0]
+
+
+@pytest.fixture(scope="module")
+def documents(converged: Fleet, host: str) -> list[dict[str, object]]:
+    return converged.documents(host)
+
+
+def test_the_table_is_as_long_as_it_should_be() -> None:
+    assert len(DRIFTS) >= 30
+    assert len({drift.name for drift in DRIFTS}) == len(DRIFTS)
+
+
+def test_a_converged_host_has_nothing_to_do(converged: Fleet, host: str, documents: list[dict[str, object]]) -> None:
+    said = converged.converge(host, documents, check=True)
+    assert said["error"] is None and said["changes"] == [] and said["pending"] == []
+    assert converged.engine(host, "drift")["changes"] == []
+
+
+@pytest.mark.parametrize("drift", DRIFTS, ids=lambda drift: drift.name)
+def test_one_drift_is_named_and_repaired_alone(
+    converged: Fleet, host: str, documents: list[dict[str, object]], drift: Drift
+) -> None:
+    expected = {(drift.role, resource) for resource in drift.resources}
+    converged.shell(host, f"exec 2>&1; {drift.cause}")
+    foretold = converged.converge(host, documents, check=True)
+    assert foretold["error"] is None, foretold["error"]
+    found = converged.engine(host, "drift")
+    done = converged.converge(host, documents)
+    converged.shell(host, drift.tidy)
+    after = converged.converge(host, documents, check=True)
+
+    assert named(foretold["changes"]) == expected, "check mode"
+    assert found["error"] is None and named(found["changes"]) == expected, f"drift: {found}"
+    assert done["error"] is None, done["error"]
+    assert done["changes"] == foretold["changes"], "what was changed is what was foretold"
+    assert after["error"] is None and after["changes"] == []
+
+
+REFUSED = [
+    ("a file became a directory", f"rm {GATE} && mkdir {GATE}", f"file:{GATE}", f"rmdir {GATE}"),
+    ("a file became a link", f"ln -sf /bin/true {GATE}", f"file:{GATE}", f"rm {GATE}"),
+    ("a file became a pipe", f"rm {GATE} && mkfifo {GATE}", f"file:{GATE}", f"rm {GATE}"),
+    ("a directory became a file", "mv /etc/gb10-extra /etc/away && touch /etc/gb10-extra", "file:/etc/gb10-extra",
+     "rm /etc/gb10-extra && mv /etc/away /etc/gb10-extra"),
+    ("JSON that is none", "echo '{' >/etc/gb10-extra/daemon.json", "file:/etc/gb10-extra/daemon.json",
+     "rm /etc/gb10-extra/daemon.json"),
+    ("an interface is gone", "ip link set gb10x0 down && ip link set gb10x0 name gb10y0", PROFILE,
+     "ip link set gb10y0 name gb10x0 && ip link set gb10x0 up"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "cause", "label", "repair"), REFUSED, ids=[row[0] for row in REFUSED])
+def test_what_cannot_be_repaired_without_a_person_is_refused_by_name(
+    converged: Fleet, host: str, documents: list[dict[str, object]], name: str, cause: str, label: str, repair: str
+) -> None:
+    converged.shell(host, cause)
+    before = converged.snapshot(host)
+    try:
+        for verb in ("converge", "drift"):
+            said = converged.engine(host, verb, documents=documents if verb == "converge" else [])
+            assert said["error"] is not None and said["error"]["kind"] == "host", verb
+            assert label in said["error"]["message"]
+            assert said["changes"] == []
+        assert converged.snapshot(host) == before, "a refused run must touch nothing"
+    finally:
+        converged.shell(host, repair)
+    assert converged.converge(host, documents)["error"] is None
+    assert converged.converge(host, documents, check=True)["changes"] == []
+
+
+def test_a_clean_run_writes_nothing(converged: Fleet, host: str, documents: list[dict[str, object]]) -> None:
+    ask = f"find /etc /usr/local /var/lib/gb10-fleet -newer /run/mark; stat -c %i {MANIFEST}"
+    inode = converged.shell(host, f"touch /run/mark; {ask}")
+    assert converged.converge(host, documents)["changes"] == []
+    assert converged.shell(host, ask) == inode
+
+
+THROUGH_PLAYBOOKS = [drift for drift in DRIFTS if drift.name in ("content edited", "unit masked", "MTU live")]
+
+
+@pytest.mark.parametrize("drift", THROUGH_PLAYBOOKS, ids=lambda drift: drift.name)
+def test_the_playbooks_say_the_same(converged: Fleet, host: str, drift: Drift) -> None:
+    expected = {(drift.role, resource) for resource in drift.resources}
+    converged.shell(host, drift.cause)
+
+    scan = converged.site(playbook="playbooks/drift.yml")
+    assert scan.rc != 0, "drift must not look like success"
+    report = json.loads((ROOT / "evidence/drift/drift.json").read_text())
+    assert report["drifted"] == [host]
+    assert named(report["hosts"][host]["changes"]) == expected
+    assert all(resource in scan.output for resource in drift.resources)
+
+    check = converged.site("--check", "--diff")
+    assert check.rc == 0
+    assert [name for name, row in check.recap.items() if row["changed"]] == [host]
+    repaired = converged.site("--limit", f"@{ROOT / 'evidence/drift/drifted.txt'}")
+    assert repaired.rc == 0 and repaired.recap[host]["changed"] == 1
+    assert list(repaired.recap) == [host], "only the drifted host is touched"
+    assert converged.site(playbook="playbooks/drift.yml").rc == 0

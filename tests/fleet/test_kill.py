@@ -1,0 +1,16 @@
+"""The short form of `make campaign`: a run that is killed at any moment is completed by the next one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fleet.fleet import Fleet
+from tests.fleet.kills import Campaign
+
+pytestmark = pytest.mark.lab
+
+
+def test_the_run_after_a_kill_ends_where_an_undisturbed_one_does(converged: Fleet) -> None:
+    for host in converged.hosts:
+        assert converged.engine(host, "undo")["error"] is None
+    Campaign(converged, seed=20261121).run(kills=6)

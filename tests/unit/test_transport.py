@@ -1,0 +1,216 @@
+"""The program that travels to a host, run as a host would run it; with a made-up engine and with the real one."""
+
+from __future__ import annotations
+
+import ast
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import transport
+
+PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
+REMOTE = f"""
+import sys
+from {PACKAGE}.resources import common
+from {PACKAGE}.system import System
+def answer(request, system):
+    print("noise on stdout")
+    return {{"request": request, "name": common.NAME, "system": type(system).__name__, "argv": sys.argv,
+             "isolated": sys.flags.isolated}}
+"""
+SOURCES: dict[str, str | None] = {
+    **dict.fromkeys([".".join(PACKAGE.split(".")[:length]) for length in range(1, 6)]),
+    f"{PACKAGE}.resources": None,
+    f"{PACKAGE}.resources.common": "NAME = 'native'\n",
+    f"{PACKAGE}.system": "class System: pass\n",
+    f"{PACKAGE}.remote": REMOTE,
+}
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "_sources", lambda: SOURCES)
+    monkeypatch.setattr(transport, "preload", transport.preload.__wrapped__)
+
+
+def run(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
+    command = transport.command(sys.executable).split()
+    program = transport.program(request, str(folder)).decode("ascii")
+    done = subprocess.run(command, input=program, capture_output=True, text=True, timeout=60, check=False)
+    return transport.parse(done.stdout), done
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_request_arrives_whole_and_the_answer_comes_back(tmp_path: Path) -> None:
+    request = {"text": "ä\u2028'\"\\\n{{ }}'''\0\ud800", "list": [None, True, 1.5], "long": "x" * 3_000_000}
+    answer, done = run(request, tmp_path / "cache")
+    assert answer["request"] == request
+    assert (answer["name"], answer["system"], answer["isolated"]) == ("native", "System", 1)
+    assert answer["argv"] == ["-"], "a request has no business in an argument list"
+    assert done.stderr == ""
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_compiled_engine_is_kept_for_root_alone_and_used(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    run({}, cache)
+    (file,) = cache.iterdir()
+    assert (stat.S_IMODE(cache.stat().st_mode), stat.S_IMODE(file.stat().st_mode)) == (0o700, 0o600)
+    before = file.stat().st_mtime_ns
+    assert run({}, cache)[0]["name"] == "native"
+    assert file.stat().st_mtime_ns == before
+    file.write_bytes(file.read_bytes().replace(b"native", b"kept!!"))
+    assert run({}, cache)[0]["name"] == "kept!!", "the kept code was not used"
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("damage", [b"", b"garbage", b"i\0\0\0\0"])
+def test_a_damaged_engine_is_compiled_again(tmp_path: Path, damage: bytes) -> None:
+    run({}, tmp_path)
+    tmp_path.chmod(0o700)
+    run({}, tmp_path)
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(damage)
+    assert run({}, tmp_path)[0]["name"] == "native"
+    assert file.read_bytes() != damage and len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.usefixtures("fake")
+def test_an_engine_that_others_could_write_is_not_used(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    run({}, cache)
+    (file,) = cache.iterdir()
+    evil = file.read_bytes().replace(b"native", b"evil!!")
+    file.write_bytes(evil)
+    file.chmod(0o620)
+    assert run({}, cache)[0]["name"] == "native"
+    file.write_bytes(evil)
+    cache.chmod(0o770)
+    assert run({}, cache)[0]["name"] == "native"
+    cache.chmod(0o700)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    assert run({}, cache)[0]["name"] == "native"
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "other")
+    (tmp_path / "other").mkdir(mode=0o700)
+    run({}, link)
+    assert list((tmp_path / "other").iterdir()) == []
+
+
+@pytest.mark.usefixtures("fake")
+def test_the_engine_of_another_version_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir(mode=0o700)
+    for name in ("engine-old", "lock"):
+        (cache / name).touch()
+    run({}, cache)
+    names = {path.name for path in cache.iterdir()}
+    assert "engine-old" not in names and "lock" in names and len(names) == 2
+
+
+@pytest.mark.usefixtures("fake")
+def test_without_a_place_to_keep_it_the_engine_works_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert run({"a": 1}, tmp_path / "file" / "cache")[0]["request"] == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("stdout", "answer"),
+    [
+        ('GB10-ANSWER:{"a": 1}', {"a": 1}),
+        ('Welcome!\n\nGB10-ANSWER:{"a": 1}\nlogout\n', {"a": 1}),
+        ('GB10-ANSWER:{"old": 0}\r\nGB10-ANSWER:{"a": 1}\r\n', {"a": 1}),
+    ],
+)
+def test_the_answer_is_found_in_what_a_shell_adds(stdout: str, answer: dict[str, int]) -> None:
+    assert transport.parse(stdout) == answer
+
+
+@pytest.mark.parametrize(
+    "stdout", ["", "Welcome", "GB10-ANSWER:", "GB10-ANSWER:{", "GB10-ANSWER:[]", "GB10-ANSWER:" + "[" * 99999]
+)
+def test_what_is_no_answer_is_a_value_error(stdout: str) -> None:
+    with pytest.raises(ValueError):
+        transport.parse(stdout)
+
+
+@pytest.mark.parametrize(
+    ("interpreter", "command"),
+    [
+        ("/usr/bin/python3", "/usr/bin/python3 -I -S -"),
+        ("/usr/bin/env python3", "/usr/bin/env python3 -I -S -"),
+        ("python3; reboot", "'python3;' reboot -I -S -"),
+    ],
+)
+def test_the_interpreter_is_quoted(interpreter: str, command: str) -> None:
+    assert transport.command(interpreter) == command
+
+
+class Templar:
+    def template(self, value: Any) -> Any:
+        return value
+
+
+class Action:
+    """As much of an action plugin as a call needs."""
+
+    _templar = Templar()
+
+    def __init__(self, **done: Any) -> None:
+        self.done = {"rc": 0, "stdout": "", "stderr": "", **done}
+
+    def _low_level_execute_command(self, cmd: str, in_data: bytes, sudoable: bool) -> dict[str, Any]:
+        self.called = (cmd, in_data, sudoable)
+        return self.done
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(
+    ("done", "says"),
+    [
+        ({"rc": 1, "stderr": "sudo: a password is required\n"}, ["sudo was refused", "/etc/sudoers.d"]),
+        ({"rc": 127, "stderr": "/bin/sh: 1: /usr/bin/python3: not found"}, ["no usable Python", "install python3"]),
+        ({"rc": 0, "stdout": "GB10-ANSWER:{"}, ["could not be read", "GB10-ANSWER:{"]),
+        ({"rc": 137}, ["no answer came back", "exit status 137"]),
+    ],
+)
+def test_a_host_without_an_answer_says_why(done: dict[str, Any], says: list[str]) -> None:
+    with pytest.raises(transport.NoAnswer) as caught:
+        transport.call(Action(**done), {}, {"inventory_hostname": "spark-a"})  # type: ignore[arg-type]
+    for words in says:
+        assert words in str(caught.value)
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_call_sends_the_program_with_privileges_to_the_interpreter_of_the_inventory() -> None:
+    action = Action(stdout='GB10-ANSWER:{"a": 1}')
+    variables = {"inventory_hostname": "spark-a", "ansible_python_interpreter": "/opt/python3"}
+    assert transport.call(action, {"verb": "drift"}, variables) == {"a": 1}  # type: ignore[arg-type]
+    command, program, sudoable = action.called
+    assert (command, sudoable) == ("/opt/python3 -I -S -", True)
+    assert program == transport.program({"verb": "drift"})
+    transport.call(action, {}, {**variables, "ansible_python_interpreter": "auto_silent"})  # type: ignore[arg-type]
+    assert action.called[0] == "/usr/bin/python3 -I -S -"
+
+
+def test_the_bundle_holds_what_the_engine_imports_and_no_more() -> None:
+    sources = transport._sources()
+    assert f"{PACKAGE}.engine" in sources and f"{PACKAGE}.resources.files" in sources
+    assert f"{PACKAGE}.perftest" not in sources
+    assert sources[PACKAGE] is None and sources[f"{PACKAGE}.resources"] is None
+    for source in filter(None, sources.values()):
+        imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
+        assert {name for name in imported if name and name.startswith("ansible")} <= set(sources)
+
+
+def test_the_real_engine_answers_and_refuses_nonsense(tmp_path: Path) -> None:
+    answer, _ = run({"verb": "nonsense"}, tmp_path / "cache")
+    assert answer["error"]["kind"] == "request"
+    assert len(transport.program({"verb": "drift"})) < 100_000, "bytes to every host, in every run"
+    assert json.dumps(answer)
