@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import yaml
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
@@ -33,7 +32,7 @@ class ActionModule(ActionBase):
                 "meta": {"type": "dict", "default": {}},
             }
         )
-        meta = {"gb10_fleet": _collection_version(), "ansible_core": ansible_version, **options["meta"]}
+        meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version, **options["meta"]}
         now = datetime.now(UTC)
         try:
             document = evidence.build(options["hosts"], meta, catalog.load("thresholds"), now)
@@ -56,15 +55,3 @@ class ActionModule(ActionBase):
             msg=evidence.summary(document),
         )
         return result
-
-
-def _collection_version() -> str | None:
-    """Of an installed collection (MANIFEST.json is its index) or a checkout (galaxy.yml); None in a bare wheel."""
-    for name, path in (("MANIFEST.json", ("collection_info", "version")), ("galaxy.yml", ("version",))):
-        file = catalog.collection_root() / name
-        if file.exists():
-            node = yaml.safe_load(file.read_text(encoding="utf-8"))  # JSON is YAML
-            for key in path:
-                node = node[key]
-            return str(node)
-    return None

@@ -249,10 +249,10 @@ def begun(
 
 
 def ended(manifest: Manifest) -> Manifest:
-    """No longer in the hands of a run, unless some entry still waits for one to end."""
+    """No longer in the hands of a run, unless some entry still waits for one to end; for an orphan none ever will."""
     if manifest.unfinished is None:
         return manifest
-    waiting = {label for label, entry in manifest.resources.items() if entry.left is None}
+    waiting = {label for label, entry in manifest.resources.items() if entry.left is None and not entry.orphan}
     undoing = tuple(label for label in manifest.unfinished.undoing if label in waiting)
     return manifest._replace(unfinished=manifest.unfinished._replace(undoing=undoing) if waiting else None)
 

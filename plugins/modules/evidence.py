@@ -25,6 +25,7 @@ options:
     description:
       - What the proof registered for each host, by inventory name. Only C(facts) is required.
       - "C(cluster) and C(topology): gb10_cluster and fabric_topology of the host."
+      - "C(serves): whether the host is to serve a model (C(vllm) is in gb10_roles); true if it is not given."
       - "C(thresholds): fabric_thresholds of the host."
       - "C(facts): C(ansible_facts.gb10_spark)."
       - "C(findings): C(findings) of M(gb10.fleet.doctor)."

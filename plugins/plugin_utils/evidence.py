@@ -66,6 +66,7 @@ def _proof(name: str, proof: Mapping[str, Any]) -> Record:
     return {
         "cluster": proof.get("cluster") or name,
         "topology": proof.get("topology") or "none",
+        "serves": bool(proof.get("serves", True)),
         "thresholds": dict(proof.get("thresholds") or {}),
         "facts": dict(proof["facts"]),
         "findings": list(proof.get("findings") or []),
@@ -212,12 +213,13 @@ def _unproven(
     unmeasured = [link["name"] for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
     unseen = [host for host, proof in members.items() if not proof["facts"] and not proof["findings"]]
+    unasked = not serving and any(proof["serves"] for proof in members.values())
     again = "run the playbook validate on all hosts of the cluster"
     return [
         *(_reason(host, "unmeasured", "the host was not looked at", again) for host in unseen),
         *(_reason(link, "unmeasured", "the bandwidth was not measured", again) for link in unmeasured),
         *(_reason(host, "unmeasured", "the rails were not pinged", again) for host in unpinged),
-        *([] if serving else [_reason(name, "unmeasured", "no model was asked", again)]),
+        *([_reason(name, "unmeasured", "no model was asked", again)] if unasked else []),
     ]
 
 

@@ -34,16 +34,22 @@ class Fleet(Rig):
     playbook = "tests/fleet/site.yml"
 
     def __init__(self, count: int = 2) -> None:
-        self.hosts = tuple(f"spark-{number:02d}" for number in range(1, count + 1))
+        self.count = count
         self._sockets = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
 
     def up(self) -> None:
-        self.lab("up", "fleet", "--hosts", str(len(self.hosts)))
+        """A fleet of its own, or the last hosts of one that somebody has up already: that one stays up."""
+        self._mine = not (self.inventory / "hosts.yml").exists()
+        if self._mine:
+            self.lab("up", "fleet", "--hosts", str(self.count))
+        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
+        self.hosts = tuple(said["children"]["sparks"]["hosts"])[-self.count :]
         for host in self.hosts:
             self.shell(host, (HERE / "on_host/prepare.sh").read_text())
 
     def down(self) -> None:
-        self.lab("down")
+        if self._mine:
+            self.lab("down")
         shutil.rmtree(self._sockets)
 
     # -- in
@@ -135,7 +141,7 @@ class Fleet(Rig):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return ("-e", f"@{HERE / 'vars.yml'}")
+        return ("-e", f"@{HERE / 'vars.yml'}", "--limit", ",".join(self.hosts))
 
 
 def named(rows: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:

@@ -91,6 +91,7 @@ def test_what_was_not_measured_is_incomplete_not_healthy() -> None:
     hosts = proof("pair")
     hosts["spark-a"].update(serving=None)
     assert [reason["text"] for reason in build(hosts)["reasons"]] == ["no model was asked"]
+    assert build({name: {**host, "serves": False} for name, host in hosts.items()})["verdict"] == "healthy"
     for host in hosts.values():
         host.update(bandwidth=[], pings=[])
     document = build(hosts)

@@ -295,8 +295,8 @@ def test_the_automatic_upgrade_passes_docker_by(package: str, expected: bool) ->
     [
         ({}, {"log-driver": "local"}),
         ({"debug": True}, {"log-driver": "local"}),
-        ({"log-driver": "journald"}, {}),
-        ({"log-opts": {"tag": "x"}}, {}),
+        ({"log-driver": "journald"}, None),
+        ({"log-opts": {"tag": "x"}}, None),
     ],
 )
 def test_docker_gets_a_log_driver_only_where_nobody_chose_one(options: Any, default: Any) -> None:

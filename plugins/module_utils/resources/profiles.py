@@ -32,7 +32,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
     read_addresses,
     ssh_session,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
 
 # NetworkManager rolls back by itself if this run dies. Long enough to activate the four rails of a Spark.
 CHECKPOINT_S = 60
@@ -227,12 +227,15 @@ class ProfileKind(Kind[Profile, NetworkState]):
         Whether the profile itself is active is no part of it, because that comes and goes with the cable.
         """
         stored, link = state.stored.get(resource.uuid), state.links.get(resource.interface)
-        others = [other for other in state.stored.values() if other.uuid != resource.uuid]
-        claims = [other for other in others if other.claims(resource.interface) and not other.made_up]
+        claims = [
+            other
+            for other in state.stored.values()
+            if other.uuid != resource.uuid and other.claims(resource.interface) and not other.made_up
+        ]
         return {
             "profile": None if stored is None else {key: stored.settings.get(key, "") for key in _SETTINGS},
             "others": {other.uuid: other.autoconnect for other in claims},
-            "active": next((other.uuid for other in others if other.device == resource.interface), None),
+            "active": next((other.uuid for other in claims if other.device == resource.interface), None),
             "mtu": link.mtu if link is not None and stored is None else None,
         }
 
@@ -276,14 +279,11 @@ def _plan_way_back(resource: Profile, state: NetworkState) -> Step[Profile] | No
         differences = ["the profile goes"] if stored is not None else []
     else:
         differences = _setting_differences(resource, stored) if stored is not None else ["no such profile"]
-    former = resource.former or {"others": {}, "active": None, "mtu": None}
+    former = resource.former or {"others": {}, "mtu": None}
     for identity, autoconnect in former["others"].items():
         other = state.stored.get(identity)
         if other is not None and other.autoconnect != autoconnect:
             differences.append(f"{other.name!r} connection.autoconnect {other.autoconnect} -> {autoconnect}")
-    active = state.stored.get(former["active"])
-    if link is not None and link.carrier is not False and active is not None and active.device != resource.interface:
-        differences.append(f"{active.name!r} is active again")
     if link is not None and former["mtu"] not in (None, link.mtu):
         differences.append(f"live MTU {link.mtu} -> {former['mtu']}")
     if not differences:
@@ -477,11 +477,13 @@ def _bring_back(system: System, profile: Profile, state: NetworkState) -> None:
     if link is None:
         return
     former = profile.former or {"active": None, "mtu": None}
-    again = former["active"] if former["active"] in state.stored else None
-    if again is None and profile.state == "present" and stored is not None and stored.device == profile.interface:
+    again = former["active"] if former["active"] in state.stored and link.carrier is not False else None
+    if again is not None:
+        # What somebody else's profile needs (a DHCP server) may be missing; then NetworkManager tries on, as before us.
+        _up(system, again, profile.interface)
+    elif profile.state == "present" and stored is not None and stored.device == profile.interface:
         again = profile.uuid
-    if again is not None and link.carrier is not False:
-        _up(system, profile, again)
+        _must(profile, _up(system, again, profile.interface))
     deadline = system.clock.now() + _SETTLE_S
     while (link := read_link(system, profile.interface, read_addresses(system))) is not None:
         ours = frozenset() if again else link.addresses & set(profile.addresses)
@@ -503,16 +505,19 @@ def _pairs(settings: Mapping[str, str]) -> list[str]:
     return [word for pair in settings.items() for word in pair]
 
 
-def _up(system: System, profile: Profile, identity: str) -> None:
+def _up(system: System, identity: str, interface: str) -> Completed:
     wait = ["nmcli", "--wait", str(_ACTIVATION_S)]
-    done = system.run([*wait, "connection", "up", "uuid", identity, "ifname", profile.interface])
+    return system.run([*wait, "connection", "up", "uuid", identity, "ifname", interface])
+
+
+def _must(profile: Profile, done: Completed) -> None:
     if done.rc != 0:
         raise HostError(f"{profile.label}: cannot be activated ({done.words}); NetworkManager rolled back")
 
 
 def _activate(system: System, profile: Profile) -> None:
     """Bring the profile up and see it live; whatever was active on the interface gives way."""
-    _up(system, profile, profile.uuid)
+    _must(profile, _up(system, profile.uuid, profile.interface))
     deadline = system.clock.now() + _SETTLE_S
     while True:
         link = read_link(system, profile.interface, read_addresses(system))

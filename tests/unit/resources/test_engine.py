@@ -234,3 +234,104 @@ def test_every_change_shows_in_the_diff(host: FakeHost) -> None:
         ["after", "after_header", "before", "before_header"],
         ["prepared"],
     ]
+
+
+# --------------------------------------------------------------------------------------------------- several documents
+
+
+def order(*documents: tuple[str, list[dict[str, Any]]]) -> list[str]:
+    document = parse_documents(documents, {})
+    return [resource.label for resource in sorted(document.resources, key=lambda resource: resource.index)]
+
+
+def test_what_roles_declare_first_is_done_first_and_packages_side_by_side() -> None:
+    found = order(
+        (
+            "driver",
+            [
+                {"file": "/etc/apt/preferences.d/a", "content": ""},
+                {"package": "nvidia-utils"},
+                {"hold": "nvidia-utils"},
+                {"file": "/etc/apt/apt.conf.d/later", "content": ""},
+            ],
+        ),
+        (
+            "docker",
+            [
+                {"package": "ca-certificates"},
+                {"file": "/usr/share/keyrings/docker.asc", "content": ""},
+                {"package": "docker-ce"},
+                {"file": "/etc/docker/daemon.json", "content": "{}"},
+                {"package": "perftest"},
+            ],
+        ),
+    )
+    assert found == [
+        "dpkg:database",
+        "file:/etc/apt/preferences.d/a",
+        "file:/usr/share/keyrings/docker.asc",
+        "package:nvidia-utils",
+        "package:ca-certificates",
+        "package:docker-ce",
+        "hold:nvidia-utils",
+        "file:/etc/apt/apt.conf.d/later",
+        "file:/etc/docker/daemon.json",
+        "package:perftest",
+    ]
+
+
+FOLDER = {"file": "/etc/gb10-fleet", "state": "directory"}
+
+
+def test_what_two_roles_say_in_the_same_words_is_one_resource_of_both() -> None:
+    document = parse_documents([("a", [FOLDER]), ("b", [{**FOLDER, "mode": None}])], {})
+    assert [(resource.label, resource.role) for resource in document.resources] == [("file:/etc/gb10-fleet", "a")]
+    (claim,) = document.claims
+    assert claim.roles == ("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "message"),
+    [
+        (FOLDER, {**FOLDER, "mode": "0700"}, "b.resources[0].file: file:/etc/gb10-fleet is declared by a.resources[0]"),
+        ({"sysctl": "vm.a", "value": 1}, {"sysctl": "vm.a", "value": 2}, "b.resources[0].sysctl"),
+        (
+            VALID[6],
+            {**VALID[6], "nm_profile": "other", "uuid": "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0002"},
+            "interface enp1s0f0np0 is declared by a.resources[0] already",
+        ),
+        (
+            {"file": "/etc/sysctl.d/90-gb10-b.conf", "content": ""},
+            {"sysctl": "vm.a", "value": 1},
+            "for the role b already",
+        ),
+    ],
+)
+def test_two_roles_cannot_want_different_things(first: dict[str, Any], second: dict[str, Any], message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        parse_documents([("a", [first]), ("b", [second])], {})
+    assert message in str(caught.value)
+
+
+def test_a_restart_is_caused_by_the_own_role_only() -> None:
+    unit = {"unit": "x.service", "restart_on": ["/etc/a"]}
+    with pytest.raises(DocumentError, match=r"b.resources\[0\].restart_on\[0\]: file:/etc/a is not declared"):
+        parse_documents([("a", [{"file": "/etc/a", "content": ""}]), ("b", [unit])], {})
+
+
+def test_each_role_has_files_of_its_own_for_what_lasts() -> None:
+    document = parse_documents(
+        [
+            ("a", [{"sysctl": "vm.x", "value": 1}]),
+            ("b", [{"sysctl": "vm.x", "value": 1}, {"sysctl": "vm.y", "value": 2}]),
+        ],
+        {},
+    )
+    derived = {resource.name: resource.role for resource in document.of_kind("file")}
+    assert derived == {"/etc/sysctl.d/90-gb10-a.conf": "a", "/etc/sysctl.d/90-gb10-b.conf": "b"}
+    assert document.claims[0].label == "file:/etc/sysctl.d/90-gb10-a.conf"
+
+
+def test_changes_name_their_role(host: FakeHost) -> None:
+    outcome = host.converge([{"file": "/etc/a", "content": ""}])
+    assert outcome.changes[0]["role"] == "demo"

@@ -329,6 +329,15 @@ def test_units_are_as_before(host: FakeHost, systemd: FakeSystemd, before: dict[
     assert {key: systemd.units["old.service"][key] for key in before} == before
 
 
+def test_a_unit_that_has_gone_is_no_error(host: FakeHost, systemd: FakeSystemd) -> None:
+    systemd.add("old.service", active="active", file="enabled")
+    resources = [{"unit": "old.service", "enabled": False, "state": "stopped"}]
+    records = stand(host, resources)
+    host.converge(resources)
+    del systemd.units["old.service"]
+    assert put_back(host, resources, records) == ([], [])
+
+
 def test_what_a_oneshot_service_does_at_the_moment_is_no_record(host: FakeHost, systemd: FakeSystemd) -> None:
     unit = systemd.add("job.service")
     unit["Type"] = "oneshot"
@@ -414,6 +423,29 @@ def test_a_rail_is_given_back_to_whom_it_belonged(host: FakeHost, manager: FakeN
     assert network(manager) == before
     assert manager.ended == ["CheckpointDestroy"] * 2
     assert stand(host, resources) == records
+
+
+def test_what_keeps_another_profile_from_coming_up_does_not_keep_ours(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    manager.foreign("dhcp", P0, device=P0)
+    resources = [rail(replace_foreign=True)]
+    records = stand(host, resources)
+    host.converge(resources, fabric_allow_activation=True)
+    host.on("nmcli --wait", fail("Error: Connection activation failed: IP configuration could not be reserved"))
+    put_back(host, resources, records, fabric_allow_activation=True)
+    assert list(manager.profiles) == ["foreign-dhcp"]
+    assert manager.profiles["foreign-dhcp"]["connection.autoconnect"] == "yes"
+
+
+def test_what_networkmanager_made_up_is_for_it_to_make_up_again(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.foreign("Wired connection 1", P0, device=P0, filename="/run/NetworkManager/system-connections/x")
+    records = stand(host, [rail()])
+    assert (records[f"nm_profile:gb10-{P0}"]["active"], records[f"nm_profile:gb10-{P0}"]["others"]) == (None, {})
+    host.converge([rail()], fabric_allow_activation=True)
+    del manager.profiles["foreign-Wired connection 1"]
+    put_back(host, [rail()], records, fabric_allow_activation=True)
+    assert manager.profiles == {}
 
 
 def test_a_link_gets_its_mtu_back_where_networkmanager_does_not_give_it(
