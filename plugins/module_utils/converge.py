@@ -85,7 +85,7 @@ def _converge(
     if check_mode:
         return steps, plan, not steps and _closed(declared, document, states, plan, system) == known
     if known.unfinished is not None:
-        pass
+        _sweep(document, system)
     if steps:
         declared = _opened(declared, document, states, plan, run, system)
         manifests.save(system, declared)
