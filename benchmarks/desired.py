@@ -85,25 +85,30 @@ def _any(patterns: Iterable[str], name: str) -> bool:
 def floor(desired: Desired) -> str:
     """The same checks as one shell script: nothing that answers these questions over SSH can be much faster.
 
-    It only checks. Its exit status is not 0 where something differs, so a broken host does not look like a fast one. Also
-    asked, because our one call brings them home: what the doctor judges a host by.
+    It only checks. Its exit status is not 0 where something differs, so a broken host does not look fast. The
+    last lines ask what our one call brings home, too: what the doctor judges a host by.
     """
     quoted = shlex.quote
+    packages, holds, units = (
+        " ".join(map(quoted, names))
+        for names in (desired.packages, desired.holds, [unit.name for unit in desired.units])
+    )
+    live = "".join(f"{value}\n" for value in desired.sysctls.values())
     sums = "".join(f"{hashlib.sha256(file.content.encode()).hexdigest()}  {file.path}\n" for file in desired.files)
     stats = "".join(f"root:root {file.mode.lstrip('0')} {file.path}\n" for file in desired.files)
     paths = " ".join(quoted(file.path) for file in desired.files)
-    versions = "".join(f"{name} {version or ''}".rstrip() + "\n" for name, version in desired.packages.items())
-    selections = "".join(f"{name} hold\n" for name in desired.holds)
+    versions = "".join(f"{name} {version or ''}".rstrip() + "\n" for name, version in sorted(desired.packages.items()))
+    selections = "".join(f"{name} hold\n" for name in sorted(desired.holds))
     shown = "${Package} ${Version}\\n" if all(desired.packages.values()) else "${Package}\\n"
     lines = [
         "set -eu",
         f"printf %s {quoted(sums)} | sha256sum --check --quiet",
         _same(f"stat -c '%U:%G %a %n' {paths}", stats),
-        _same(f"sysctl -n {' '.join(map(quoted, desired.sysctls))}", "".join(f"{v}\n" for v in desired.sysctls.values())),
-        _same(f"dpkg-query -W -f '{shown}' {' '.join(map(quoted, desired.packages))}", versions),
-        _same(f"dpkg-query -W -f '${{Package}} ${{db:Status-Want}}\\n' {' '.join(map(quoted, desired.holds))}", selections),
+        _same(f"sysctl -n {' '.join(map(quoted, desired.sysctls))}", live),
+        _same(f"dpkg-query -W -f '{shown}' {packages}", versions),
+        _same(f"dpkg-query -W -f '${{Package}} ${{db:Status-Want}}\\n' {holds}", selections),
         _same(
-            f"systemctl show --property=UnitFileState,ActiveState --value {' '.join(quoted(u.name) for u in desired.units)}"
+            f"systemctl show --property=UnitFileState,ActiveState --value {units}"
             " | grep -c -x -e enabled -e active || true",
             f"{sum((unit.enabled is True) + unit.started for unit in desired.units)}\n",
             least=True,

@@ -10,7 +10,6 @@ getrusage never sees). The lab's containers have theirs. CPU is read from cgroup
 
 from __future__ import annotations
 
-import contextlib
 import os
 import subprocess
 import threading
@@ -132,13 +131,14 @@ class _Peak:
 def _remove(group: Path) -> None:
     """An ssh master that was told to exit needs a moment."""
     for _ in range(100):
-        with contextlib.suppress(FileNotFoundError):
-            try:
-                group.rmdir()
-            except OSError:
-                time.sleep(0.05)
-                continue
-        return
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
     pids = (group / "cgroup.procs").read_text().split()
     raise MeterError(f"{group} still has processes of an earlier run: {', '.join(pids)}")
 
@@ -146,7 +146,7 @@ def _remove(group: Path) -> None:
 def close_masters(folder: Path) -> None:
     """End the ssh masters whose sockets lie in a folder, so that the next run starts cold."""
     for socket in folder.iterdir():
-        subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "-"], capture_output=True, check=False)
+        subprocess.run(["ssh", "-O", "exit", "-o", f"ControlPath={socket}", "any"], capture_output=True, check=False)
     deadline = time.monotonic() + 5
     while any(folder.iterdir()) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -154,7 +154,8 @@ def close_masters(folder: Path) -> None:
 
 def controller_words() -> dict[str, str | int]:
     """What this machine is, for the report."""
-    model = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     done = subprocess.run(["ssh", "-V"], capture_output=True, text=True, check=False)
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return {

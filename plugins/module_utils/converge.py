@@ -23,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
     Run,
     apply,
     as_changes,
+    keep,
     make_plan,
     read_again,
     read_states,
@@ -100,7 +101,7 @@ def _converge(
             raise
     closed = _closed(declared, document, states, plan, system)
     if steps or closed != known:
-        manifests.save(system, closed)
+        keep(closed, steps, system)
     return steps, plan, True
 
 

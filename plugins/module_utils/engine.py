@@ -10,11 +10,9 @@ the roles want, what the manifest says they wanted, and what stood there before.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
@@ -37,7 +35,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.kernel import
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package, PackageKind
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import Profile, ProfileKind
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import Unit, UnitKind, settle_unit_files
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System, sha256
 
 # In the order of planning: a kind may look at the steps of those before it. The order of work is the documents'.
 _KINDS: tuple[Kind[Any, Any], ...] = (
@@ -165,7 +164,7 @@ class _Declared:
         resource = self.resource
         declared = {key: value for key, value in self.raw.items() if value is not None}
         if isinstance(resource, File) and resource.secret and resource.content is not None:
-            declared["content"] = {"sha256": hashlib.sha256(resource.content).hexdigest()}
+            declared["content"] = {"sha256": sha256(resource.content)}
         return Claim(resource.label, tuple(self.roles), declared)
 
 
@@ -302,6 +301,9 @@ def apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[An
             steps = list(group)
             current = steps[0].resource.label
             KINDS[name].apply(system, steps, states[name], progress)
+        if any(step.resource.KIND == Package.KIND for step in progress.done):
+            # A package brings or takes unit files as well, and not each one tells systemd.
+            progress.unit_files.update(resource.name for resource in plan.document if isinstance(resource, Unit))
         settle_unit_files(system, progress)
         return progress.done
     except HostError as error:
@@ -329,6 +331,14 @@ def as_changes(steps: Iterable[Step[Any]]) -> list[dict[str, str]]:
 
 def _os_error(where: str, error: OSError) -> str:
     return f"{where}: {error.filename or 'the operating system'}: {error.strerror or error}"
+
+
+def keep(manifest: Manifest, done: Sequence[Step[Any]], system: System) -> None:
+    """Write the manifest at the end of a run. Where that fails, the changes were made all the same."""
+    try:
+        manifests.save(system, manifest)
+    except HostError as error:
+        raise ApplyError(str(error), as_changes(done)) from None
 
 
 def records_of(document: Document, states: Mapping[str, Any], labels: Collection[str]) -> dict[str, Record]:

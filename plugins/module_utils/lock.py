@@ -25,8 +25,13 @@ _POLL_S = 0.1
 @contextlib.contextmanager
 def held(system: System, run: str, *, exclusive: bool) -> Iterator[None]:
     """`run` is who we are, for whoever waits in vain."""
-    system.private_directory(RUN_DIRECTORY)
-    descriptor = os.open(system.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        system.private_directory(RUN_DIRECTORY)
+        descriptor = os.open(system.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise HostError(
+            f"{LOCK} cannot be opened: {error.strerror}; it is ours, so remove what is in its place"
+        ) from None
     try:
         _wait(system, descriptor, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
         # There is no writer now, so a name in the file is that of one who was killed.

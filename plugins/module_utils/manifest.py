@@ -82,6 +82,8 @@ def load(system: System) -> Manifest:
         text = system.path(MANIFEST).read_bytes().decode()
     except (FileNotFoundError, NotADirectoryError):
         return Manifest()
+    except OSError as error:
+        raise HostError(f"{MANIFEST} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise _damaged("it is not UTF-8") from None
     return parse(text)
@@ -89,11 +91,16 @@ def load(system: System) -> Manifest:
 
 def save(system: System, manifest: Manifest) -> None:
     """Write it as a whole; the last resource takes the file and its directory along."""
-    directory = system.private_directory(STATE_DIRECTORY)
-    if manifest.resources:
-        system.write(MANIFEST, serialise(manifest).encode(), mode=0o600)
-        return
-    system.path(MANIFEST).unlink(missing_ok=True)
+    try:
+        directory = system.private_directory(STATE_DIRECTORY)
+        if manifest.resources:
+            system.write(MANIFEST, serialise(manifest).encode(), mode=0o600)
+            return
+        system.path(MANIFEST).unlink(missing_ok=True)
+    except OSError as error:
+        raise HostError(
+            f"{MANIFEST} cannot be written: {error.strerror}; make room or repair the file system, then run again"
+        ) from None
     for name in system.names(STATE_DIRECTORY):
         # What is owed to nothing, and what a killed write left.
         if name == "owed-restarts.json" or name.startswith(TEMPORARY_PREFIX):

@@ -9,7 +9,6 @@ undo. Whatever is in it, the answer is one: what is wrong with a request is name
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -28,7 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import CONSENT, DocumentError, shown
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.undo import undo
 
 _VERBS = ("converge", "drift", "undo")
@@ -83,7 +82,7 @@ def answer(request: Any, system: System) -> dict[str, Any]:
 
 def fact_digest(value: Any) -> str:
     """The SHA-256 of a fact in canonical JSON."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:

@@ -17,7 +17,6 @@ import os
 import re
 import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -27,6 +26,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     lock_holder,
     read_database,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 Facts = dict[str, Any]

@@ -9,7 +9,6 @@ Everything that speaks against it is said before anything changes. An undo that 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
@@ -23,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
     apply,
     as_changes,
     dpkg_for,
+    keep,
     make_plan,
     read_again,
     read_states,
@@ -36,6 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package, purged
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import Unit
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 
@@ -81,7 +82,7 @@ def take_back(
         steps += _clear_rooms(document, steps, system)
         verify(document, steps, system)
     if rest != known:
-        manifests.save(system, rest)
+        keep(rest, steps, system)
     return steps, rest
 
 
@@ -96,7 +97,7 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
         if entry.left is not None:
             words = manifests.differences(entry.left, live)
             changed += [f"{label} ({words})"] if words else []
-        elif False:
+        elif label not in in_hand and not entry.orphan:
             raise HostError(f"{label}: the last run of its role did not come to its end; run the role again, then undo")
     if changed:
         raise HostError(

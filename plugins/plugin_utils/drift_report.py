@@ -157,8 +157,9 @@ def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
 
 
 def _summary(document: Mapping[str, Any]) -> str:
-    drifted, silent_hosts = len(document["drifted"]), len(document["silent"])
-    return f"{len(document['hosts'])} hosts: {document['clean']} clean, {drifted} drifted, {silent_hosts} silent"
+    total, drifted, silent_hosts = (len(document[key]) for key in ("hosts", "drifted", "silent"))
+    hosts = "1 host" if total == 1 else f"{total} hosts"
+    return f"{hosts}: {document['clean']} clean, {drifted} drifted, {silent_hosts} silent"
 
 
 def _advice(document: Mapping[str, Any]) -> Iterator[str]:

@@ -10,14 +10,13 @@ playbook; `ask` runs them.
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import os
-import signal
+import select
+import subprocess
 import tempfile
 import time
-from asyncio.subprocess import PIPE
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -141,77 +140,68 @@ def ask(
     No host takes longer than `timeout_s`, all its connections together. `progress` hears every `period_s` how many of
     how many are done.
     """
-    # A file, which each process reads for itself: nothing passes through this process for each host.
-    with tempfile.NamedTemporaryFile(prefix="gb10-scan-") as file:
+    # A file, which each process reads for itself: the program passes through this process once, not once for each host.
+    with tempfile.NamedTemporaryFile(prefix="gb10-scan-") as file, ThreadPoolExecutor(concurrency) as threads:
         file.write(program)
         file.flush()
-        scan = _Scan(Path(file.name), asyncio.Semaphore(concurrency), timeout_s)
-        return asyncio.run(_all(scan, targets, progress, period_s))
+        replies = [threads.submit(_ask_one, target, Path(file.name), timeout_s) for target in targets]
+        waiting: set[Future[Reply]] = set(replies)
+        while waiting:
+            _, waiting = wait(waiting, timeout=period_s)
+            if waiting:
+                progress(len(replies) - len(waiting), len(replies))
+        return [reply.result() for reply in replies]
 
 
-@dataclass(frozen=True)
-class _Scan:
-    program: Path
-    gate: asyncio.Semaphore
-    timeout_s: float
-
-
-async def _all(
-    scan: _Scan, targets: Sequence[Target], progress: Callable[[int, int], None], period_s: float
-) -> list[Reply]:
-    tasks = [asyncio.create_task(_one(scan, target)) for target in targets]
-    waiting: set[asyncio.Task[Reply]] = set(tasks)
-    while waiting:
-        _, waiting = await asyncio.wait(waiting, timeout=period_s)
-        if waiting:
-            progress(len(tasks) - len(waiting), len(tasks))
-    return [task.result() for task in tasks]
-
-
-async def _one(scan: _Scan, target: Target) -> Reply:
+def _ask_one(target: Target, program: Path, timeout_s: float) -> Reply:
     """Ask one host, and again where the connection broke: a jump host, say, drops some of many at once."""
     reply = Reply(target.host, None, "", "")
-    async with scan.gate:
-        deadline = time.monotonic() + scan.timeout_s
-        for attempt in range(target.retries + 1):
-            pause_s = max(0, attempt - 1)  # the first time at once
-            left = deadline - time.monotonic() - pause_s
-            if left <= 0:
-                break
-            await asyncio.sleep(pause_s)
-            reply = await _attempt(target, scan.program, left)
-            # Where nobody answered at all, asking again costs as long again.
-            if reply.status != SSH_FAILED or "timed out" in reply.stderr:
-                break
+    deadline = time.monotonic() + timeout_s
+    for attempt in range(target.retries + 1):
+        pause_s = max(0, attempt - 1)  # the first time at once
+        if time.monotonic() + pause_s >= deadline:
+            break
+        time.sleep(pause_s)
+        reply = _attempt(target, program, deadline)
+        # Where nobody answered at all, asking again costs as long again.
+        if reply.status != SSH_FAILED or "timed out" in reply.stderr:
+            break
     return reply
 
 
-async def _attempt(target: Target, program: Path, timeout_s: float) -> Reply:
+def _attempt(target: Target, program: Path, deadline: float) -> Reply:
     # ssh leaves its control master behind, and that may hold a pipe of ours open for a minute: so stderr is a file.
     with program.open("rb") as stdin, tempfile.TemporaryFile() as errors:
         try:
-            process = await asyncio.create_subprocess_exec(
-                *target.command, stdin=stdin, stdout=PIPE, stderr=errors, start_new_session=True
-            )
+            process = subprocess.Popen(target.command, stdin=stdin, stdout=subprocess.PIPE, stderr=errors)
         except OSError as error:
             return Reply(target.host, NOT_FOUND, "", f"{target.command[0]}: {error.strerror}")
-        answer = bytearray()
-        in_time = True
-        try:
-            async with asyncio.timeout(timeout_s):
-                assert process.stdout  # noqa: S101  (PIPE above)
-                while len(answer) <= ANSWER_LIMIT and (chunk := await process.stdout.read(2**16)):
-                    answer += chunk
-                if len(answer) <= ANSWER_LIMIT:
-                    await process.wait()
-        except TimeoutError:
-            in_time = False
-        finally:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                await process.wait()
+        with process:
+            try:
+                answer = _read(process.stdout.fileno(), deadline) if process.stdout else b""
+                if len(answer) > ANSWER_LIMIT:
+                    process.kill()
+                status: int | None = process.wait(max(0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                status = None
+            finally:
+                process.kill()  # of one that has ended this does nothing
         errors.seek(0)
         said = errors.read(2**16)
-    status = process.returncode if in_time else None
     return Reply(target.host, status, answer.decode(errors="replace"), said.decode(errors="replace"))
+
+
+def _read(pipe: int, deadline: float) -> bytes:
+    """What comes until the end, the deadline or a little over the limit."""
+    answer = bytearray()
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while len(answer) <= ANSWER_LIMIT:
+        left = deadline - time.monotonic()
+        if left <= 0 or not poll.poll(left * 1000):
+            break
+        chunk = os.read(pipe, 2**16)
+        if not chunk:
+            break
+        answer += chunk
+    return bytes(answer)

@@ -24,7 +24,7 @@ HERE = Path(__file__).parent
 PYTHON = "/usr/bin/python3"
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 EXTRA: list[dict[str, Any]] = yaml.safe_load((HERE / "extra_resources.yml").read_text())
-CONSENTS = {"extra_allow_activation": True, "extra_allow_restart": True}
+CONSENTS = {"fabric_allow_activation": True, "docker_allow_restart": True}
 # What the engine derives from sysctls and kernel modules: it is in the manifest, but in no document.
 _DERIVED = ("file:/etc/sysctl.d/90-gb10-", "file:/etc/modules-load.d/gb10-")
 
@@ -45,12 +45,24 @@ class Fleet(Rig):
         said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
         self.hosts = tuple(said["children"]["sparks"]["hosts"])[-self.count :]
         for host in self.hosts:
-            self.shell(host, (HERE / "on_host/prepare.sh").read_text())
+            self.prepare(host)
 
     def down(self) -> None:
         if self._mine:
             self.lab("down")
         shutil.rmtree(self._sockets)
+
+    def prepare(self, host: str) -> None:
+        """What these tests need on a host that nothing of ours is on."""
+        self.shell(host, (HERE / "on_host/prepare.sh").read_text())
+
+    def clear(self, host: str) -> None:
+        """Everything of ours undone, if there is anything; what a failed test has left would stop an undo."""
+        if self.manifest(host) is not None:
+            self.converge(host, self.documents(host))
+            said = self.engine(host, "undo")
+            assert said["error"] is None, f"{host}: undo: {said['error']}"
+        self.prepare(host)
 
     # -- in
 

@@ -18,8 +18,7 @@ GATE = "/usr/local/sbin/gb10-memory-gate"
 def before(fleet: Fleet) -> dict[str, dict[str, str]]:
     """Every host as it was before anything of ours."""
     for host in fleet.hosts:
-        if fleet.manifest(host) is not None:
-            assert fleet.engine(host, "undo")["error"] is None
+        fleet.clear(host)
     return {host: fleet.snapshot(host) for host in fleet.hosts}
 
 
@@ -28,8 +27,7 @@ def site(fleet: Fleet, before: dict[str, dict[str, str]]) -> Iterator[Fleet]:
     assert fleet.site().rc == 0
     yield fleet
     for host in fleet.hosts:
-        if fleet.manifest(host) is not None:
-            assert fleet.engine(host, "undo")["error"] is None
+        fleet.clear(host)
 
 
 def test_of_all_roles_leads_back_and_says_so_first(site: Fleet, before: dict[str, dict[str, str]]) -> None:
@@ -109,6 +107,6 @@ def test_an_orphan_is_shown_and_goes_on_request(converged: Fleet) -> None:
 def test_a_missing_consent_refuses_before_anything_changes(converged: Fleet) -> None:
     host = converged.hosts[0]
     standing = converged.snapshot(host)
-    said = converged.engine(host, "undo", roles=["extra"], consents={"extra_allow_activation": False})
-    assert said["error"] is not None and "extra_allow_activation" in said["error"]["message"]
+    said = converged.engine(host, "undo", roles=["extra"], consents={"fabric_allow_activation": False})
+    assert said["error"] is not None and "fabric_allow_activation" in said["error"]["message"]
     assert differences(standing, converged.snapshot(host)) == []

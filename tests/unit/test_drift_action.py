@@ -184,6 +184,7 @@ def test_a_host_that_cannot_be_asked_is_silent_and_the_others_are_asked(run: Run
     for kind, word in words.items():
         assert word in said[f"spark-{kind}"]
     assert run.document["clean"] == 1
+    assert "PasswordAuthentication=no" in run.argv("clean"), "the first host's password is nobody else's"
 
 
 def test_every_host_of_the_play_is_scanned_whatever_happened_before(run: Run) -> None:

@@ -187,6 +187,13 @@ def test_no_list_without_hosts(tmp_path: Path) -> None:
     assert set(files(tmp_path)) == {"drift.json"}
 
 
+def test_who_reads_while_it_is_written_reads_the_old_file(tmp_path: Path) -> None:
+    write(document(a=DRIFTED), tmp_path)
+    with (tmp_path / "drifted.txt").open() as reader:
+        write(document(b=DRIFTED), tmp_path)
+        assert reader.read() == "a\n"
+
+
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(document(a=DRIFTED), tmp_path)
     before = files(tmp_path)

@@ -134,6 +134,15 @@ def test_one_of_another_format_is_refused(version: Any) -> None:
         manifests.parse(text)
 
 
+def test_what_the_file_system_refuses_is_said(system: System) -> None:
+    system.private_directory(manifests.STATE_DIRECTORY)
+    system.path(manifests.MANIFEST).mkdir()
+    with pytest.raises(HostError, match=r"manifest\.json cannot be read: Is a directory"):
+        manifests.load(system)
+    with pytest.raises(HostError, match=r"manifest.json cannot be written: .*; make room"):
+        manifests.save(system, FULL)
+
+
 # -------------------------------------------------------------------------------------------------------- declarations
 
 
@@ -318,6 +327,6 @@ def test_the_lock_is_not_followed_to_somewhere_else(host: FakeHost) -> None:
     victim = host.file("/etc/victim", "x")
     host.system.private_directory(lock.RUN_DIRECTORY)
     host.path(lock.LOCK).symlink_to(victim)
-    with pytest.raises(OSError, match="symbolic"), lock.held(host.system, "me", exclusive=True):
+    with pytest.raises(HostError, match="lock cannot be opened"), lock.held(host.system, "me", exclusive=True):
         pytest.fail("a link was taken for the lock")
     assert victim.read_text() == "x"

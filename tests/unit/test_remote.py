@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import remote
+from ansible_collections.gb10.fleet.plugins.module_utils import lock, remote
 from ansible_collections.gb10.fleet.plugins.module_utils.remote import answer, fact_digest
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, System
 
@@ -188,3 +190,22 @@ def test_what_is_wrong_with_a_request_is_named(host: FakeHost, changes: dict[str
 @pytest.mark.parametrize("request_", [None, [], "x", 1])
 def test_only_an_object_is_a_request(host: FakeHost, request_: Any) -> None:
     assert answer(request_, host.system)["error"] == {"kind": "request", "message": "request: expected a JSON object"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "exclusive"),
+    [({}, True), ({"check": True}, False), ({"verb": "drift"}, False), ({"verb": "undo"}, True)],
+)
+def test_whoever_changes_the_host_is_alone_with_it(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], exclusive: bool
+) -> None:
+    seen = []
+
+    @contextlib.contextmanager
+    def held(_system: System, run: str, *, exclusive: bool) -> Iterator[None]:
+        seen.append((run, exclusive))
+        yield
+
+    monkeypatch.setattr(lock, "held", held)
+    ask(host, **changes)
+    assert seen == [(REQUEST["run"], exclusive)]

@@ -8,7 +8,6 @@ import re
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,6 +16,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils import spark_facts
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, System
 
 from lab.vendor.kernel_module import stand_in

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.remote import answer
-from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, Completed, HostError, System
 
 from tests.unit.resources.conftest import FakeHost
 from tests.unit.resources.test_packages import FakeApt
@@ -335,6 +335,19 @@ def test_a_directory_that_somebody_uses_stays(world: World) -> None:
     assert not world.host.path("/etc/gb10-fleet/deep").exists()
 
 
+def test_a_directory_that_was_there_before_is_there_after(world: World) -> None:
+    """Also if somebody removed it in between, and a run had to make it for a file."""
+    folder = world.host.path("/etc/d")
+    folder.mkdir()
+    mine = [{"file": "/etc/d", "state": "directory"}, {"file": "/etc/d/f", "content": "x"}]
+    world.done("converge", documents=[{"role": "docker", "resources": mine}])
+    (folder / "f").unlink()
+    folder.rmdir()
+    world.done("converge", documents=[{"role": "docker", "resources": mine}])
+    world.done("undo")
+    assert list(folder.iterdir()) == []
+
+
 def test_a_failed_run_can_be_undone(world: World) -> None:
     """Its resources are as we left them, also those that are half done."""
     before = world.digest()
@@ -344,6 +357,26 @@ def test_a_failed_run_can_be_undone(world: World) -> None:
     assert "file:/etc/motd" in places(said)
     world.done("undo")
     assert world.digest() == before
+
+
+def test_a_manifest_that_cannot_be_closed_is_a_failure_with_the_changes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, saved = manifests.save, 0
+
+    def full(system: System, manifest: manifests.Manifest) -> None:
+        nonlocal saved
+        saved += 1
+        if saved == 2:
+            raise HostError("manifest.json cannot be written: No space left on device")
+        save(system, manifest)
+
+    monkeypatch.setattr(manifests, "save", full)
+    said = world.ask("converge")
+    assert said["error"]["kind"] == "apply"
+    assert len(said["changes"]) > 10
+    assert world.done("converge")["changes"] == []
+    assert world.manifest()["unfinished"] is None
 
 
 # ---------------------------------------------------------------------------------------------------------- orphans
@@ -367,6 +400,16 @@ def test_an_orphan_is_shown_and_removed_on_request(world: World) -> None:
     assert world.host.path("/etc/motd").read_text() == "theirs\n"
     assert "file:/etc/motd" not in world.manifest()["resources"]
     assert world.done("converge", documents=fewer)["orphans"] == []
+
+
+def test_no_orphan_goes_for_documents_that_cannot_be_had(world: World) -> None:
+    world.done("converge")
+    world.host.path("/etc/issue").mkdir()
+    documents = [{"role": "serving", "resources": [{"file": "/etc/issue", "content": "x"}]}]
+    before = world.digest()
+    said = world.ask("converge", documents=documents, orphans="remove")
+    assert (said["error"]["kind"], said["changes"]) == ("host", [])
+    assert world.digest() == before
 
 
 def test_a_role_that_was_not_sent_is_not_judged(world: World) -> None:
@@ -525,3 +568,40 @@ def test_a_killed_run_of_one_role_is_not_forgotten_by_another(worlds: Iterator[W
         world.done("converge", documents=DOCUMENTS[:1])
         assert world.manifest()["unfinished"] is None
         assert world.manifest()["resources"]["package:docker-ce"]["brought"] == ["containerd", "runc"]
+
+
+def test_a_package_stays_as_long_as_another_one_of_ours_came_with_it(world: World) -> None:
+    world.apt.NEEDS = {**Apt.NEEDS, "perftest": "runc"}
+    world.done("converge")
+    world.done("undo", roles=["docker"])
+    assert world.apt.packages.keys() == {"bash", "perftest", "runc"}
+    world.done("undo", roles=["serving"])
+    assert world.apt.packages.keys() == {"bash"}
+
+
+def test_what_a_step_did_to_another_resource_was_done_by_us(world: World) -> None:
+    """A package may take a folder into its hands, or rewrite a file that is as we want it."""
+    mine = [{"file": "/etc/docker", "state": "directory"}, {"kernel_module": "rdma_cm"}]
+    world.host.path("/etc/docker").mkdir()
+    world.done("converge", documents=[{"role": "docker", "resources": mine}])
+
+    def modprobe(argv: list[str], stdin: str | None) -> str:
+        world.host.path("/etc/docker").chmod(0o711)
+        return world.modprobe(argv, stdin)
+
+    world.host.file("/proc/modules", "")
+    world.host.on("modprobe", modprobe)
+    assert places(world.done("converge", documents=[{"role": "docker", "resources": mine}])) == [
+        "kernel_module:rdma_cm"
+    ]
+    world.done("undo")
+    assert world.host.path("/etc/docker").stat().st_mode & 0o777 == 0o755
+
+
+def test_a_restart_that_follows_from_a_drift_is_none_itself(world: World) -> None:
+    units = [{key: value for key, value in raw.items() if key != "consent"} for raw in DOCUMENTS[1]["resources"]]
+    documents = [{"role": "serving", "resources": units}]
+    world.done("converge", documents=documents)
+    world.host.file("/etc/gb10-fleet/deep/er/serving.env", "x", 0o600)
+    assert places(world.done("drift")) == ["file:/etc/gb10-fleet/deep/er/serving.env"]
+    assert places(world.done("converge", documents=documents, check=True))[-1] == "unit:serving.service"

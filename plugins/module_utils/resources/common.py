@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.system import System
 
 MAX_LINE = 4096

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import binascii
 import contextlib
-import hashlib
 import json
 import os
 import posixpath
 import re
 import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +26,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import (
     TEMPORARY_PREFIX,
     HostError,
     System,
     set_access,
+    sha256,
     sync_directory,
 )
 
@@ -356,7 +356,7 @@ def _is_known(resource: File, found: Found | None) -> bool:
 
 def digest(content: bytes) -> str:
     """What stands for a content that nobody may see."""
-    return hashlib.sha256(content).hexdigest()
+    return sha256(content)
 
 
 def _desired(resource: File, found: Found | None) -> bytes:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
@@ -24,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     read_database,
     run_locked,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 _EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")

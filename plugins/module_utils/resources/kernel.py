@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
@@ -19,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Step,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import File
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 _SYSCTL = re.compile(r"[A-Za-z][A-Za-z0-9_-]*(\.[A-Za-z0-9_/-]+)+\Z")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
@@ -33,6 +32,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import is_apt_source
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\Z")

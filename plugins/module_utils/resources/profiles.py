@@ -13,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
@@ -32,6 +31,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
     read_addresses,
     ssh_session,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
 
 # NetworkManager rolls back by itself if this run dies. Long enough to activate the four rails of a Spark.

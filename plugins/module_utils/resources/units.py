@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
@@ -25,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
@@ -121,9 +121,14 @@ class UnitKind(Kind[Unit, UnitState]):
             else:
                 plan.pending.append(Pending(resource, action, resource.consent or ""))
 
+        starts = resource.state == "started" and not live.running
+        # What shall end up masked is unmasked only to be started; it may run on as it is.
+        unmasks = live.load == "masked" and bool(
+            starts if resource.masked else resource.enabled or resource.state == "started"
+        )
         if live.reload_owed:
             step("reload", "systemd still uses an older unit file")
-        if live.load == "masked" and (resource.enabled or resource.state == "started"):
+        if unmasks:
             step("unmask", "masked")
         if resource.enabled and live.file_state not in ("enabled", "alias"):
             step("enable", f"{live.file_state or 'absent'} -> enabled")
@@ -132,14 +137,14 @@ class UnitKind(Kind[Unit, UnitState]):
         if resource.state == "stopped" and live.active not in _DOWN:
             # A document that stops a unit says so in plain words; that an undo stops one has to be consented to.
             (disrupt if resource.lenient else step)("stop", f"{live.active} -> inactive")
-        if resource.masked and live.load != "masked":
-            step("mask", f"{live.load} -> masked")
-        if resource.state == "started" and not live.running:
+        if starts:
             step("start", f"{live.active} -> active")
-        elif live.running and resource.state != "stopped":
+        elif live.running and resource.state != "stopped" and (unmasks or live.load != "masked"):
             changed = [label for label in resource.inputs if plan.changed(label)]
             if changed or (owed is not None and owed == live.invocation):
                 disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
+        if resource.masked and (unmasks or live.load != "masked"):
+            step("mask", "as before")
 
     def prepare(self, system: System, plan: Plan, state: UnitState) -> None:
         restarts = [step.resource.name for step in plan.steps if step.action == "restart"]

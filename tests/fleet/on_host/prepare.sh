@@ -13,5 +13,5 @@ if ! test -e /etc/apt/sources.list.d/offer.sources; then
 	sed 's/^Suites: .*/Suites: offer-toolkit/' /etc/apt/sources.list.d/dgx.sources >/etc/apt/sources.list.d/offer.sources
 	apt-get -qq update
 fi
-# Something that the extra document wants to be gone.
-test -e /etc/gb10-extra-old.conf || echo old >/etc/gb10-extra-old.conf
+# Something that the extra document wants to be gone; not on a host where it has been gone for that reason.
+grep -q gb10-extra-old /var/lib/gb10-fleet/manifest.json 2>/dev/null || echo old >/etc/gb10-extra-old.conf

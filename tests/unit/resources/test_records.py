@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,6 +11,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import KINDS, pa
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import Pending, Plan, Progress, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package, purged
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import settle_unit_files
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
 
 from tests.unit.resources.test_packages import SET, FakeApt
@@ -318,11 +318,19 @@ def test_to_stop_what_runs_needs_the_consent_of_the_unit(host: FakeHost, systemd
         {"LoadState": "loaded", "UnitFileState": "disabled", "ActiveState": "active"},
         {"LoadState": "loaded", "UnitFileState": "enabled", "ActiveState": "inactive"},
         {"LoadState": "masked", "UnitFileState": "masked", "ActiveState": "inactive"},
+        {"LoadState": "masked", "UnitFileState": "masked", "ActiveState": "active"},
     ],
 )
-def test_units_are_as_before(host: FakeHost, systemd: FakeSystemd, before: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "wish",
+    [{}, {"enabled": True}, {"state": "started"}, {"enabled": True, "state": "started"}, {"state": "stopped"}],
+    ids=str,
+)
+def test_units_are_as_before(
+    host: FakeHost, systemd: FakeSystemd, before: dict[str, str], wish: dict[str, Any]
+) -> None:
     systemd.add("old.service").update(before)
-    resources = [{"unit": "old.service", "enabled": True, "state": "started"}]
+    resources = [{"unit": "old.service", **wish}]
     records = stand(host, resources)
     host.converge(resources)
     put_back(host, resources, records)

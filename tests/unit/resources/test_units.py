@@ -83,6 +83,7 @@ class FakeSystemd:
 
     def act(self, argv: list[str], stdin: str | None) -> str:
         unit = self.units[argv[2]]
+        assert unit["LoadState"] != "masked" or argv[1] not in ("enable", "start", "restart"), f"{argv[2]} is masked"
         if argv[1] in ("enable", "disable"):
             unit["UnitFileState"] = argv[1] + "d"
         elif argv[1] == "reset-failed":
@@ -256,6 +257,15 @@ def test_each_drift_is_named_and_repaired(
     systemd.failures = 5
     assert [change["action"] for change in host.both(DOCUMENT).changes] == actions
     assert host.converge(DOCUMENT).changes == []
+
+
+def test_a_masked_unit_that_still_runs_is_not_restarted(host: FakeHost, systemd: FakeSystemd) -> None:
+    systemd.add("old.service", active="active").update(LoadState="masked", UnitFileState="masked")
+    resources: list[dict[str, Any]] = [
+        {"file": "/etc/old.conf", "content": "new\n"},
+        {"unit": "old.service", "restart_on": ["/etc/old.conf"]},
+    ]
+    assert [change["action"] for change in host.both(resources).changes] == ["create"]
 
 
 def test_stopped_and_disabled(host: FakeHost, systemd: FakeSystemd) -> None:

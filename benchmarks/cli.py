@@ -1,0 +1,226 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""`python -m benchmarks`: fleets up, every way in turn, a table at the end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils import last_facts
+
+from benchmarks import desired, report
+from benchmarks.counts import Counts, count
+from benchmarks.meter import Cost, MeterError, close_masters, controller_words, measure
+from benchmarks.report import Kind, Results, Run
+from benchmarks.ways import ROOT, Way, Workplace, fetch_rivals
+
+WORK = ROOT / ".work" / "bench"
+RESULTS = ROOT / "benchmarks" / "results"
+FIRST_HOSTS = 10
+FIRST = ("ours", "pyinfra", "idiomatic")  # the ways whose changing run on fresh hosts is measured
+SLOW_RUNS = 2
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="python -m benchmarks", description="What a run costs. Needs root and the lab.")
+    top.add_argument("--hosts", type=_numbers, default=[1, 10, 30, 60], metavar="N,N", help="default 1,10,30,60")
+    top.add_argument("--runs", type=int, default=5, help=f"of each way and size (of slow ways {SLOW_RUNS}); default 5")
+    top.add_argument("--only", type=lambda text: text.split(","), metavar="WAY,WAY", help="only these ways")
+    top.add_argument("--skip-first", action="store_true", help="leave out the changing runs on fresh hosts")
+    return top
+
+
+def _numbers(text: str) -> list[int]:
+    return sorted({int(word) for word in text.split(",")})
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    if os.geteuid() != 0:
+        print("benchmarks: the lab needs root: run this as root, for example with `sudo -E`", file=sys.stderr)
+        return 1
+    try:
+        with tempfile.TemporaryDirectory(prefix="gb10-") as sockets:  # short: a socket's path has 108 bytes at most
+            bench(args, Path(sockets))
+    except (MeterError, subprocess.CalledProcessError, ValueError) as error:
+        print(f"benchmarks: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def bench(args: argparse.Namespace, sockets: Path) -> None:
+    versions = {
+        "ansible-core": version("ansible-core"),
+        "python": sys.version.split()[0],
+        "gb10-fleet": version("gb10-fleet"),
+        **fetch_rivals(WORK),
+    }
+    os.environ["XDG_CACHE_HOME"] = str(WORK / "cache")  # where `ours` keeps the facts; read below
+    session = Session(sockets, args.runs, args.only)
+    if not args.skip_first:
+        session.first_runs()
+    counts = session.unchanged_runs(args.hosts)
+    show(Results(session.runs), session.notes, counts, versions)
+
+
+class Session:
+    """The runs so far."""
+
+    def __init__(self, sockets: Path, rounds: int, only: Sequence[str] | None) -> None:
+        self.sockets, self.rounds, self.only = sockets, rounds, only
+        self.runs: list[Run] = []
+        self.notes: list[str] = []
+
+    def wanted(self, ways: Iterable[Way]) -> list[Way]:
+        return [way for way in ways if self.only is None or way.name in self.only]
+
+    def first_runs(self) -> None:
+        """On fresh hosts each; ours goes first, for the others' state follows from what the hosts then are."""
+        with fleet(FIRST_HOSTS) as inventory:
+            place = Workplace(WORK, self.sockets, inventory, FIRST_HOSTS)
+            ours = place.ours()[0]
+            self.run(ours, FIRST_HOSTS, "first")
+            ways = self.wanted(place.others(state_of(place)))
+        for way in ways:
+            if way.name in FIRST:
+                with fleet(FIRST_HOSTS):
+                    self.run(way, FIRST_HOSTS, "first")
+
+    def unchanged_runs(self, sizes: Sequence[int]) -> dict[str, dict[str, Counts]]:
+        """Every way in turn, round by round, so that whatever disturbs the machine disturbs all of them."""
+        with fleet(max(sizes)) as inventory:
+            everywhere = Workplace(WORK, self.sockets, inventory, max(sizes))
+            self.settle(everywhere.ours()[0], everywhere)
+            for hosts in sizes:
+                place = Workplace(WORK, self.sockets, inventory, hosts)
+                ways = [*place.ours(), *place.others(state_of(place))]
+                ways = [way for way in self.wanted(ways) if hosts <= way.most]
+                ways = [way for way in ways if self.warm(way, hosts)]
+                for number in range(self.rounds):
+                    for way in ways:
+                        if number < (SLOW_RUNS if way.slow else self.rounds):
+                            self.run(way, hosts, "no change")
+            ours = {way.name: way for way in everywhere.ours()}
+            return {name: count(way, everywhere.hosts, WORK / "ssh.log") for name, way in ours.items()}
+
+    def settle(self, ours: Way, place: Workplace) -> None:
+        """Untimed: all hosts have the state, and a second run finds nothing to do."""
+        for _ in range(2):
+            log = self.once(ours)
+        if recap := changed(log):
+            raise MeterError(f"site.yml changes hosts a second time ({', '.join(recap)}): {log}")
+
+    def warm(self, way: Way, hosts: int) -> bool:
+        """A run that is not counted: does the way work here, and has it nothing to do?"""
+        try:
+            log = self.once(way)
+            if way.converges and changed(log):
+                log = self.once(way)  # it has ideas of its own how to write a file; from now on they stand
+                if recap := changed(log):
+                    raise MeterError(f"it changes {', '.join(recap)} every time ({log})")
+        except MeterError as error:
+            if way.name in ("ours", "drift", "floor"):
+                raise
+            self.note(f"{way.name} at N={hosts} is left out: {error}")
+            return False
+        return True
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+        print(f"benchmarks: {text}", flush=True)
+
+    def once(self, way: Way) -> Path:
+        log = WORK / f"{way.name}.log"
+        self._measure(way, log)
+        return log
+
+    def run(self, way: Way, hosts: int, kind: Kind) -> None:
+        cost = self._measure(way, WORK / f"{way.name}.log")
+        self.runs.append(Run(way.name, hosts, kind, cost))
+        print(
+            f"  {kind:9} N={hosts:<3} {way.name:10} {cost.wall_s:7.2f} s  "
+            f"CPU s: controller {cost.controller_cpu_s:6.2f}  hosts {cost.hosts_cpu_s:6.2f}  {cost.memory_mb:5.0f} MB",
+            flush=True,
+        )
+
+    def _measure(self, way: Way, log: Path) -> Cost:
+        close_masters(self.sockets)
+        return measure(way.argv, log, way.env, ROOT)
+
+
+def changed(log: Path) -> list[str]:
+    """The hosts that a run changed, from Ansible's recap or pyinfra's."""
+    text = log.read_text(errors="replace")
+    hosts = re.findall(r"^(\S+)\s+: ok=.* changed=[1-9]", text, re.MULTILINE)
+    return hosts + re.findall(r"^\s+\S*.*\b[1-9]\d* changed", text, re.MULTILINE)
+
+
+def state_of(place: Workplace) -> dict[str, desired.Desired]:
+    """What our documents ask of each host, by the facts that `ours` has kept."""
+    states = {}
+    for host, address in place.hosts.items():
+        facts = last_facts.read(host, address)
+        if facts is None:
+            raise MeterError(f"{host}: site.yml has kept no facts; its output: {WORK / 'ours.log'}")
+        states[host] = desired.of_host(host, place.variables, facts, facts["packages"])
+    return states
+
+
+@contextmanager
+def fleet(hosts: int) -> Iterator[dict[str, Any]]:
+    """Fresh containers, and their inventory."""
+    for last in (WORK / "cache").rglob("*.json"):
+        last.unlink()  # what other hosts of these names said
+    lab("down")
+    try:
+        lab("up", "fleet", "--hosts", str(hosts))
+        yield yaml.safe_load((ROOT / "inventory/lab/fleet/hosts.yml").read_text())
+    finally:
+        lab("down")
+
+
+def lab(*words: str) -> None:
+    subprocess.run([sys.executable, "-m", "lab", *words], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def show(
+    results: Results, notes: Sequence[str], counts: dict[str, dict[str, Counts]], versions: dict[str, str]
+) -> None:
+    found = report.bars(results)
+    print(f"\n{report.table(results)}\n{report.bar_table(found)}")
+    for name, hosts in counts.items():
+        worst = {key: max(asdict(each)[key] for each in hosts.values()) for key in asdict(next(iter(hosts.values())))}
+        print(f"{name}, on the host with most: {', '.join(f'{value} {key}' for key, value in worst.items())}")
+    for note in notes:
+        print(f"note: {note}")
+    now = datetime.now(UTC)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{now:%Y-%m-%d}.json"
+    content = {
+        "format": 1,
+        "when": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "machine": controller_words(),
+        "versions": versions,
+        "runs": [asdict(run) for run in results.runs],
+        "bars": [{**asdict(bar), "holds": bar.holds} for bar in found],
+        "counts": {name: {host: asdict(each) for host, each in hosts.items()} for name, hosts in counts.items()},
+        "notes": list(notes),
+    }
+    path.write_text(json.dumps(content, indent=1) + "\n")
+    path.with_suffix(".svg").write_text(report.plot(results))
+    print(f"\n{path.relative_to(ROOT)} and {path.with_suffix('.svg').name} written")
