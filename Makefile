@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 PYTHON := .venv/bin/python
 
-.PHONY: help demo test check lab-up lab-down campaign docs clean
+.PHONY: help demo test check lab-up lab-down campaign docs bench clean
 
 help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
@@ -16,6 +16,7 @@ help:
 	@echo "make lab-up     two virtual Sparks, nothing on them yet                 (5 min, the second time seconds; root)"
 	@echo "make lab-down   stop them and remove their state                        (seconds; root)"
 	@echo "make campaign   100 killed runs of site.yml, each completed by the next   (30 min; root)"
+	@echo "make bench      what a run costs, beside pyinfra and others, on 1 to 60 hosts   (35 min on 2 cores; root)"
 	@echo "make docs       the manual as HTML in site/                             (20 s)"
 	@echo "make clean      remove what these targets wrote here, the lab's cache excepted"
 
@@ -44,6 +45,10 @@ campaign: .venv/.installed-dev
 docs: .venv/.installed-dev
 	@echo "Writing the manual to site/; takes about 20 seconds."
 	@$(PYTHON) -m scripts.docs
+
+bench: .venv/.installed-run
+	@echo "Measuring on 1 to 60 virtual hosts; takes about 35 minutes. How: benchmarks/README.md"
+	@scripts/as-root $(PYTHON) -m benchmarks
 
 clean:
 	@echo "Removing build outputs, caches and virtual environments of this checkout."

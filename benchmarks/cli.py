@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -31,6 +30,8 @@ from benchmarks.ways import ROOT, Way, Workplace, fetch_rivals
 
 WORK = ROOT / ".work" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
+# Of ssh's masters. One folder for all runs, so that the next one ends what a killed one has left; and a short name.
+SOCKETS = Path("/run/gb10-bench")
 FIRST_HOSTS = 10
 FIRST = ("ours", "pyinfra", "idiomatic")  # the ways whose changing run on fresh hosts is measured
 SLOW_RUNS = 2
@@ -55,8 +56,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("benchmarks: the lab needs root: run this as root, for example with `sudo -E`", file=sys.stderr)
         return 1
     try:
-        with tempfile.TemporaryDirectory(prefix="gb10-") as sockets:  # short: a socket's path has 108 bytes at most
-            bench(args, Path(sockets))
+        SOCKETS.mkdir(mode=0o700, exist_ok=True)
+        try:
+            bench(args, SOCKETS)
+        finally:
+            close_masters(SOCKETS)
     except (MeterError, subprocess.CalledProcessError, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
@@ -167,7 +171,8 @@ def changed(log: Path) -> list[str]:
     """The hosts that a run changed, from Ansible's recap or pyinfra's."""
     text = log.read_text(errors="replace")
     hosts = re.findall(r"^(\S+)\s+: ok=.* changed=[1-9]", text, re.MULTILINE)
-    return hosts + re.findall(r"^\s+\S*.*\b[1-9]\d* changed", text, re.MULTILINE)
+    operations = re.search(r"^\s*Grand total +\d+ +(\d+)", text, re.MULTILINE)
+    return hosts + ([f"{operations[1]} operations' worth of hosts"] if operations else [])
 
 
 def state_of(place: Workplace) -> dict[str, desired.Desired]:

@@ -33,13 +33,13 @@ def count(way: Way, hosts: Mapping[str, str], log: Path) -> dict[str, Counts]:
         "ANSIBLE_SSH_EXECUTABLE": str(HERE / "ssh_log"),
         "GB10_SSH_LOG": str(log),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.json",
-        "ANSIBLE_CALLBACKS_ENABLED": "",
     }
     done = subprocess.run(way.argv, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(way.argv)} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     calls = [json.loads(line) for line in log.read_text().splitlines()]
-    plays = json.loads(done.stdout[done.stdout.index("{") :])["plays"]
+    # Around the JSON stands what the other callbacks of our ansible.cfg write.
+    plays = json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])[0]["plays"]
     return {
         host: _of_host(host, [call for call in calls if call["host"] == address], plays)
         for host, address in hosts.items()

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The desired state of our roles as pyinfra operations; run by pyinfra's own interpreter."""
 
+# mypy: disable-error-code="import-not-found"
+
 import json
 import os
 from io import StringIO

@@ -51,6 +51,7 @@ class Campaign:
 
     def _undisturbed(self) -> None:
         """What a run leads to if nobody disturbs it, and how long it takes."""
+        self._on_all(self.fleet.clear)
         self.before = self._on_all(self.fleet.snapshot)
         started = time.monotonic()
         done = self.fleet.site(show=False)
@@ -127,15 +128,18 @@ class Campaign:
                 assert now.get(name) in (old.get(name), new.get(name)), f"{host}: {label}: {now.get(name)}"
 
     def _compare(self, host: str) -> None:
-        assert differences(self.wanted[host], self.fleet.snapshot(host)) == [], host
-        assert self._lasting(host) == self.manifests[host], f"{host}: another manifest"
+        rows = differences(self.wanted[host], self.fleet.snapshot(host))
+        assert rows == [], f"{host}: not as an undisturbed run leaves it: {rows}"
+        manifest = self._lasting(host)
+        assert manifest == self.manifests[host], f"{host}: another manifest: {manifest}"
         left = self.fleet.shell(host, "find / -xdev -name '.gb10-new.*'")
         assert left == "", f"{host}: temporary files are left: {left}"
 
     def _undo(self, host: str) -> None:
         said = self.fleet.engine(host, "undo")
         assert said["error"] is None, f"{host}: undo: {said['error']}"
-        assert differences(self.before[host], self.fleet.snapshot(host)) == [], f"{host}: undo"
+        rows = differences(self.before[host], self.fleet.snapshot(host))
+        assert rows == [], f"{host}: not as before the first run: {rows}"
 
     def _lasting(self, host: str) -> dict[str, Any]:
         """The manifest without the times, which differ between any two runs."""

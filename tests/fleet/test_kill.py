@@ -10,7 +10,5 @@ from tests.fleet.kills import Campaign
 pytestmark = pytest.mark.lab
 
 
-def test_the_run_after_a_kill_ends_where_an_undisturbed_one_does(converged: Fleet) -> None:
-    for host in converged.hosts:
-        converged.clear(host)
-    Campaign(converged, seed=20261121).run(kills=6)
+def test_the_run_after_a_kill_ends_where_an_undisturbed_one_does(fleet: Fleet) -> None:
+    Campaign(fleet, seed=20261121).run(kills=6)

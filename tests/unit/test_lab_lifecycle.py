@@ -65,6 +65,7 @@ def test_nothing_to_stop_is_no_error(record: Path) -> None:
 def state_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(lifecycle, "STATE", tmp_path)
     monkeypatch.setattr(lifecycle, "MACHINE", tmp_path / "run")
+    monkeypatch.setattr(container, "MOUNTS", Path(os.devnull))  # a lab that is up keeps its cgroups
     return tmp_path
 
 
@@ -182,6 +183,32 @@ def test_a_limit_that_somebody_changed_since_is_left_alone(knobs: Path, tmp_path
     (knobs / "max_user_instances").write_text("9000")
     container.restore_limits(tmp_path / "record")
     assert (knobs / "max_user_instances").read_text() == "9000"
+
+
+@pytest.mark.parametrize(
+    ("mounts", "trees"),
+    [
+        ("cgroup2 {} cgroup2 rw 0 0\n", ["unified"]),
+        ("cgroup {} cgroup rw,cpu 0 0\ncgroup {} cgroup rw,name=systemd 0 0\ncgroup2 {} cgroup2 rw 0 0\n",
+         ["systemd", "unified"]),
+    ],
+)  # fmt: skip
+def test_each_container_has_cgroups_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounts: str, trees: list[str]
+) -> None:
+    lines = mounts.splitlines()
+    names = ["cpu", *trees][-len(lines) :]
+    table = "".join(f"{line.format(tmp_path / name)}\n" for line, name in zip(lines, names, strict=True))
+    (tmp_path / "mounts").write_text(table)
+    monkeypatch.setattr(container, "MOUNTS", tmp_path / "mounts")
+    groups = container.cgroups("spark-01") + container.cgroups("spark-02")
+    assert {str(group.relative_to(tmp_path)) for group in groups} == {
+        f"{tree}/{container.CGROUP}/{host}" for tree in trees for host in ("spark-01", "spark-02")
+    }
+    (groups[0] / "payload/system.slice").mkdir(parents=True)
+    (groups[-1] / "busy").touch()  # stands for a cgroup that the kernel does not remove
+    container.remove_cgroups()
+    assert not groups[0].exists() and groups[-1].exists()
 
 
 def test_status_ends_quietly_when_its_reader_leaves() -> None:
