@@ -27,6 +27,8 @@ from benchmarks.counts import Counts, count
 from benchmarks.meter import Cost, MeterError, close_masters, controller_words, measure
 from benchmarks.report import Kind, Results, Run
 from benchmarks.ways import ROOT, Way, Workplace, fetch_rivals
+from lab import lifecycle
+from lab.shell import LabError
 
 WORK = ROOT / ".work" / "bench"
 RESULTS = ROOT / "benchmarks" / "results"
@@ -61,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             bench(args, SOCKETS)
         finally:
             close_masters(SOCKETS)
-    except (MeterError, subprocess.CalledProcessError, ValueError) as error:
+    except (MeterError, LabError, subprocess.CalledProcessError, ValueError) as error:
         print(f"benchmarks: {error}", file=sys.stderr)
         return 1
     return 0
@@ -191,7 +193,11 @@ def fleet(hosts: int) -> Iterator[dict[str, Any]]:
     """Fresh containers, and their inventory."""
     for last in (WORK / "cache").rglob("*.json"):
         last.unlink()  # what other hosts of these names said
-    lab("down")
+    with lifecycle.state() as now:
+        if now.up:
+            raise MeterError(
+                f"a lab is up ({', '.join(now.up)}): end it with `python -m lab down`, then run this again"
+            )
     try:
         lab("up", "fleet", "--hosts", str(hosts))
         yield yaml.safe_load((ROOT / "inventory/lab/fleet/hosts.yml").read_text())

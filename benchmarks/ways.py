@@ -28,10 +28,9 @@ AT_ONCE = "50"  # connections of the floor and of pyinfra; what performance work
 
 @dataclass(frozen=True)
 class Way:
-    """One way. `most`: the largest fleet that is worth its time. `slow`: two runs say enough."""
+    """One way, as README.md names it. `most`: the largest fleet that is worth its time. `slow`: two runs say enough."""
 
     name: str
-    what: str
     argv: tuple[str, ...]
     env: Mapping[str, str] = field(default_factory=dict)
     converges: bool = True
@@ -85,10 +84,8 @@ class Workplace:
         play = ("ansible-playbook", "-i", str(self.inventory))
         evidence = f"gb10_evidence_directory={self.folder / 'evidence'}"
         return [
-            Way("ours", "site.yml, doctor and state", (*play, "site.yml", "--skip-tags", "validate"), self.environment),
-            Way(
-                "drift", "playbooks/drift.yml", (*play, "playbooks/drift.yml", "-e", evidence), self.environment, False
-            ),
+            Way("ours", (*play, "site.yml", "--skip-tags", "validate"), self.environment),
+            Way("drift", (*play, "playbooks/drift.yml", "-e", evidence), self.environment, converges=False),
         ]
 
     def others(self, wanted: Mapping[str, desired.Desired]) -> list[Way]:
@@ -106,16 +103,15 @@ class Workplace:
         mitogen = {"ANSIBLE_STRATEGY_PLUGINS": str(plugins), "ANSIBLE_STRATEGY": "mitogen_linear"}
         plain = {**self.environment, "ANSIBLE_CONFIG": str(nothing)}
         return [
-            Way("floor", "one shell script with the same checks, xargs ssh", floor, self.environment, converges=False),
+            Way("floor", floor, self.environment, converges=False),
             Way(
                 "pyinfra",
-                "the same state as operations",
                 pyinfra,
                 {**self.environment, "GB10_BENCH_DESIRED": str(state)},
             ),
-            Way("mitogen", "the tasks of tuned, under Mitogen", play, {**self.environment, **mitogen}, most=10),
-            Way("tuned", "the idiomatic tasks with our ansible.cfg", play, self.environment, most=10, slow=True),
-            Way("idiomatic", "stock modules item by item, Ansible's defaults", play, plain, most=10, slow=True),
+            Way("mitogen", play, {**self.environment, **mitogen}, most=10),
+            Way("tuned", play, self.environment, most=10, slow=True),
+            Way("idiomatic", play, plain, most=10, slow=True),
         ]
 
     def _floor(self, wanted: Mapping[str, desired.Desired]) -> tuple[str, ...]:

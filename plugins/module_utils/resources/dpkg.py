@@ -44,7 +44,7 @@ APT_OPTIONS = (
 )
 
 # What no repair may install or exchange unasked: the host set moves as one, and only on purpose.
-_HOST_SET = re.compile(r"(lib)?nvidia-|linux-(image|modules|headers)")
+_HOST_SET = re.compile(r"(lib)?nvidia-(?!container)|linux-(image|modules|headers)")
 
 # Package states with work left over: a dpkg that was killed leaves these behind.
 _UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")

@@ -171,6 +171,16 @@ def test_an_interrupted_dpkg_is_repaired_first_and_reported(host: FakeHost) -> N
     assert any("--configure" in command for command in host.commands("dpkg"))
 
 
+def test_a_repair_may_complete_the_container_toolkit(host: FakeHost) -> None:
+    """A run that was killed while dpkg unpacked it must not leave a host that every later run refuses."""
+    apt = FakeApt(host, {}, perftest="24.01")
+    apt.state["perftest"] = "half-configured"
+    apt.write()
+    apt.repair = "Inst nvidia-container-toolkit (1.19.0-1 repo [arm64])\nInst libnvidia-container1 (1.19.0-1 repo [arm64])"
+    (change,) = host.both([{"package": "perftest"}]).changes
+    assert change["action"] == "repair"
+
+
 DANGERS = [
     ("Remv nvidia-driver-580-open [580.1]", "remove nvidia-driver-580-open"),
     ("Inst libnvidia-compute-580 [580.1] (590.1 repo [arm64])", "install libnvidia-compute-580"),
