@@ -176,7 +176,9 @@ def test_a_repair_may_complete_the_container_toolkit(host: FakeHost) -> None:
     apt = FakeApt(host, {}, perftest="24.01")
     apt.state["perftest"] = "half-configured"
     apt.write()
-    apt.repair = "Inst nvidia-container-toolkit (1.19.0-1 repo [arm64])\nInst libnvidia-container1 (1.19.0-1 repo [arm64])"
+    apt.repair = "".join(
+        f"Inst {name} (1.19.0-1 r [arm64])\n" for name in ("nvidia-container-toolkit", "libnvidia-container1")
+    )
     (change,) = host.both([{"package": "perftest"}]).changes
     assert change["action"] == "repair"
 
