@@ -192,8 +192,8 @@ class TestTruth:
         assert scan.rc != 0, "drift must not look like success"
         report = json.loads((ROOT / "evidence/drift/drift.json").read_text())
         assert report["drifted"] == ["spark-a"]
-        named = [(row["role"], row["resource"]) for row in report["hosts"]["spark-a"]["changes"]]
-        assert named == [("fabric", PROFILE)]
+        named = {role: [row["resource"] for row in rows] for role, rows in report["hosts"]["spark-a"]["changes"].items()}
+        assert named == {"fabric": [PROFILE]}
         repaired = pair.play(playbook="playbooks/state.yml")
         assert repaired.rc == 0
         assert {host: row["changed"] for host, row in repaired.recap.items()} == {"spark-a": 1, "spark-b": 0}
@@ -214,7 +214,8 @@ class TestTruth:
             assert pair.ssh(host, search) == ""
 
     def test_undo_leads_back_to_the_day_before(self, pair: Pair) -> None:
-        run = pair.play("-e", "gb10_undo=all", playbook="playbooks/undo.yml")
+        consents = {"fabric_allow_activation": True, "docker_allow_restart": True}
+        run = pair.play("-e", "gb10_undo=all", "-e", json.dumps(consents), playbook="playbooks/undo.yml")
         assert run.rc == 0
         for host in pair.hosts:
             rows = differences(pair.before[host], pair.snapshot(host))
