@@ -1,25 +1,70 @@
 """`gb10`: the collection's playbooks as a command, for people and for scripts.
 
 Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anything changed, 5 something drifted.
+
+What follows `--` goes to ansible-playbook as it is, but nothing can be asked on the terminal. Passwords come from
+files: `-- --vault-password-file FILE --become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and
+ANSIBLE_BECOME_PASSWORD_FILE in the environment.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
+from typer.core import TyperCommand
 
 from gb10_fleet import __version__, evidence
-from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.playbook import NO_HOST, Order, Outcome, Report, run
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    help=__doc__,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+# What a program reads of a scan: all of drift.json.
+_DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
 
-Inventory = Annotated[str, typer.Option("--inventory", "-i", help="Inventory file or folder.", show_default=False)]
-Limit = Annotated[str | None, typer.Option(help="Only these hosts, as a pattern of Ansible.")]
+
+class Playbook(TyperCommand):
+    """A command that runs a playbook: what follows `--` is for ansible-playbook, and in `ctx.obj`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ctx.obj = tuple(args[end + 1 :])
+        return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ANSIBLE...]"]
+
+
+def _there(inventories: list[str]) -> list[str]:
+    """A list of hosts has a comma; Ansible takes any other name that is no file for a host's, and goes on with none."""
+    for name in inventories:
+        if "," not in name and not Path(name).exists():
+            raise typer.BadParameter(f"{name} is not there; docs/inventory.md says how to write one")
+    return inventories
+
+
+Inventory = Annotated[
+    list[str],
+    typer.Option(
+        "--inventory",
+        "-i",
+        help="Inventory file or folder; may be given more than once.",
+        show_default=False,
+        callback=_there,
+    ),
+]
+Limit = Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts, as a pattern of Ansible.")]
 Check = Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the changes line by line.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of Ansible's output.")]
@@ -30,34 +75,75 @@ def _run(order: Order, as_json: bool) -> NoReturn:
     _end(order, outcome, report, as_json)
 
 
+def _run_quietly(order: Order, as_json: bool) -> NoReturn:
+    """Of what only looks, the result is all that is shown."""
+    outcome, report = run(order, quiet=True)
+    if not as_json:
+        _show(order, report)
+    _end(order, outcome, report, as_json)
+
+
+def _show(order: Order, report: Report) -> None:
+    """What a scan or the doctor found; of a host without it, why."""
+    lines = str(report.drift.get("msg", "")).splitlines() + (
+        list(_findings(report)) if order.playbook == "gb10.fleet.doctor" else []
+    )
+    judged = {finding["host"] for finding in report.findings}
+    for host, messages in report.messages.items():
+        lines += [] if host in judged else [f"{host}: {line}" for text in messages for line in text.splitlines()]
+    for line in lines:  # what a host says must not steer the terminal
+        print("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line))
+    for line in report.errors:
+        if line != NO_HOST:
+            print(line, file=sys.stderr)
+
+
+def _findings(report: Report) -> Iterator[str]:
+    counts = dict.fromkeys(("error", "warn", "accepted"), 0)
+    for finding in report.findings:
+        word = "accepted" if finding["accepted"] else finding["severity"]
+        counts[word] += 1
+        yield f"{finding['host']}: {word}: {finding['id']}: {finding['fact']}"
+        yield f"    way out: {finding['way_out']}" if word != "accepted" else f"    because: {finding['accepted']}"
+    if report.findings or not report.messages:
+        hosts = "1 host" if len(report.hosts) == 1 else f"{len(report.hosts)} hosts"
+        yield f"{hosts}: {counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
+
+
 def _end(
     order: Order, outcome: Outcome, report: Report, as_json: bool, drift: Mapping[str, Any] | None = None
 ) -> NoReturn:
     """Say how it ended, and end. `drift` is the result of a scan that came before."""
     if as_json:
-        answer = {
+        answer: dict[str, Any] = {
             "playbook": order.playbook,
             "outcome": outcome.name,
             "hosts": report.hosts,
             "findings": report.findings,
+            "messages": report.messages,
+            "errors": report.errors,
             "evidence": report.evidence,
         }
+        if order.playbook in ("gb10.fleet.site", "gb10.fleet.undo"):
+            answer |= {"changes": report.changes, "pending": report.pending, "orphans": report.orphans}
         if drift := drift or report.drift:
-            answer["drift"] = {key: drift[key] for key in ("clean", "drifted", "silent", "converge", "hosts")}
+            answer["drift"] = {key: drift[key] for key in _DRIFT}
         print(json.dumps(answer, indent=2))
     elif outcome is not Outcome.done:
-        Console(stderr=True).print(f"{order.playbook}: {outcome.name}")
+        why = f"; {NO_HOST}" if NO_HOST in report.errors else ""
+        print(f"{order.playbook}: {outcome.name}{why}", file=sys.stderr)
     raise typer.Exit(outcome)
 
 
-@app.command()
-def doctor(inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
+@app.command(cls=Playbook)
+def doctor(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """Look at every host, and refuse what would not work. Changes nothing."""
-    _run(Order("gb10.fleet.doctor", inventory, limit), as_json)
+    _run_quietly(Order("gb10.fleet.doctor", inventory, limit, words=ctx.obj), as_json)
 
 
-@app.command()
+@app.command(cls=Playbook)
 def site(
+    ctx: typer.Context,
     inventory: Inventory,
     limit: Limit = None,
     drifted: Annotated[
@@ -68,34 +154,38 @@ def site(
     as_json: Json = False,
 ) -> None:
     """Doctor, state, validate: from a fresh image to a proven, serving cluster."""
+    order = Order("gb10.fleet.site", inventory, limit, check, diff, words=ctx.obj)
     if drifted:
-        _site_of_drifted(inventory, limit, check, diff, as_json)
-    _run(Order("gb10.fleet.site", inventory, limit, check, diff), as_json)
+        _site_of_drifted(order, as_json)
+    _run(order, as_json)
 
 
-def _site_of_drifted(inventory: str, limit: str | None, check: bool, diff: bool, as_json: bool) -> NoReturn:
-    scan = Order("gb10.fleet.drift", inventory, limit)
-    outcome, report = run(scan, quiet=as_json)
+def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:
+    scan = Order("gb10.fleet.drift", order.inventories, order.limit, words=order.words)
+    outcome, report = run(scan, quiet=True)
+    if not as_json:
+        _show(scan, report)
     drift = report.drift
     if not drift.get("limit"):  # clean, or silent, or the scan itself failed
         if not as_json:
-            Console(stderr=True).print("no host to converge" if drift else "the scan failed")
+            print("no host to converge" if drift else "the scan failed", file=sys.stderr)
         _end(scan, outcome, report, as_json)
-    order = Order("gb10.fleet.site", inventory, f"@{drift['limit']}", check, diff)
+    order = replace(order, limit=f"@{drift['limit']}")
     outcome, report = run(order, quiet=as_json)
     if outcome is Outcome.done and drift["silent"]:
         outcome = Outcome.unreachable
     _end(order, outcome, report, as_json, drift)
 
 
-@app.command()
-def drift(inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
+@app.command(cls=Playbook)
+def drift(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """Ask all hosts at once what differs from what was applied. Changes nothing."""
-    _run(Order("gb10.fleet.drift", inventory, limit), as_json)
+    _run_quietly(Order("gb10.fleet.drift", inventory, limit, words=ctx.obj), as_json)
 
 
-@app.command()
+@app.command(cls=Playbook)
 def undo(
+    ctx: typer.Context,
     inventory: Inventory,
     roles: Annotated[
         list[str] | None, typer.Argument(metavar="ROLE...", help="What to take back.", show_default=False)
@@ -109,14 +199,16 @@ def undo(
     """Put back what stood on the hosts before a role, or before all of them."""
     if bool(roles) == everything:
         raise typer.BadParameter("name the roles to take back, or say --all; one of the two")
+    if "all" in (roles or []):
+        raise typer.BadParameter("all is no role: to take everything back, say --all")
     named = "all" if everything else ",".join(roles or [])
-    _run(Order("gb10.fleet.undo", inventory, limit, check, diff, {"gb10_undo": named}), as_json)
+    _run(Order("gb10.fleet.undo", inventory, limit, check, diff, {"gb10_undo": named}, ctx.obj), as_json)
 
 
-@app.command()
-def validate(inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
+@app.command(cls=Playbook)
+def validate(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """Measure the fabric, ask the model, write the evidence. Changes nothing on the hosts."""
-    _run(Order("gb10.fleet.validate", inventory, limit), as_json)
+    _run(Order("gb10.fleet.validate", inventory, limit, words=ctx.obj), as_json)
 
 
 @app.command("evidence")
@@ -129,9 +221,14 @@ def show_evidence(
         data = json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise typer.BadParameter(f"{file} is not there; `gb10 validate -i INVENTORY` writes one") from None
-    except json.JSONDecodeError as error:
+    except OSError as error:
+        raise typer.BadParameter(f"{file} cannot be read: {error.strerror}") from None
+    except ValueError as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}") from None
-    evidence.show(data, Console(), page=file.with_name("index.html"))
+    try:
+        evidence.show(data, Console(), page=file.with_name("index.html"))
+    except (KeyError, TypeError, AttributeError):
+        raise typer.BadParameter(f"{file} is no evidence of a proof; `gb10 validate` writes one") from None
 
 
 def _version(wanted: bool) -> None:

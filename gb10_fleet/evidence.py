@@ -44,14 +44,15 @@ def _detail(judged: Mapping[str, Any]) -> str:
 
 def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
     """Print it: a table where somebody looks, lines of tab-separated fields where a program reads."""
+    found = list(rows(evidence))  # of what is no evidence, nothing is printed
     if not console.is_terminal:
-        for row in rows(evidence):
+        for row in found:
             print("\t".join(row))
         return
     table = Table(title=f"{evidence['verdict']}, {evidence['created']}", caption=str(page), title_justify="left")
     for column in ("cluster", "what", "verdict", "detail"):
         table.add_column(column, overflow="fold")
-    for row in rows(evidence):
+    for row in found:
         colour = _COLOURS.get(row.verdict, "red")
         table.add_row(escape(row.cluster), escape(row.what), f"[{colour}]{escape(row.verdict)}[/]", escape(row.detail))
     console.print(table)

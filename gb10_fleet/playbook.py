@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -22,8 +22,11 @@ from ansible_runner.interface import run as ansible_run
 
 # What changes nothing and runs before what does, by the beginning of its name: a failure in it is a refusal.
 DOCTOR_PLAY, REFUSING_TASK = "Doctor", "Refuse"
-# Findings of the doctor that say: nobody could even look at the host.
+# Findings that say: nobody could even look at the host.
 _NO_CONTACT = {"host_key", "unreachable"}
+NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
+_FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
+_ERROR = ("[ERROR]", "ERROR!")
 
 
 class Outcome(IntEnum):
@@ -41,18 +44,19 @@ class Order:
     """What to run, where, and how."""
 
     playbook: str
-    inventory: str
+    inventories: Sequence[str]
     limit: str | None = None
     check: bool = False
     diff: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    words: Sequence[str] = ()  # of the command line, for ansible-playbook as they are
 
     @property
     def cmdline(self) -> str:
         words = ["--check"] if self.check else []
         words += ["--diff"] if self.diff else []
         words += ["--extra-vars", json.dumps(dict(self.variables))] if self.variables else []
-        return shlex.join(words)
+        return shlex.join([*words, *self.words])
 
 
 @dataclass
@@ -64,6 +68,14 @@ class Report:
     refused: bool = False
     evidence: str | None = None
     drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
+    messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
+    errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
+    changes: dict[str, list[dict[str, Any]]] = field(
+        default_factory=dict
+    )  # these three by host, as the engine has them
+    pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    tasks: bool = False  # whether one has begun
 
     def take(self, event: dict[str, Any]) -> bool:
         """Look at one event of ansible-runner. Returns False: do not store it."""
@@ -72,7 +84,7 @@ class Report:
         kind, action = event.get("event"), data.get("resolved_action")
         if kind == "playbook_on_stats":
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
-        elif action == "gb10.fleet.doctor":
+        elif action in ("gb10.fleet.doctor", "gb10.fleet.undo"):
             self.findings += result.get("findings", [])
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)
@@ -82,7 +94,36 @@ class Report:
             data.get("play", "").startswith(DOCTOR_PLAY) or data.get("task", "").startswith(REFUSING_TASK)
         ):
             self.refused = True
+        if kind in _FAILED and not data.get("ignore_errors"):
+            said = str(result.get("msg") or result.get("censored") or "failed without a word")
+            # Of a refusal in the second undo task, or of a table that is there already, once is enough.
+            if said not in (known := self.messages.setdefault(data["host"], [])) and said != self.drift.get("msg"):
+                known.append(said)
+        self._take_state(data, result)
+        self._take_error(event)
         return False
+
+    def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        action, host = data.get("resolved_action"), data.get("host", "")
+        if action == "gb10.fleet.doctor":  # a host where it finds nothing to do gets no other call
+            look = result.get("ansible_facts", {}).get("gb10_look", {})
+            self._add(host, {key: look.get(key, []) for key in ("pending", "orphans")})
+        elif action in ("gb10.fleet.host_state", "gb10.fleet.undo") and not data["task"].startswith(REFUSING_TASK):
+            self._add(host, result)
+
+    def _add(self, host: str, result: Mapping[str, Any]) -> None:
+        for key, known in (("changes", self.changes), ("pending", self.pending), ("orphans", self.orphans)):
+            for item in result.get(key, []):
+                if item not in known.setdefault(host, []):
+                    known[host].append(item)
+
+    def _take_error(self, event: Mapping[str, Any]) -> None:
+        """What Ansible says outside of plays and tasks comes line by line, and an error may have several."""
+        kind, line = event.get("event"), str(event.get("stdout", "")).strip()
+        self.tasks = self.tasks or kind == "playbook_on_task_start"
+        is_error = line.startswith(_ERROR)
+        if kind in ("verbose", "error") and line and not self.tasks and (is_error or self.errors):
+            self.errors.append(line)
 
     def outcome(self, status: int) -> Outcome:
         """The one word for Ansible's exit status and what the events said."""
@@ -114,13 +155,12 @@ def run(order: Order, *, quiet: bool = False, runner: Runner = ansible_run) -> t
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
     if not sys.stdout.isatty():
         environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-    source = Path(order.inventory)
     with tempfile.TemporaryDirectory(prefix="gb10-") as private:
         result = runner(
             private_data_dir=private,
             project_dir=str(Path.cwd()),
             playbook=order.playbook,
-            inventory=str(source.resolve()) if source.exists() else order.inventory,
+            inventory=[str(Path(name).resolve()) if Path(name).exists() else name for name in order.inventories],
             limit=order.limit,
             cmdline=order.cmdline or None,
             envvars=environment,
@@ -128,4 +168,7 @@ def run(order: Order, *, quiet: bool = False, runner: Runner = ansible_run) -> t
             event_handler=report.take,
             quiet=quiet,
         )
+    # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
+    if not report.hosts and all("host pattern, ignoring" in line for line in report.errors):
+        report.errors.append(NO_HOST)
     return report.outcome(int(result.rc)), report

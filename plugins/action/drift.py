@@ -49,7 +49,7 @@ class ActionModule(ActionBase):
         except OSError as error:
             raise AnsibleActionFail(f"the result cannot be written below {directory}: {error}") from error  # type: ignore[no-untyped-call]
         result.update(
-            {name: document[name] for name in ("clean", "drifted", "silent", "converge", "hosts")},
+            document,
             changed=False,
             failed=bool(document["drifted"] or document["silent"]) and not options["report_only"],
             limit=str(limit) if limit else None,

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, host, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings, host, transport
 
 
 class ActionModule(ActionBase):
@@ -32,7 +32,14 @@ class ActionModule(ActionBase):
         if bool(options["roles"]) == options["all"]:
             raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")  # type: ignore[no-untyped-call]
         name = task_vars["inventory_hostname"]
-        answer = transport.call(self, self._request(options, task_vars), task_vars)
+        request = self._request(options, task_vars)
+        try:
+            answer = transport.call(self, request, task_vars)
+        except AnsibleConnectionFailure as error:
+            # Failed, not unreachable: past an unreachable host Ansible goes on, and takes back a part of a cluster.
+            finding = findings.from_failure(name, str(error))
+            result.update(failed=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
+            return result
         result.update(changed=bool(answer["changes"]), changes=answer["changes"])
         if answer["error"]:
             result.update(failed=True, msg=f"{name}: {answer['error']['message']}")
@@ -50,6 +57,7 @@ class ActionModule(ActionBase):
             "project": catalog.collection_version(),
             "run": host.RUN,
             "roles": options["roles"] or None,
+            "known_roles": list(catalog.ROLES),
         }
 
     def _declared_consents(self, task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class Request(NamedTuple):
     run: Run
     remove_orphans: bool
     roles: list[str] | None
+    known_roles: list[str]
 
 
 def answer(request: Any, system: System) -> dict[str, Any]:
@@ -112,7 +113,14 @@ def _outcome(request: Request, system: System) -> Outcome | None:
     if request.verb == "drift":
         return drift(system)
     if request.verb == "undo":
-        return undo(system, request.run, request.roles, request.document.consents, check_mode=request.check)
+        return undo(
+            system,
+            request.run,
+            request.roles,
+            request.document.consents,
+            known_roles=request.known_roles,
+            check_mode=request.check,
+        )
     return converge(
         request.document, system, request.run, check_mode=request.check, remove_orphans=request.remove_orphans
     )
@@ -156,6 +164,7 @@ def parse_request(request: Any) -> Request:
         run=Run(take("run", _line(_RUN, "who runs this")), take("project", _line(_PROJECT, "a version"))),
         remove_orphans=take("orphans", _one_of(_ORPHANS), "show") == "remove",
         roles=take("roles", _roles, None),
+        known_roles=take("known_roles", _roles, None) or [],
     )
     if fields:
         raise DocumentError(f"{shown(min(fields, key=str))[1:-1]}: a request has no such field")

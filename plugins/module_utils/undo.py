@@ -41,12 +41,28 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
 
 
 def undo(
-    system: System, run: Run, roles: Collection[str] | None, consents: Mapping[str, bool], *, check_mode: bool
+    system: System,
+    run: Run,
+    roles: Collection[str] | None,
+    consents: Mapping[str, bool],
+    *,
+    known_roles: Collection[str] = (),
+    check_mode: bool,
 ) -> Outcome:
-    """Back to what stood there before the roles (None: all of them). HostError before the first change."""
+    """Back to what stood there before the roles (None: all of them). HostError before the first change.
+
+    `known_roles`: those that exist although none of their resources may stand on this host.
+    """
     known = manifests.load(system)
+    applied = {role for entry in known.resources.values() for role in entry.roles}
     if roles is None:
-        roles = {role for entry in known.resources.values() for role in entry.roles}
+        roles = applied
+    if unknown := sorted(set(roles).difference(applied, known_roles)):
+        names = [*known_roles, *sorted(applied.difference(known_roles))]
+        raise HostError(
+            f"no role is called {', '.join(unknown)}: there are {', '.join(names) or 'none'};"
+            " for a role of your own, --limit names the hosts that have it"
+        )
     labels = [label for label, entry in known.resources.items() if entry.roles.keys() <= set(roles)]
     steps, _rest = take_back(known, roles, labels, consents, system, run, check_mode=check_mode)
     return Outcome(as_changes(steps), [], [step.as_diff() for step in steps], [])

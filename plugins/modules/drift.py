@@ -128,6 +128,19 @@ converge:
   returned: always
   type: list
   elements: str
+schema_version:
+  description: The version of the document, as C(drift/drift.json) has it.
+  returned: always
+  type: int
+created:
+  description: When the scan ended, in UTC.
+  returned: always
+  type: str
+  sample: "2026-11-21T01:02:03Z"
+seconds:
+  description: How long it took.
+  returned: always
+  type: float
 limit:
   description: The path of C(drifted.txt); none if there is nobody to converge, and in check mode.
   returned: always

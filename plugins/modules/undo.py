@@ -86,4 +86,9 @@ changes:
     detail:
       description: What differed.
       type: str
+findings:
+  description: Why the host did not answer, as M(gb10.fleet.doctor) says it.
+  returned: when the host cannot be reached
+  type: list
+  elements: dict
 """

@@ -58,7 +58,7 @@ def silent(reason: str, text: str, way_out: str) -> Record:
     return _record(SILENT, silence={"reason": reason, "text": text, "way_out": way_out})
 
 
-_AGAIN = "run `ansible-playbook playbooks/doctor.yml --limit HOST -vvv`; it shows all of what the host says"
+_AGAIN = "run `ansible-playbook gb10.fleet.doctor --limit CLUSTER -vvv`; it shows all of what the host says"
 _DENIED = re.compile(r"permission denied|too many authentication failures", re.I)
 
 
@@ -146,14 +146,19 @@ def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
         silence = record["silence"]
         yield host, SILENT, silence["reason"], f"{silence['text']}; {silence['way_out']}"
     elif record["state"] == NO_MANIFEST:
-        yield host, "-", "no manifest", "nothing of us was ever applied here"
+        yield host, "-", "no manifest", "nothing of us was ever applied here; gb10.fleet.site does it"
     elif record["state"] == UNFINISHED:
-        yield host, "-", "unfinished", "the last run was interrupted"
+        yield host, "-", "unfinished", "the last run was interrupted; run gb10.fleet.site to its end"
     for role, changes in record["changes"].items():
         for change in changes:
             yield host, role, change["resource"], ": ".join(filter(None, (change["action"], change["detail"])))
     for orphan in record["orphans"]:
-        yield host, orphan["role"], orphan["resource"], "orphan: the role no longer declares it (no drift)"
+        yield (
+            host,
+            orphan["role"],
+            orphan["resource"],
+            "orphan: the role no longer declares it (no drift); -e gb10_orphans=remove removes it",
+        )
 
 
 def _summary(document: Mapping[str, Any]) -> str:
@@ -164,9 +169,11 @@ def _summary(document: Mapping[str, Any]) -> str:
 
 def _advice(document: Mapping[str, Any]) -> Iterator[str]:
     if left_out := [host for host in document["drifted"] if host not in set(document["converge"])]:
-        yield f"not in {LIMIT}, for a host of the same cluster is silent: {', '.join(left_out)}"
+        hosts = ", ".join(left_out)
+        yield f"not in {LIMIT}, for a host of the same cluster is silent: {hosts}; repair that one, then scan again"
     if not document["drifted"]:
-        yield f"nothing drifted: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
+        found = "no host that answered drifted" if document["silent"] else "nothing drifted"
+        yield f"{found}: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
 
 
 def _plain(row: Sequence[str]) -> tuple[str, ...]:

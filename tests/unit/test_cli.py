@@ -6,6 +6,7 @@ import io
 import json
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -36,7 +37,10 @@ def stats(**counts: dict[str, int]) -> Event:
 
 
 def finding(identity: str, severity: str = "error", accepted: str | None = None) -> dict[str, Any]:
-    return {"id": identity, "severity": severity, "host": "spark-a", "accepted": accepted}
+    return {
+        "id": identity, "severity": severity, "host": "spark-a", "fact": "how it is", "way_out": "what to do",
+        "accepted": accepted,
+    }  # fmt: skip
 
 
 class Stub:
@@ -78,6 +82,9 @@ def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) 
     """The result of gb10.fleet.drift, as the playbook has it."""
     hosts = {name: {"state": "drift", "changes": dict[str, Any](), "silence": None} for name in drifted}
     result: dict[str, Any] = {
+        "schema_version": 1,
+        "created": "2026-11-21T01:02:03Z",
+        "seconds": 1.5,
         "clean": 1,
         "drifted": [*drifted],
         "silent": [*silent],
@@ -114,9 +121,9 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
 def test_refusals_go_by_the_names_of_plays_and_tasks() -> None:
     plays = {name: yaml.safe_load((PLAYBOOKS / f"{name}.yml").read_text())[0] for name in ("doctor", "state", "undo")}
     assert plays["doctor"]["name"].startswith(playbook.DOCTOR_PLAY)
-    for name in ("state", "undo"):
+    for name, count in (("state", 3), ("undo", 2)):
         refusing = [task["name"] for task in plays[name]["tasks"] if task["name"].startswith(playbook.REFUSING_TASK)]
-        assert len(refusing) == 2, name
+        assert len(refusing) == count, name
 
 
 def test_an_accepted_finding_is_no_refusal() -> None:
@@ -133,7 +140,7 @@ def test_options_reach_ansible(use: Use, tmp_path: Path, monkeypatch: pytest.Mon
     assert stub.call["playbook"] == "gb10.fleet.site"
     assert stub.call["cmdline"] == "--check --diff"
     assert stub.call["limit"] == "pair1:!spark-b"
-    assert stub.call["inventory"] == str(tmp_path / "mine")
+    assert stub.call["inventory"] == [str(tmp_path / "mine")]
     assert stub.call["project_dir"] == str(tmp_path)
 
 
@@ -142,7 +149,7 @@ def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> N
     stub = use(0, stats(ok={"spark-a": 1}))
     assert CLI.invoke(cli.app, [command, "-i", "spark-a,"]).exit_code == 0
     assert stub.call["playbook"] == f"gb10.fleet.{command}"
-    assert stub.call["inventory"] == "spark-a,"
+    assert stub.call["inventory"] == ["spark-a,"]
 
 
 @pytest.mark.parametrize(
@@ -225,6 +232,8 @@ def test_json_of_a_scan_has_every_host(use: Use) -> None:
     answer = json.loads(result.stdout)
     assert answer["outcome"] == "drift"
     assert answer["drift"]["hosts"]["spark-a"]["state"] == "drift"
+    schema = PLAYBOOKS.parent / "plugins/plugin_utils/schemas/drift.schema.json"
+    assert sorted(answer["drift"]) == sorted(json.loads(schema.read_text())["required"])
 
 
 def test_help_explains_every_exit_status() -> None:
@@ -255,15 +264,136 @@ def test_the_real_runner_runs_a_real_playbook(tmp_path: Path, monkeypatch: pytes
     """One run without a stub: the arguments are ansible-runner's own, and its events are read rightly."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "say.yml").write_text(
-        "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.fail: {msg: no}\n"
+        "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.fail: {msg: sorry}\n"
     )
     (tmp_path / "hosts").write_text("spark-a ansible_connection=local\n")
-    outcome, report = playbook.run(Order("say.yml", "hosts", check=True), quiet=True)
+    (tmp_path / "more").write_text("spark-b ansible_connection=local\n")
+    order = Order("say.yml", ["hosts", "more"], check=True, words=["--limit", "spark-b"])
+    outcome, report = playbook.run(order, quiet=True)
     assert outcome is Outcome.failed
-    assert report.hosts == {"spark-a": {"ok": 0, "changed": 0, "unreachable": 0, "failed": 1}}
+    assert report.hosts == {"spark-b": {"ok": 0, "changed": 0, "unreachable": 0, "failed": 1}}
+    assert report.messages == {"spark-b": ["sorry"]} and report.errors == []
+    (tmp_path / "say.yml").write_text("- hosts: sparks\n  tasks: []\n")
+    assert playbook.run(replace(order, words=()), quiet=True)[1].errors == [playbook.NO_HOST]
+    _, report = playbook.run(replace(order, playbook="none.yml"), quiet=True)
+    assert "none.yml could not be found" in report.errors[0]
+
+
+def test_json_says_why_and_what_changed(use: Use) -> None:
+    change = {"role": "docker", "resource": "package:docker-ce", "action": "create", "detail": ""}
+    waits = {"role": "fabric", "resource": "nm_profile:a", "action": "create", "consent": "fabric_allow_activation"}
+    orphan = {"role": "fabric", "resource": "file:/etc/old"}
+    look = {"settled": False, "changes": [change], "pending": [waits], "orphans": [orphan]}
+    state: dict[str, Any] = {"changes": [change], "pending": [waits], "orphans": []}
+    use(
+        2,
+        event("runner_on_ok", "gb10.fleet.doctor", "Doctor: look", ansible_facts={"gb10_look": look}),
+        event("runner_on_ok", "gb10.fleet.host_state", task="Refuse before anything", changes=[change]),
+        event("runner_on_failed", "gb10.fleet.host_state", **state, msg="apt said no"),
+        event("runner_on_unreachable", msg="no route"),
+        stats(failures={"spark-a": 1}),
+    )
+    answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)
+    assert answer["messages"] == {"spark-a": ["apt said no", "no route"]}
+    assert answer["changes"] == {"spark-a": [change]}
+    assert answer["pending"] == {"spark-a": [waits]} and answer["orphans"] == {"spark-a": [orphan]}
+
+
+def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
+    task = "Refuse what cannot be taken back"
+    away: dict[str, Any] = {"changes": [], "findings": [finding("unreachable")], "msg": "away"}
+    use(
+        2,
+        event("runner_on_ok", "gb10.fleet.undo", task=task, changes=[{"role": "fabric"}]),
+        event("runner_on_failed", "gb10.fleet.undo", task=task, **away),
+        stats(failures={"spark-a": 1}),
+    )
+    result = CLI.invoke(cli.app, ["undo", "fabric", "-i", "inventory", "--json"])
+    assert result.exit_code == Outcome.unreachable
+    assert json.loads(result.stdout)["changes"] == {}
+
+
+def test_json_has_the_errors_of_ansible_itself(use: Use) -> None:
+    lines = [
+        {"event": "verbose", "stdout": text} for text in ("Using a file", "[ERROR]: YAML parsing failed", " in x ")
+    ]
+    use(4, *lines)
+    answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)
+    assert answer["errors"] == ["[ERROR]: YAML parsing failed", "in x"]
+
+
+def test_no_host_says_where_to_look(use: Use) -> None:
+    use(0, stats())
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
+    assert result.exit_code == Outcome.failed
+    assert "no group `sparks`" in result.stderr and "docs/inventory.md" in result.stderr
+
+
+def test_a_mistyped_inventory_is_named(use: Use) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory", "-i", "invntory/mine"])
+    assert result.exit_code == 2 and "invntory/mine is not there" in result.output
+    assert not stub.call
+
+
+def test_more_inventories_and_what_is_for_ansible(use: Use) -> None:
+    stub = use(0, stats(ok={"spark-a": 1}))
+    words = ["undo", "fabric", "-i", "a,", "-i", "b,", "-l", "a", "--check", "--", "--vault-password-file", "a file"]
+    result = CLI.invoke(cli.app, words)
+    assert result.exit_code == 0, result.output
+    assert (stub.call["inventory"], stub.call["limit"]) == (["a,", "b,"], "a")
+    options = shlex.split(stub.call["cmdline"])
+    assert options[0] == "--check" and options[-2:] == ["--vault-password-file", "a file"]
+    assert json.loads(options[-3]) == {"gb10_undo": "fabric"}
+    assert CLI.invoke(cli.app, ["site", "-i", "a,", "fabric"]).exit_code == 2, "only after --"
+
+
+@pytest.mark.parametrize(
+    ("command", "events", "lines"),
+    [
+        ("drift", [scan("spark-a")], ["a table"]),
+        (
+            "doctor",
+            [REFUSED],
+            [
+                "spark-a: error: no_carrier: how it is",
+                "    way out: what to do",
+                "1 host: 1 errors, 0 warnings, 0 accepted",
+            ],
+        ),
+    ],
+)
+def test_what_only_looks_shows_its_result_once(use: Use, command: str, events: list[Event], lines: list[str]) -> None:
+    told = event("runner_on_failed", msg="a table") if command == "drift" else event("runner_on_ok")
+    stub = use(2, *events, told, stats(failures={"spark-a": 1}))
+    result = CLI.invoke(cli.app, [command, "-i", "inventory"])
+    assert stub.call["quiet"] is True
+    assert result.stdout.splitlines() == lines
+
+
+def test_what_only_looks_shows_why_it_could_not(use: Use) -> None:
+    use(2, event("runner_on_failed", msg="no\x1b[2J"), stats(failures={"spark-a": 1}))
+    result = CLI.invoke(cli.app, ["drift", "-i", "inventory"])
+    assert result.stdout == "spark-a: no\\x1b[2J\n"
+
+
+def test_undo_of_a_role_called_all_is_refused(use: Use) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["undo", "all", "-i", "inventory"])
+    assert result.exit_code == 2 and "say --all" in result.output
+    assert not stub.call
+
+
+@pytest.mark.parametrize("text", ['{"hosts": {}}', "[1]", '"x"', "{", "\xff\xfe"])
+def test_foreign_files_are_no_evidence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "drift.json"
+    file.write_bytes(text.encode("latin-1"))
+    result = CLI.invoke(cli.app, ["evidence", str(file)])
+    assert result.exit_code == 2 and "drift.json is no" in result.output.replace("\n", " ")
 
 
 def test_version_and_help() -> None:
+    assert CLI.invoke(cli.app, ["-h"]).stdout == CLI.invoke(cli.app, ["--help"]).stdout
     assert CLI.invoke(cli.app, ["--version"]).stdout.startswith("gb10-fleet 0.")
     text = CLI.invoke(cli.app, ["--help"]).stdout
     assert all(word in text for word in ("doctor", "site", "validate", "drift", "undo", "evidence"))
@@ -332,7 +462,7 @@ def test_no_evidence_yet_says_how_to_get_some(tmp_path: Path) -> None:
 
 
 def order_of(check: bool = False, diff: bool = False) -> str:
-    return Order("p", "i", None, check, diff).cmdline
+    return Order("p", ["i"], None, check, diff).cmdline
 
 
 def test_no_option_no_word() -> None:

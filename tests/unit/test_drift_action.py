@@ -123,6 +123,11 @@ def test_the_playbook_shows_a_table_and_no_more(run: Run) -> None:
     assert "silence" not in output, "of a failed task Ansible shows all of the result"
 
 
+def test_a_tag_does_not_make_it_a_green_nothing(run: Run) -> None:
+    rc, output = run.play(kinds("drift"), PLAYBOOK, "--tags", "fabric")
+    assert rc == 2 and "1 drifted" in output
+
+
 def test_the_playbook_passes_a_clean_fleet(run: Run) -> None:
     run.play(kinds("drift"), PLAYBOOK)
     assert run.list("drifted")

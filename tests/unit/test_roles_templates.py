@@ -560,6 +560,17 @@ def test_the_play_knows_every_role() -> None:
     assert in_play("__state_roles") == list(catalog.ROLES)
 
 
+def test_the_play_refuses_a_tag_that_nobody_has() -> None:
+    tags = {"ansible_run_tags": ["fabrik", "host"], "ansible_skip_tags": ["vllm", "validat"]}
+    assert in_play("__state_mistyped", **tags) == ["fabrik", "validat"]
+    every = ["tagged", "untagged", "always", "doctor", "validate", "host", "fabric", "serving", *catalog.ROLES]
+    assert in_play("__state_mistyped", ansible_run_tags=every) == []
+    assert in_play("__state_mistyped") == []
+    (play,) = yaml.safe_load((ROOT / "playbooks/state.yml").read_text())
+    first = play["tasks"][0]
+    assert first["name"].startswith("Refuse") and "__state_mistyped" in first["ansible.builtin.assert"]["that"]
+
+
 @pytest.mark.parametrize(
     ("given", "roles"),
     [

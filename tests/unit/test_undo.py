@@ -526,6 +526,16 @@ def test_wherever_a_run_is_killed_the_next_one_ends_as_undisturbed(worlds: Itera
         assert world.digest() == start, world.spent
 
 
+def test_a_role_that_nobody_knows_is_refused_with_the_names_there_are(world: World) -> None:
+    world.done("converge")
+    before = world.digest()
+    said = world.ask("undo", roles=["servng", "docker"], known_roles=["docker", "fabric"])["error"]
+    assert said["kind"] == "host" and "no role is called servng: there are docker, fabric, serving" in said["message"]
+    assert world.digest() == before
+    assert world.done("undo", roles=["fabric"], known_roles=["fabric"])["changes"] == []
+    assert world.done("undo", roles=["serving"])["changes"], "a document of one's own has only the manifest"
+
+
 def test_a_killed_run_has_to_end_before_an_undo(worlds: Iterator[World]) -> None:
     refused = 0
     for world in killed_everywhere(worlds, "converge", lambda world: None):
