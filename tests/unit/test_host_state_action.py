@@ -193,7 +193,10 @@ def test_an_error_of_the_engine_fails_the_host_and_keeps_what_was_changed(plays:
         ({"resources": []}, "role: expected the name of a role"),
         ({"role": "Our-Files", "resources": []}, "role: expected the name of a role"),
         ({"role": "ours", "resources": ["x"]}, "resources[0]: expected a mapping with one of the keys file, package,"),
-        ({"role": "ours", "resources": [{"flie": "/x"}]}, "resources[0]: expected exactly one of the keys file, package,"),
+        (
+            {"role": "ours", "resources": [{"flie": "/x"}]},
+            "resources[0]: expected exactly one of the keys file, package,",
+        ),
         ({"role": "ours", "resources": [{"file": "/x", "unit": "x.service"}]}, "found file and unit"),
     ],
 )
