@@ -15,6 +15,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings
 
+from scripts import docs
 from scripts.check import SHIPPED, WHEEL_FOLDERS, source_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,6 +214,15 @@ def test_documents_link_to_what_exists() -> None:
         if path.suffix == ".md" and not (ROOT / path).is_symlink():
             for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text(path)):
                 assert (ROOT / path.parent / target).exists(), f"{path}: {target}"
+
+
+def test_every_link_of_the_manual_leads_somewhere() -> None:
+    pages = {name: content for name, (_title, content) in docs.manual().items()}
+    for name, content in pages.items():
+        for link in re.findall(r'href="([^":]+)"', content):
+            page, _, place = link.partition("#")
+            assert page in {*pages, ""}, f"{name}: {link}"
+            assert not place or f' id="{place}">' in pages[page or name], f"{name}: {link}"
 
 
 def test_the_manual_explains_every_finding() -> None:
