@@ -17,6 +17,7 @@ from scripts.check import source_files
 from scripts.gates import BIN, ROOT
 
 SITE = ROOT / "site"
+MANUAL = {"README.md", "CONTRIBUTING.md", "docs", "roles", "lab", "benchmarks"}
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 
@@ -82,14 +83,20 @@ def _ask(kind: str, *words: str) -> dict[str, Any]:
     return answer
 
 
-def pages() -> dict[str, tuple[str, str]]:
-    """`{file name: (title, HTML)}`, in the order of the navigation."""
+def manual() -> dict[str, tuple[str, str]]:
+    """`{file name: (title, HTML)}` of the Markdown files, in the order of the navigation."""
     found = {}
     for path in sorted(source_files(), key=lambda path: path.name != "README.md" or path.parent != Path()):
-        if path.suffix == ".md" and path.parts[0] in {"README.md", "CONTRIBUTING.md", "docs", "roles", "lab"}:
+        if path.suffix == ".md" and path.parts[0] in MANUAL:
             name = "index.html" if str(path) == "README.md" else f"{'-'.join(path.with_suffix('').parts)}.html"
             body = MARKDOWN.render((ROOT / path).read_text(encoding="utf-8"))
-            found[name] = (str(path.with_suffix("")), _links(body, path))
+            found[name] = (str(path.with_suffix("")), _links(_anchors(body), path))
+    return found
+
+
+def pages() -> dict[str, tuple[str, str]]:
+    """`{file name: (title, HTML)}`, in the order of the navigation."""
+    found = manual()
     for kind in ("module", "filter"):
         for name, doc in ansible_doc(kind).items():
             found[f"{kind}-{name}.html"] = (f"{kind} {name}", plugin_page(name, doc))
@@ -100,15 +107,28 @@ def pages() -> dict[str, tuple[str, str]]:
     return found
 
 
+def _anchors(body: str) -> str:
+    """Headings get the ids that a forge gives them, so that links into a page work here, too."""
+
+    def heading(match: re.Match[str]) -> str:
+        words = re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", match[2])).lower())
+        return f'<h{match[1]} id="{words.replace(" ", "-")}">{match[2]}</h{match[1]}>'
+
+    return re.sub(r"<h([1-6])>(.*?)</h\1>", heading, body)
+
+
 def _links(body: str, source: Path) -> str:
-    """Links between Markdown files become links between pages."""
+    """Links between Markdown files become links between pages; those to other files are text, for they are not here."""
 
-    def page(match: re.Match[str]) -> str:
-        target = (ROOT / source.parent / match[1]).resolve().relative_to(ROOT)
-        name = "index" if str(target) == "README.md" else "-".join(target.with_suffix("").parts)
-        return f'href="{name}.html{match[2] or ""}"'
+    def link(match: re.Match[str]) -> str:
+        target, place, words = match[1], match[2] or "", match[3]
+        if not target.endswith(".md"):
+            return words
+        parts = (ROOT / source.parent / target).resolve().relative_to(ROOT).with_suffix("").parts
+        name = "index" if parts == ("README",) else "-".join(parts)
+        return f'<a href="{name}.html{place}">{words}</a>'
 
-    return re.sub(r'href="([^":#]+\.md)(#[^"]*)?"', page, body)
+    return re.sub(r'<a href="([^":#]+)(#[^"]*)?">(.*?)</a>', link, body, flags=re.DOTALL)
 
 
 def main() -> int:

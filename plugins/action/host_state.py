@@ -12,7 +12,9 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
-from ansible_collections.gb10.fleet.plugins.plugin_utils import documents, host
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documents, host
 
 ARGUMENTS = {
     # Not typed: a message about a wrong type would show the value, which may be a secret.
@@ -42,6 +44,10 @@ class ActionModule(ActionBase):
         )
         if options["refuse_only"] and options["roles"] is None:
             raise AnsibleActionFail("refuse_only needs roles: only their documents refuse anything")  # type: ignore[no-untyped-call]
+        for name in options["roles"] or ():
+            if name not in catalog.ROLES:
+                known = ", ".join(catalog.ROLES)
+                raise AnsibleActionFail(f"roles: {name} is no role of this collection; there are {known}")  # type: ignore[no-untyped-call]
         self._host = host.Host(self, task_vars or {})
         self._consents = options["consents"]
         self._calls = 0
@@ -58,6 +64,10 @@ class ActionModule(ActionBase):
         if not isinstance(raw, (list, tuple)):
             raise AnsibleActionFail("resources: expected a list")  # type: ignore[no-untyped-call]
         resources = [self._rendered(index, resource) for index, resource in enumerate(raw)]
+        try:  # what the engine would say, without a call to the host
+            parse_documents([(role, resources)], {})
+        except DocumentError as error:
+            raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
         return self._call([{"role": role, "resources": resources}])
 
     def _roles(self, roles: Sequence[str], refuse_only: bool) -> tuple[list[str], dict[str, Any] | None]:

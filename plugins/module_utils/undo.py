@@ -111,7 +111,8 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
     for label, live in records.items():
         entry = known.resources[label]
         if entry.left is not None:
-            words = manifests.differences(entry.left, live)
+            # Who has put back what stood there before, such as a secret, has done the undo's work.
+            words = "" if live == entry.before else manifests.differences(entry.left, live)
             changed += [f"{label} ({words})"] if words else []
         elif label not in in_hand and not entry.orphan:
             raise HostError(f"{label}: the last run of its role did not come to its end; run the role again, then undo")

@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.module_utils import engine, manifest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings
 
+from scripts import docs
 from scripts.check import SHIPPED, WHEEL_FOLDERS, source_files
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -215,6 +217,15 @@ def test_documents_link_to_what_exists() -> None:
                 assert (ROOT / path.parent / target).exists(), f"{path}: {target}"
 
 
+def test_every_link_of_the_manual_leads_somewhere() -> None:
+    pages = {name: content for name, (_title, content) in docs.manual().items()}
+    for name, content in pages.items():
+        for link in re.findall(r'href="([^":]+)"', content):
+            page, _, place = link.partition("#")
+            assert page in {*pages, ""}, f"{name}: {link}"
+            assert not place or f' id="{place}">' in pages[page or name], f"{name}: {link}"
+
+
 def test_the_manual_explains_every_finding() -> None:
     explained = re.findall(r"^### (\w+)$", text(Path("docs/doctor.md")), re.MULTILINE)
     assert sorted(explained) == sorted(findings.IDS)
@@ -223,6 +234,19 @@ def test_the_manual_explains_every_finding() -> None:
 def test_the_manual_lists_every_variable_of_the_collection() -> None:
     listed = re.findall(r"^\| `(gb10_\w+)` \|", text(Path("docs/inventory.md")), re.MULTILINE)
     assert sorted(listed) == sorted(catalog.COLLECTION_VARIABLES)
+
+
+def test_the_manual_explains_every_field_of_the_manifest() -> None:
+    table = text(Path("docs/architecture.md")).partition("| of a resource | holds |")[2].partition("\n\n")[0]
+    assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(manifest.Entry._fields)
+
+
+def test_resources_in_the_manual_are_taken_by_the_engine() -> None:
+    contract = text(Path("docs/architecture.md")).partition("## The engine")[2]
+    for page in (contract, text(Path("docs/inventory.md")).partition("## A file of your own")[2]):
+        example = yaml.safe_load(page.partition("```yaml")[2].partition("```")[0])
+        resources = example[0]["tasks"][0]["gb10.fleet.host_state"]["resources"] if "tasks" in example[0] else example
+        assert engine.parse_documents([("ours", resources)], {}).claims
 
 
 def test_scripts_can_be_run() -> None:

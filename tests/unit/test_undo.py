@@ -327,6 +327,19 @@ def test_a_secret_that_stood_there_before_cannot_come_back(world: World) -> None
     assert world.host.path("/etc/key").read_text() == "ours"
 
 
+def test_an_undo_goes_on_where_a_person_has_put_the_former_secret_back(world: World) -> None:
+    key = world.host.file("/etc/key", "theirs")
+    mode = key.stat().st_mode
+    mine = [{"file": "/etc/key", "content": "ours", "secret": True}, {"file": "/etc/issue", "content": "ours"}]
+    world.done("converge", documents=[{"role": "docker", "resources": mine}])
+    assert "put it back by hand" in world.ask("undo")["error"]["message"]
+    key.write_text("theirs")
+    key.chmod(mode)
+    assert places(world.done("undo")) == ["file:/etc/issue"]
+    assert key.read_text() == "theirs"
+    assert not world.host.path(manifests.MANIFEST).exists()
+
+
 def test_a_directory_that_somebody_uses_stays(world: World) -> None:
     world.done("converge")
     world.host.file("/etc/gb10-fleet/theirs", "x")
