@@ -92,17 +92,21 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
     document = Document(tuple(declared), {})
     records = records_of(document, read_states(document, system), {resource.label for resource in declared})
     changed = []
-    for label, live in records.items():
-        entry = known.resources[label]
-        if entry.left is not None:
-            words = manifests.differences(entry.left, live)
-            changed += [f"{label} ({words})"] if words else []
-        elif label not in in_hand and not entry.orphan:
-            raise HostError(f"{label}: the last run of its role did not come to its end; run the role again, then undo")
+    for resource in declared:
+        label = resource.label
+        entry, live = known.resources[label], records[label]
+        if entry.left is None:
+            if label not in in_hand and not entry.orphan:
+                raise HostError(
+                    f"{label}: the last run of its role did not come to its end; run the role again, then undo"
+                )
+        elif live != entry.before and not KINDS[resource.KIND].untouched(resource, entry.left, live):
+            changed.append(f"{label} ({manifests.differences(entry.left, live)})")
     if changed:
         raise HostError(
-            f"changed since we left it: {'; '.join(changed)}. Nothing was undone: look at it, then put it back by"
-            " hand or run the role again, and undo after that"
+            f"changed since we left it: {'; '.join(changed)}. Nothing was undone: look at it, then put it by hand as"
+            f" we left it or as it stood before us ({manifests.MANIFEST} shows both), and undo after that; what drift"
+            " shows as well, a run of the role puts right"
         )
 
 
