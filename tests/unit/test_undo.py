@@ -62,9 +62,11 @@ class Apt(FakeApt):
     """docker-ce needs containerd, which brings its own folder, and starts its service."""
 
     NEEDS = {"docker-ce": "containerd (>= 1.7) | other-containerd", "containerd": "runc"}  # noqa: RUF012
+    residual: tuple[str, ...] = ()
 
     def __init__(self, host: FakeHost, systemd: FakeSystemd, **installed: str) -> None:
         self.systemd = systemd
+        self.manual: set[str] = set()
         super().__init__(host, {"docker-ce": ["29.1", "28.0"], "perftest": ["24.01"]}, **installed)
 
     def write(self) -> None:
@@ -73,7 +75,12 @@ class Apt(FakeApt):
             needs = f"Depends: libc6, {self.NEEDS[name]}\n" if name in self.NEEDS else ""
             status = f"{self.want.get(name, 'install')} ok {self.state.get(name, 'installed')}"
             blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\n{needs}")
+        residual = set(self.residual) - self.packages.keys()
+        blocks += [f"Package: {name}\nStatus: deinstall ok config-files\nVersion: 1\n" for name in residual]
         self.host.file("/var/lib/dpkg/status", "\n".join(blocks))
+        along = [name for name in ("containerd", "runc") if name in self.packages]
+        marks = [f"Package: {name}\nAuto-Installed: {int(name not in self.manual)}\n" for name in along]
+        self.host.file("/var/lib/apt/extended_states", "\n".join(marks))
 
     def install(self, argv: list[str], stdin: str | None) -> Any:
         arriving = any(word.startswith("docker-ce=") for word in argv)
@@ -661,6 +668,38 @@ def test_a_package_stays_as_long_as_another_one_of_ours_came_with_it(world: Worl
     assert world.apt.packages.keys() == {"bash", "perftest", "runc"}
     world.done("undo", roles=["serving"])
     assert world.apt.packages.keys() == {"bash"}
+
+
+def test_a_package_that_somebody_has_asked_for_since_stays_with_what_it_needs(world: World) -> None:
+    world.done("converge")
+    world.apt.manual = {"containerd"}
+    world.apt.write()
+    world.done("undo")
+    assert world.apt.packages.keys() == {"bash", "containerd", "runc"}
+
+
+@pytest.mark.parametrize(("needs", "stays"), [("runc (>= 1)", {"runc"}), ("runc | bash", set())])
+def test_a_package_that_one_of_somebody_needs_stays(world: World, needs: str, stays: set[str]) -> None:
+    world.done("converge")
+    world.apt.NEEDS = {**Apt.NEEDS, "mpi": needs}
+    world.apt.packages["mpi"] = "1"
+    world.apt.write()
+    world.done("undo")
+    assert world.apt.packages.keys() == {"bash", "mpi", *stays}
+
+
+def test_the_configuration_of_a_package_removed_long_ago_outlives_an_undo(world: World) -> None:
+    world.apt.residual = ("perftest",)
+    world.apt.write()
+    world.host.on("dpkg --purge", "")
+    packages = [{"package": "perftest"}, {"package": "docker-ce", "version": "29.1"}]
+    world.done("converge", documents=documents_of(*packages))
+    assert world.manifest()["resources"]["package:perftest"]["before"] == {"version": None, "residual": True}
+    world.done("undo")
+    removal = world.host.commands("apt-get install -y")[-1]
+    assert "perftest-" in removal
+    assert "--purge" not in removal
+    assert world.host.commands("dpkg --purge") == ["dpkg --purge docker-ce containerd runc"]
 
 
 def test_what_a_step_did_to_another_resource_was_done_by_us(world: World) -> None:

@@ -158,24 +158,31 @@ class PackageKind(Kind[Package, PackageState]):
         done = system.run(_install(wanted), timeout=COMMAND_TIMEOUT_S)
         if done.rc != 0:
             raise HostError(f"{', '.join(package.label for package in wanted)}: apt-get install failed: {done.words}")
+        purged = [package.name for package in wanted if package.purge]
+        if purged and not _purges(wanted):
+            done = run_locked(system, ["dpkg", "--purge", *purged])
+            if done.rc != 0:
+                raise HostError(f"package:{purged[0]}: dpkg --purge {' '.join(purged)} failed: {done.words}")
         system.forget()
         progress.done.extend(steps)
 
     def record(self, resource: Package, state: PackageState) -> dict[str, Any]:
         """Not whether it is held: that is for the resource to know which holds it."""
         installed = state.database.installed.get(resource.name)
-        return {"version": installed and installed.version}
+        residual = {"residual": True} if resource.name in state.database.residual else {}
+        return {"version": installed and installed.version, **residual}
 
     def restore(self, resource: Package, record: Mapping[str, Any]) -> list[Resource]:
         """A version that was never ours to choose stays as it is."""
         if record["version"] is None:
-            return [purged(resource, resource.name)]
+            return [replace(purged(resource, resource.name), purge="residual" not in record)]
         version = record["version"] if resource.version or resource.state == "absent" else ""
         return [replace(resource, state="present", version=version, way_back=True)]
 
     def untouched(self, resource: Package, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
         """A package of any version is upgraded with the host."""
-        return left == live or not (resource.version or left["version"] is None or live["version"] is None)
+        before, now = left["version"], live["version"]
+        return before == now or not (resource.version or before is None or now is None)
 
 
 def purged(package: Package, name: str) -> Package:
@@ -248,9 +255,15 @@ def _freed(resource: Package, plan: Plan) -> bool:
 def _install(wanted: Sequence[Package]) -> list[str]:
     # An exact version is the operator's word, also where it is the older one.
     options = ["--allow-downgrades"] if any(package.version for package in wanted) else []
-    options += ["--purge"] if any(package.purge for package in wanted) else []
+    options += ["--purge"] if _purges(wanted) else []
     arguments = [package.argument for package in wanted]
     return ["apt-get", "install", *APT_OPTIONS, "--no-install-recommends", *options, *arguments]
+
+
+def _purges(wanted: Iterable[Package]) -> bool:
+    """Whether apt's purge, which is for all that it removes, is right."""
+    removed = [package.purge for package in wanted if package.state == "absent"]
+    return bool(removed) and all(removed)
 
 
 def _simulate(system: System, wanted: Sequence[Package], database: Database) -> Simulation:
