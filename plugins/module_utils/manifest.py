@@ -26,6 +26,8 @@ FORMAT = 1
 
 Record = Mapping[str, Any]
 
+_NAME = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+
 
 class Owner(NamedTuple):
     """A role that declares a resource: by which version of the project, and when it last changed (UTC)."""
@@ -302,7 +304,8 @@ def brought_along(
     new = set(installed) - set(before) - set(declared)
     if not new:
         return {}
-    needs, provided = _dependencies(status, new | set(declared))
+    relations, provided = _dependencies(status, new | set(declared))
+    needs = {name: set().union(*groups) for name, groups in relations.items()}
     found = {}
     for name in declared:
         reached: set[str] = set()
@@ -317,22 +320,43 @@ def brought_along(
     return found
 
 
-def _dependencies(status: str, names: Collection[str]) -> tuple[dict[str, set[str]], dict[str, set[str]]]:
-    """{package: names it depends on, alternatives included} and {virtual name: packages that provide it}."""
-    needs: dict[str, set[str]] = {}
+def still_needed(status: str, installed: Iterable[str], leaving: Collection[str]) -> set[str]:
+    """Of the packages that are to leave, those without which one that stays lacks a dependency."""
+    staying = set(installed) - set(leaving)
+    relations, provided = _dependencies(status, {*staying, *leaving})
+    needed: set[str] = set()
+    waiting = list(staying)
+    while waiting:
+        for group in relations.get(waiting.pop(), ()):
+            answers = group.union(*(provided.get(name, ()) for name in group))
+            if not answers & staying:
+                fresh = answers & set(leaving)
+                needed |= fresh
+                staying |= fresh
+                waiting += fresh
+    return needed
+
+
+def _dependencies(status: str, names: Collection[str]) -> tuple[dict[str, list[set[str]]], dict[str, set[str]]]:
+    """{package: what it depends on, each with its alternatives} and {virtual name: packages that provide it}."""
+    needs: dict[str, list[set[str]]] = {}
     provided: dict[str, set[str]] = {}
     for block in status.split("\n\n"):
         fields = dict(re.findall(r"^(Package|Architecture|Depends|Pre-Depends|Provides): *(.*)$", block, re.MULTILINE))
         name = fields.get("Package", "")
         full = f"{name}:{fields.get('Architecture', '')}"
         for known in {name, full} & set(names):
-            needs[known] = _names(fields.get("Depends", "")) | _names(fields.get("Pre-Depends", ""))
-            for virtual in _names(fields.get("Provides", "")):
+            needs[known] = [*_groups(fields.get("Depends", "")), *_groups(fields.get("Pre-Depends", ""))]
+            for virtual in set().union(*_groups(fields.get("Provides", ""))):
                 provided.setdefault(virtual, set()).add(known)
             provided.setdefault(name, set()).add(known)
     return needs, provided
 
 
-def _names(relation: str) -> set[str]:
-    """The packages of a relation such as `a (>= 1) | b:any, c`."""
-    return set(re.findall(r"(?:^|[,|])\s*([a-z0-9][a-z0-9+.-]+)", relation))
+def _groups(relation: str) -> list[set[str]]:
+    """The packages of a relation such as `a (>= 1) | b:any, c`: those of which one is enough together."""
+    return [
+        {match.group() for match in map(_NAME.match, part.replace(" ", "").split("|")) if match is not None}
+        for part in relation.split(",")
+        if part.strip()
+    ]

@@ -32,6 +32,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.manifest import Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import Resource, Step
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import STATUS, read_automatic, read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import File
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package, purged
@@ -81,7 +82,7 @@ def take_back(
     """The steps back, and the manifest without what they took back."""
     declared = remembered(known, labels, consents)
     _refuse_changed(known, declared, system)
-    document = Document(tuple(_way_back(known, declared)), consents)
+    document = Document(tuple(_way_back(known, declared, system)), consents)
     states = read_states(document, system)
     plan = make_plan(document, states)
     if plan.pending:
@@ -108,22 +109,25 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
     document = Document(tuple(declared), {})
     records = records_of(document, read_states(document, system), {resource.label for resource in declared})
     changed = []
-    for label, live in records.items():
-        entry = known.resources[label]
-        if entry.left is not None:
-            # Who has put back what stood there before, such as a secret, has done the undo's work.
-            words = "" if live == entry.before else manifests.differences(entry.left, live)
-            changed += [f"{label} ({words})"] if words else []
-        elif label not in in_hand and not entry.orphan:
-            raise HostError(f"{label}: the last run of its role did not come to its end; run the role again, then undo")
+    for resource in declared:
+        label = resource.label
+        entry, live = known.resources[label], records[label]
+        if entry.left is None:
+            if label not in in_hand and not entry.orphan:
+                raise HostError(
+                    f"{label}: the last run of its role did not come to its end; run the role again, then undo"
+                )
+        elif live != entry.before and not KINDS[resource.KIND].untouched(resource, entry.left, live):
+            changed.append(f"{label} ({manifests.differences(entry.left, live)})")
     if changed:
         raise HostError(
-            f"changed since we left it: {'; '.join(changed)}. Nothing was undone: look at it, then put it back by"
-            " hand or run the role again, and undo after that"
+            f"changed since we left it: {'; '.join(changed)}. Nothing was undone: look at it, then put it by hand as"
+            f" we left it or as it stood before us ({manifests.MANIFEST} shows both), and undo after that; what drift"
+            " shows as well, a run of the role puts right"
         )
 
 
-def _way_back(known: Manifest, declared: Sequence[Resource]) -> list[Resource]:
+def _way_back(known: Manifest, declared: Sequence[Resource], system: System) -> list[Resource]:
     """The resources whose desired state is what stood there before, in the order of undoing: the last one first.
 
     But a unit that shall not run stops before anything is taken from under it, one that shall run starts when all it
@@ -135,7 +139,7 @@ def _way_back(known: Manifest, declared: Sequence[Resource]) -> list[Resource]:
     packages: list[Resource] = []
     sources: list[Resource] = []
     starts: list[Resource] = []
-    unwanted = _unwanted(known, [resource.label for resource in declared])
+    unwanted = _unwanted(known, [resource.label for resource in declared], system)
     rooms = _rooms(known, declared)
     for resource in reversed(declared):
         entry = known.resources[resource.label]
@@ -170,13 +174,19 @@ def _rooms(known: Manifest, declared: Sequence[Resource]) -> dict[str, list[Reso
     return rooms
 
 
-def _unwanted(known: Manifest, labels: Collection[str]) -> set[str]:
-    """The packages that came along with these, and with no other that stays."""
-    taken = [entry for label, entry in known.resources.items() if label in labels]
+def _unwanted(known: Manifest, labels: Collection[str], system: System) -> set[str]:
+    """The packages that came along with these, and that nobody wants besides: no other of ours, nobody by name."""
+    taken = {label: entry for label, entry in known.resources.items() if label in labels}
     staying = {label: entry for label, entry in known.resources.items() if label not in labels}
     kept = {name for entry in staying.values() for name in entry.brought}
-    names = {name for entry in taken for name in entry.brought} - kept
-    return {name for name in names if f"{Package.KIND}:{name}" not in staying}
+    names = {name for entry in taken.values() for name in entry.brought} - kept
+    if not names:
+        return set()
+    unwanted = {name for name in names & read_automatic(system) if f"{Package.KIND}:{name}" not in staying}
+    ours = {label.partition(":")[2] for label, entry in taken.items() if entry.before.get("version", "") is None}
+    return unwanted - manifests.still_needed(
+        system.text(STATUS) or "", system.once(read_database).installed, unwanted | ours
+    )
 
 
 def _clear_rooms(document: Document, done: Sequence[Step[Any]], system: System) -> list[Step[Any]]:

@@ -54,6 +54,7 @@ DOCUMENTS: list[dict[str, Any]] = [
         ],
     },
 ]
+MOTD = {"file": "/etc/motd", "content": "ours\n"}
 CONSENTS = {"docker_allow_restart": True, "serving_allow_restart": True}
 
 
@@ -61,9 +62,11 @@ class Apt(FakeApt):
     """docker-ce needs containerd, which brings its own folder, and starts its service."""
 
     NEEDS = {"docker-ce": "containerd (>= 1.7) | other-containerd", "containerd": "runc"}  # noqa: RUF012
+    residual: tuple[str, ...] = ()
 
     def __init__(self, host: FakeHost, systemd: FakeSystemd, **installed: str) -> None:
         self.systemd = systemd
+        self.manual: set[str] = set()
         super().__init__(host, {"docker-ce": ["29.1", "28.0"], "perftest": ["24.01"]}, **installed)
 
     def write(self) -> None:
@@ -72,7 +75,12 @@ class Apt(FakeApt):
             needs = f"Depends: libc6, {self.NEEDS[name]}\n" if name in self.NEEDS else ""
             status = f"{self.want.get(name, 'install')} ok {self.state.get(name, 'installed')}"
             blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\n{needs}")
+        residual = set(self.residual) - self.packages.keys()
+        blocks += [f"Package: {name}\nStatus: deinstall ok config-files\nVersion: 1\n" for name in residual]
         self.host.file("/var/lib/dpkg/status", "\n".join(blocks))
+        along = [name for name in ("containerd", "runc") if name in self.packages]
+        marks = [f"Package: {name}\nAuto-Installed: {int(name not in self.manual)}\n" for name in along]
+        self.host.file("/var/lib/apt/extended_states", "\n".join(marks))
 
     def install(self, argv: list[str], stdin: str | None) -> Any:
         arriving = any(word.startswith("docker-ce=") for word in argv)
@@ -190,6 +198,10 @@ def worlds(tmp_path: Path) -> Iterator[World]:
     return (World(tmp_path / str(number)) for number in range(10_000))
 
 
+def documents_of(*resources: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": "docker", "resources": list(resources)}]
+
+
 def places(result: dict[str, Any]) -> list[str]:
     return [change["resource"] for change in result["changes"]]
 
@@ -278,7 +290,8 @@ def test_undo_stops_a_unit_first_and_starts_it_when_all_is_back(world: World) ->
         (lambda world: world.host.path("/etc/motd").chmod(0o666), "file:/etc/motd (mode 0644 -> 0666)"),
         (lambda world: world.host.file("/proc/sys/net/ipv4/conf/all/arp_ignore", "2\n"), "value 1 -> 2"),
         (lambda world: world.host.file("/etc/docker/daemon.json", "{}"), "file:/etc/docker/daemon.json (content)"),
-        (lambda world: world.systemd.units["serving.service"].update(ActiveState="inactive"), "unit:serving.service"),
+        (lambda world: world.systemd.units["serving.service"].update(UnitFileState="disabled"), "unit:serving.service"),
+        (lambda world: world.apt.select([], "docker-ce install"), "hold:docker-ce (docker-ce True -> False)"),
     ],
 )
 def test_what_somebody_changed_is_not_taken_away(world: World, meddle: Callable[[World], Any], words: str) -> None:
@@ -291,6 +304,36 @@ def test_what_somebody_changed_is_not_taken_away(world: World, meddle: Callable[
         assert words in said["error"]["message"]
         assert "Nothing was undone" in said["error"]["message"]
     assert (world.digest(), world.manifest()) == (before, manifest)
+
+
+@pytest.mark.parametrize("folder", ["sources.list.d/x.sources", "preferences.d/x"])
+def test_what_apt_refuses_is_said_before_anything_is_undone(world: World, folder: str) -> None:
+    """Its sources and pins go after the packages, so they change nothing about its answer."""
+    source = {"file": f"/etc/apt/{folder}", "content": "x\n"}
+    world.done("converge", documents=documents_of(source, {"package": "docker-ce", "version": "29.1"}, MOTD))
+    world.apt.removed = ["mpi"]
+    before = world.digest()
+    for check in (True, False):
+        said = world.ask("undo", check=check)
+        assert (said["error"]["kind"], said["changes"]) == ("host", [])
+        assert "apt would also remove mpi" in said["error"]["message"]
+    assert world.digest() == before
+
+
+def test_a_former_version_that_apt_no_longer_knows_is_said_before_anything_is_undone(world: World) -> None:
+    world.apt.packages["perftest"] = "23.0"
+    world.apt.write()
+    world.done("converge", documents=documents_of({"package": "perftest", "version": "24.01"}, MOTD))
+    before = world.digest()
+    for check in (True, False):
+        said = world.ask("undo", check=check)
+        assert (said["error"]["kind"], said["changes"]) == ("host", [])
+        assert "23.0 stood here before, and no apt source offers it" in said["error"]["message"]
+    assert world.digest() == before
+    assert world.host.commands("apt-get update") == []
+    world.apt.packages["perftest"] = "23.0"
+    world.apt.write()
+    assert places(world.done("undo")) == ["file:/etc/motd"]
 
 
 def test_the_content_of_what_was_changed_is_not_shown(world: World) -> None:
@@ -306,6 +349,54 @@ def test_a_foreign_edit_that_the_role_tolerates_still_stops_an_undo(world: World
     world.host.path("/etc/motd").unlink()
     assert places(world.done("converge")) == ["file:/etc/motd"]
     assert "file:/etc/docker/daemon.json (content)" in world.ask("undo")["error"]["message"]
+
+
+def test_what_stands_as_before_us_is_undone_already(world: World) -> None:
+    before = world.digest()
+    world.done("converge")
+    world.host.file("/etc/motd", "theirs\n", 0o600)
+    world.host.file("/proc/modules", "")
+    assert not {"file:/etc/motd", "kernel_module:rdma_cm"} & set(places(world.done("undo")))
+    assert world.digest() == before
+
+
+def test_a_former_secret_that_was_put_back_by_hand_no_longer_stops_an_undo(world: World) -> None:
+    world.host.file("/etc/key", "theirs", 0o640)
+    world.done("converge", documents=documents_of({"file": "/etc/key", "content": "ours", "secret": True}))
+    world.host.file("/etc/key", "theirs", 0o640)
+    assert world.done("undo")["changes"] == []
+    assert world.host.path("/etc/key").read_text() == "theirs"
+
+
+def test_a_package_of_any_version_may_be_upgraded_by_somebody(world: World) -> None:
+    """What was there before us stays as it is now, and what came with us goes in any version."""
+    world.apt.packages["old"] = "1"
+    world.apt.write()
+    world.done("converge", documents=documents_of({"package": "old"}, {"package": "perftest"}))
+    world.apt.packages.update({"old": "1.1", "perftest": "24.10"})
+    world.apt.write()
+    assert places(world.done("undo")) == ["package:perftest"]
+    assert world.apt.packages["old"] == "1.1"
+
+
+def test_a_hold_does_not_outlive_its_package(world: World) -> None:
+    world.apt.packages.update({"linux-image-6.8": "1", "linux-image-6.9": "1"})
+    world.apt.write()
+    world.done("converge", documents=documents_of({"hold": "kernel", "match": ["^linux-image-"]}))
+    del world.apt.packages["linux-image-6.8"]
+    world.apt.packages["linux-image-6.10"] = "1"
+    world.apt.write()
+    assert places(world.done("undo")) == ["hold:kernel"]
+    assert "linux-image-6.9" not in world.held()
+
+
+@pytest.mark.parametrize("state", [("failed", ""), ("inactive", ""), ("activating", "auto-restart")])
+def test_a_unit_that_crashed_was_changed_by_nobody(world: World, state: tuple[str, str]) -> None:
+    world.done("converge")
+    world.systemd.units["serving.service"].update(ActiveState=state[0], SubState=state[1])
+    world.done("undo")
+    assert world.systemd.units["serving.service"]["UnitFileState"] == "disabled"
+    assert not world.host.path("/etc/systemd/system/serving.service").exists()
 
 
 def test_undo_needs_the_consent_that_the_change_needed(world: World) -> None:
@@ -600,6 +691,38 @@ def test_a_package_stays_as_long_as_another_one_of_ours_came_with_it(world: Worl
     assert world.apt.packages.keys() == {"bash", "perftest", "runc"}
     world.done("undo", roles=["serving"])
     assert world.apt.packages.keys() == {"bash"}
+
+
+def test_a_package_that_somebody_has_asked_for_since_stays_with_what_it_needs(world: World) -> None:
+    world.done("converge")
+    world.apt.manual = {"containerd"}
+    world.apt.write()
+    world.done("undo")
+    assert world.apt.packages.keys() == {"bash", "containerd", "runc"}
+
+
+@pytest.mark.parametrize(("needs", "stays"), [("runc (>= 1)", {"runc"}), ("runc | bash", set())])
+def test_a_package_that_one_of_somebody_needs_stays(world: World, needs: str, stays: set[str]) -> None:
+    world.done("converge")
+    world.apt.NEEDS = {**Apt.NEEDS, "mpi": needs}
+    world.apt.packages["mpi"] = "1"
+    world.apt.write()
+    world.done("undo")
+    assert world.apt.packages.keys() == {"bash", "mpi", *stays}
+
+
+def test_the_configuration_of_a_package_removed_long_ago_outlives_an_undo(world: World) -> None:
+    world.apt.residual = ("perftest",)
+    world.apt.write()
+    world.host.on("dpkg --purge", "")
+    packages = [{"package": "perftest"}, {"package": "docker-ce", "version": "29.1"}]
+    world.done("converge", documents=documents_of(*packages))
+    assert world.manifest()["resources"]["package:perftest"]["before"] == {"version": None, "residual": True}
+    world.done("undo")
+    removal = world.host.commands("apt-get install -y")[-1]
+    assert "perftest-" in removal
+    assert "--purge" not in removal
+    assert world.host.commands("dpkg --purge") == ["dpkg --purge docker-ce containerd runc"]
 
 
 def test_what_a_step_did_to_another_resource_was_done_by_us(world: World) -> None:

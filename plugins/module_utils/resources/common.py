@@ -312,6 +312,13 @@ class Kind(ABC, Generic[R, S]):
         content of a secret is not kept. What has gone meanwhile in the course of the same undo is no error.
         """
 
+    def untouched(self, resource: R, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+        """Whether a resource can have come from one record to the other without anybody having changed what we put.
+
+        Pure. Only a kind whose resources change by themselves, or are ours in part, has more to say than equality.
+        """
+        return left == live
+
     def explain(self, system: System, step: Step[R]) -> str:
         """What the host says about a step that did not hold; empty where there is nothing to ask."""
         return ""

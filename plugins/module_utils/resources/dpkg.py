@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclas
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
 
 STATUS = "/var/lib/dpkg/status"
+EXTENDED_STATES = "/var/lib/apt/extended_states"
 UPDATES = "/var/lib/dpkg/updates"
 PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
 DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
@@ -60,12 +61,14 @@ class Installed(NamedTuple):
 class Database:
     """Installed packages by name (`name:architecture` for a foreign one), and those with work left over.
 
-    `holds`: all names on hold, also those that are not installed any more.
+    `holds`: all names on hold, also those that are not installed any more. `residual`: removed, and their configuration
+    is still there.
     """
 
     installed: Mapping[str, Installed]
     unfinished: tuple[str, ...]
     holds: tuple[str, ...] = ()
+    residual: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def parse_status(text: str) -> Database:
             if name == "dpkg":
                 native = architecture
     installed: dict[str, Installed] = {}
-    unfinished, holds = [], []
+    unfinished, holds, residual = [], [], set()
     for name, architecture, version, want, flag, state in rows:
         if native and architecture not in (native, "all", ""):
             name = f"{name}:{architecture}"
@@ -128,9 +131,23 @@ def parse_status(text: str) -> Database:
             unfinished.append(name)
         if state in _PRESENT:
             installed[name] = Installed(version, want == "hold")
+        if state == "config-files":
+            residual.add(name)
         if want == "hold":
             holds.append(name)
-    return Database(installed, tuple(unfinished), tuple(sorted(holds)))
+    return Database(installed, tuple(unfinished), tuple(sorted(holds)), frozenset(residual))
+
+
+def read_automatic(system: System) -> set[str]:
+    """The packages that apt installed for others, and that nobody has asked for by name since (`apt-mark manual`)."""
+    automatic = set()
+    for block in (system.text(EXTENDED_STATES) or "").split("\n\n"):
+        block = "\n" + block
+        name = _field(block, "\nPackage: ")
+        architecture = _field(block, "\nArchitecture: ")
+        if _field(block, "\nAuto-Installed: ") == "1":
+            automatic |= {name, f"{name}:{architecture}"}
+    return automatic
 
 
 def _field(block: str, start: str) -> str:

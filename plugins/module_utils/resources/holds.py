@@ -115,6 +115,10 @@ class HoldKind(Kind[Hold, Database]):
     def restore(self, resource: Hold, record: Mapping[str, Any]) -> list[Resource]:
         return [replace(resource, former=dict(record))]
 
+    def untouched(self, resource: Hold, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+        """Packages of a set come and go with the host; one that is new is free."""
+        return all(held == left.get(name, False) for name, held in live.items())
+
 
 def _wrong(resource: Hold, covered: Sequence[str], database: Database) -> list[str]:
     """The covered packages whose hold is not as wanted; one that is about to be installed has none yet."""

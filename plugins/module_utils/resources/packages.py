@@ -47,6 +47,7 @@ class Package(Resource):
     consent: str | None = None
     allowed: bool = True  # whether the operator lets an installed version be exchanged or removed
     purge: bool = False  # only an undo removes the package's configuration, too
+    way_back: bool = False  # an undo: what apt does not know by now, no update of its lists will bring
 
     @property
     def argument(self) -> str:
@@ -121,12 +122,20 @@ class PackageKind(Kind[Package, PackageState]):
                 plan.pending.append(Pending(resource, action, state.closed[resource.name]))
                 continue
             if _unknown([resource], state.known):
+                if resource.way_back:
+                    raise HostError(
+                        f"{resource.label}: {resource.version or 'it'} stood here before, and no apt source offers it"
+                        f" (offered versions: {_offered(resource, state.known)}); install it by hand, or give apt a"
+                        " source that has it and run `apt-get update`, then run again"
+                    )
                 detail += " (apt does not know it yet: its lists are updated first)"
             plan.steps.append(Step(resource, action, detail))
             drifted.append(resource)
         if drifted:
-            # New sources or pins of this very document would change apt's answer, so it is not asked to foretell.
-            trusted = state.simulation if not any(is_apt_source(step.resource.name) for step in plan.steps) else None
+            # Sources or pins that change before the packages do would change apt's answer: it is not asked to foretell.
+            last = max(resource.index for resource in drifted)
+            sources = [step for step in plan.steps if is_apt_source(step.resource.name)]
+            trusted = None if any(step.resource.index < last for step in sources) else state.simulation
             if trusted is not None:
                 _refuse(drifted, trusted, state)
             plan.prediction = predict(drifted, state.database, trusted)
@@ -141,27 +150,39 @@ class PackageKind(Kind[Package, PackageState]):
             progress.lists_stale = False
             known = ask_policy(system, names)
             for package in _unknown(wanted, known):
-                versions = ", ".join(sorted(known.get(package.name, ()))) or "none"
                 raise HostError(
-                    f"{package.label}: no apt source offers {package.version or 'it'} (offered versions: {versions});"
-                    " correct the version or the sources under /etc/apt"
+                    f"{package.label}: no apt source offers {package.version or 'it'} (offered versions:"
+                    f" {_offered(package, known)}); correct the version or the sources under /etc/apt"
                 )
         _refuse(wanted, _simulate(system, wanted, state.database), state)
         done = system.run(_install(wanted), timeout=COMMAND_TIMEOUT_S)
         if done.rc != 0:
             raise HostError(f"{', '.join(package.label for package in wanted)}: apt-get install failed: {done.words}")
+        purged = [package.name for package in wanted if package.purge]
+        if purged and not _purges(wanted):
+            done = run_locked(system, ["dpkg", "--purge", *purged])
+            if done.rc != 0:
+                raise HostError(f"package:{purged[0]}: dpkg --purge {' '.join(purged)} failed: {done.words}")
         system.forget()
         progress.done.extend(steps)
 
     def record(self, resource: Package, state: PackageState) -> dict[str, Any]:
         """Not whether it is held: that is for the resource to know which holds it."""
         installed = state.database.installed.get(resource.name)
-        return {"version": installed and installed.version}
+        residual = {"residual": True} if resource.name in state.database.residual else {}
+        return {"version": installed and installed.version, **residual}
 
     def restore(self, resource: Package, record: Mapping[str, Any]) -> list[Resource]:
+        """A version that was never ours to choose stays as it is."""
         if record["version"] is None:
-            return [purged(resource, resource.name)]
-        return [replace(resource, state="present", version=record["version"])]
+            return [replace(purged(resource, resource.name), purge="residual" not in record)]
+        version = record["version"] if resource.version or resource.state == "absent" else ""
+        return [replace(resource, state="present", version=version, way_back=True)]
+
+    def untouched(self, resource: Package, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+        """A package of any version is upgraded with the host."""
+        before, now = left["version"], live["version"]
+        return before == now or not (resource.version or before is None or now is None)
 
 
 def purged(package: Package, name: str) -> Package:
@@ -219,6 +240,10 @@ def _unknown(wanted: Iterable[Package], known: Mapping[str, frozenset[str]]) -> 
     return unknown
 
 
+def _offered(package: Package, known: Mapping[str, frozenset[str]]) -> str:
+    return ", ".join(sorted(known.get(package.name, ()))) or "none"
+
+
 def _freed(resource: Package, plan: Plan) -> bool:
     """Whether something earlier in the document takes the package's hold away."""
     return any(
@@ -230,9 +255,15 @@ def _freed(resource: Package, plan: Plan) -> bool:
 def _install(wanted: Sequence[Package]) -> list[str]:
     # An exact version is the operator's word, also where it is the older one.
     options = ["--allow-downgrades"] if any(package.version for package in wanted) else []
-    options += ["--purge"] if any(package.purge for package in wanted) else []
+    options += ["--purge"] if _purges(wanted) else []
     arguments = [package.argument for package in wanted]
     return ["apt-get", "install", *APT_OPTIONS, "--no-install-recommends", *options, *arguments]
+
+
+def _purges(wanted: Iterable[Package]) -> bool:
+    """Whether apt's purge, which is for all that it removes, is right."""
+    removed = [package.purge for package in wanted if package.state == "absent"]
+    return bool(removed) and all(removed)
 
 
 def _simulate(system: System, wanted: Sequence[Package], database: Database) -> Simulation:

@@ -193,6 +193,10 @@ class UnitKind(Kind[Unit, UnitState]):
         state = "stopped" if gone else states[record["active"]]
         return [replace(resource, enabled=enabled, state=state, masked=masked, lenient=True)]
 
+    def untouched(self, resource: Unit, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+        """A unit that shall run, and does not, may have crashed."""
+        return left == live or (resource.state == "started" and left == {**live, "active": "active"})
+
     def explain(self, system: System, step: Step[Unit]) -> str:
         """The last words of the unit in the journal."""
         argv = ["journalctl", "-u", step.resource.name, "-n", str(_JOURNAL_LINES), "-o", "cat", "--no-pager"]
