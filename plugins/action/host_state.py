@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg=f"{self._host.name}: {answer['error']['message']}")
             return result
         if answer["facts"]:
-            result["ansible_facts"] = {"gb10_spark": answer["facts"]}
+            result["ansible_facts"] = host.said_now(answer["facts"])
         if self._task.diff:
             result["diff"] = answer["diff"]
         result["warnings"] = host.warnings(self._host.name, answer)

@@ -37,7 +37,13 @@ def _who() -> str:
     return f"{place} {os.getpid()} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+# Made where Ansible imports the action plugins, before it forks: the same in all tasks of a run, another in the next.
 RUN = _who()
+
+
+def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a host as Ansible gets them, with the name of the run: a fact cache may keep them for later ones."""
+    return {"gb10_spark": facts, "gb10_run": RUN}
 
 
 def preload() -> None:
@@ -224,8 +230,9 @@ def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:
 
 
 def _facts_in(variables: Mapping[str, Any]) -> dict[str, Any] | None:
-    facts = variables.get("ansible_facts", {}).get("gb10_spark")
-    return documents.plain(facts) if facts else None
+    """What a host said in this run."""
+    known = variables.get("ansible_facts", {})
+    return documents.plain(known["gb10_spark"]) if known.get("gb10_run") == RUN and known["gb10_spark"] else None
 
 
 def consent(name: str, value: Any) -> bool:
