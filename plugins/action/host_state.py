@@ -129,8 +129,8 @@ class ActionModule(ActionBase):
 
 def _refusals(document: documents.Rendered) -> list[str]:
     missing = (
-        f"the role {document.role} needs the facts of {', '.join(document.unknown)}, which nobody has: run the whole "
-        "cluster, without --limit and with gb10.fleet.doctor first"
+        f"the role {document.role} needs the facts of {', '.join(document.unknown)}, looked at in this run: "
+        "run without --limit, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first"
     )
     return document.refusals + ([missing] if document.unknown else [])
 

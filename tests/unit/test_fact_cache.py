@@ -45,7 +45,9 @@ def test_facts_of_an_earlier_run_refuse_nobody(plays: Plays) -> None:
 
 
 def test_facts_say_of_which_run_they_are(plays: Plays) -> None:
-    said = {"ansible.builtin.debug": {"msg": "now={{ ansible_facts['gb10_run'] | default('') is gb10.fleet.this_run }}"}}
+    said = {
+        "ansible.builtin.debug": {"msg": "now={{ ansible_facts['gb10_run'] | default('') is gb10.fleet.this_run }}"}
+    }
     rc, output = plays.play(A, tasks(said, {"gb10.fleet.doctor": {}}, said))
     assert rc == 0 and output.index("now=False") < output.index("now=True"), output
     inline = {"gb10.fleet.host_state": {"role": "demo", "resources": [{"hold": "x"}]}}
@@ -63,3 +65,17 @@ def test_all_hosts_of_a_run_know_it_by_one_name(plays: Plays) -> None:
         assert rc == 0, output
     runs = [[request["run"] for request in plays.requests(kind)] for kind in "ab"]
     assert runs[0] == runs[1] and len(set(runs[0])) == 2
+
+
+def test_nothing_is_applied_from_what_the_others_said_in_an_earlier_run(plays: Plays) -> None:
+    variables = {"gb10_cluster": "sparks", "fabric_topology": "pair", "fabric_allow_activation": True}
+    for kind in "ab":
+        plays.host(kind)
+    rc, output = plays.play(BOTH, tasks({"gb10.fleet.doctor": {}}), ansible_become=False, **variables)
+    assert rc == 0, output
+    plays.host("a")
+    look, apply = {"gb10.fleet.spark_facts": {}}, {"gb10.fleet.host_state": {"roles": ["fabric"]}}
+    rc, output = plays.play(BOTH, tasks(look, apply), "--limit", "spark-a", **variables)
+    assert rc == 2, output
+    assert "needs the facts of spark-b, looked at in this run: run without --limit" in " ".join(output.split())
+    assert not any(request["documents"] for request in plays.requests("a"))
