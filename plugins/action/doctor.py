@@ -77,8 +77,8 @@ class ActionModule(ActionBase):
         if look.facts and not refused:
             look_fact = {key: look.answer[key] for key in ("changes", "pending", "orphans")}
             result["ansible_facts"] = {
-                "gb10_spark": look.facts,
-                "gb10_look": {"settled": look.settled, **look_fact},
+                **host.said_now(look.facts),
+                "gb10_look": {"run": host.RUN, "settled": look.settled, **look_fact},
             }
         if arguments["refuse"]:
             result["warnings"] = [

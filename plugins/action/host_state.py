@@ -110,7 +110,7 @@ class ActionModule(ActionBase):
             result.update(failed=True, msg=f"{self._host.name}: {answer['error']['message']}")
             return result
         if answer["facts"]:
-            result["ansible_facts"] = {"gb10_spark": answer["facts"]}
+            result["ansible_facts"] = host.said_now(answer["facts"])
         if self._task.diff:
             result["diff"] = answer["diff"]
         result["warnings"] = host.warnings(self._host.name, answer)
@@ -139,8 +139,8 @@ class ActionModule(ActionBase):
 
 def _refusals(document: documents.Rendered) -> list[str]:
     missing = (
-        f"the role {document.role} needs the facts of {', '.join(document.unknown)}, which nobody has: run the whole "
-        "cluster, without --limit and with gb10.fleet.doctor first"
+        f"the role {document.role} needs the facts of {', '.join(document.unknown)}, looked at in this run: "
+        "run without --limit, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first"
     )
     return document.refusals + ([missing] if document.unknown else [])
 

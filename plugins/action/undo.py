@@ -48,20 +48,14 @@ class ActionModule(ActionBase):
         return result
 
     def _request(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        given = {**self._declared_consents(task_vars), **options["consents"]}
+        variables = host.Variables(task_vars, self._templar.template)
         return {
             "verb": "undo",
             "check": bool(self._task.check_mode),
-            "consents": {name: host.consent(name, value) for name, value in given.items()},
+            "consents": host.said_consents(variables, host.declared_consents(), options["consents"]),
             "facts": None,
             "project": catalog.collection_version(),
             "run": host.RUN,
             "roles": options["roles"] or None,
             "known_roles": list(catalog.ROLES),
         }
-
-    def _declared_consents(self, task_vars: dict[str, Any]) -> dict[str, Any]:
-        """The operator's word for every consent that a role of the collection knows; what is not set is no."""
-        options = catalog.declared_variables().variables
-        names = [name for name, option in options.items() if option["type"] == "bool" and "_allow_" in name]
-        return {name: self._templar.template(task_vars.get(name, False)) for name in names}

@@ -42,7 +42,7 @@ attributes:
     description: There is nothing to compare.
     support: none
   facts:
-    description: Sets C(ansible_facts.gb10_spark) and C(ansible_facts.gb10_look), unless the host is refused.
+    description: Sets C(gb10_spark), C(gb10_run) and C(gb10_look), unless the host is refused.
     support: full
   platform:
     description: Target OS of the action.
@@ -114,6 +114,10 @@ ansible_facts:
   returned: when the host could be read and is not refused
   type: dict
   contains:
+    gb10_run:
+      description: The run that said so, as P(gb10.fleet.this_run#test) knows it; a fact cache may keep facts for later ones.
+      type: str
+      returned: always
     gb10_spark:
       description: All facts, as M(gb10.fleet.spark_facts) returns them; docs/architecture.md lists the keys.
       type: dict
@@ -123,6 +127,10 @@ ansible_facts:
       type: dict
       returned: always
       contains:
+        run:
+          description: The run that looked, as P(gb10.fleet.this_run#test) knows it.
+          type: str
+          returned: always
         settled:
           description: Whether there is nothing to do, and the documents were made from facts that hold.
           type: bool

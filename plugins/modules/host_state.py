@@ -89,7 +89,7 @@ attributes:
     description: Shows the difference of every file that is not secret, and a line for every other change.
   facts:
     support: full
-    description: Sets C(ansible_facts.gb10_spark) as the host is after the run.
+    description: Sets C(gb10_spark) (and C(gb10_run)) as the host is after the run.
   platform:
     support: full
     description: Hosts with systemd and apt; NetworkManager only for nm_profile.
@@ -215,6 +215,10 @@ ansible_facts:
   returned: when the host was called
   type: dict
   contains:
+    gb10_run:
+      description: The run that said so, as P(gb10.fleet.this_run#test) knows it; a fact cache may keep facts for later ones.
+      type: str
+      returned: always
     gb10_spark:
       description: All facts; docs/architecture.md lists the keys.
       type: dict

@@ -25,6 +25,9 @@ options:
 author:
   - gb10-fleet contributors (@gb10-fleet)
 attributes:
+  action:
+    description: The controller adds which run has read the facts.
+    support: full
   check_mode:
     description: Can run in C(check_mode) and return the same as without it.
     support: full
@@ -32,7 +35,7 @@ attributes:
     description: There is nothing to compare.
     support: none
   facts:
-    description: Sets C(ansible_facts.gb10_spark).
+    description: Sets C(gb10_spark) and C(gb10_run).
     support: full
   platform:
     description: Target OS of the module.
@@ -58,6 +61,10 @@ ansible_facts:
   returned: always
   type: dict
   contains:
+    gb10_run:
+      description: The run that said so, as P(gb10.fleet.this_run#test) knows it; a fact cache may keep facts for later ones.
+      type: str
+      returned: always
     gb10_spark:
       description: All facts; docs/architecture.md lists the keys.
       type: dict

@@ -10,7 +10,7 @@ import getpass
 import os
 import re
 import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -37,7 +37,13 @@ def _who() -> str:
     return f"{place} {os.getpid()} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
+# Made where Ansible imports the action plugins, before it forks: the same in all tasks of a run, another in the next.
 RUN = _who()
+
+
+def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a host as Ansible gets them, with the name of the run: a fact cache may keep them for later ones."""
+    return {"gb10_spark": facts, "gb10_run": RUN}
 
 
 def preload() -> None:
@@ -126,18 +132,17 @@ class Host:
     ) -> tuple[documents.Context, list[documents.Rendered]]:
         """The documents of the roles. Why one cannot be rendered is a refusal.
 
-        `looking`: the other members of the cluster are looked at in the very same task, so what they said last time may
-        be outdated, and no host is refused for it.
+        `looking`: the other members of the cluster are looked at in the very same task, so what they said last time has
+        to do, and no host is refused for it. To apply takes what they said in this run: addresses follow from it.
         """
         hostvars = self._task_vars["hostvars"]
         others = [member for member in self.members if member != self.name]
         # What hostvars gives is evaluated, each host's variables among themselves.
         said = {member: Variables(hostvars[member], lambda value: value) for member in others}
         now = {member: _facts_in(hostvars.raw_get(member)) for member in others}
-        peers = {
-            member: now[member] or last_facts.read(member, str(said[member].get("ansible_host", member)))
-            for member in others
-        }
+        peers = dict(now)
+        for member in others if looking else ():
+            peers[member] = now[member] or last_facts.read(member, str(said[member].get("ansible_host", member)))
         context = documents.Context(
             self.name,
             facts,
@@ -164,18 +169,21 @@ class Host:
         consents: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One call to the engine; without documents it only says the facts. They are kept for the next run."""
+        orphans = self._setting("gb10_orphans") or "show"
+        # What a role no longer declares may need a consent that no document names.
+        asked = _consents_in(sent) | (declared_consents() if sent and orphans == "remove" else set())
         answer = transport.call(
             self._action,
             {
                 "verb": "converge",
                 "check": check,
                 "documents": sent,
-                "consents": self._consents(sent, consents or {}),
+                "consents": said_consents(self.variables, asked, consents or {}),
                 "expect": expect or {},
                 "facts": {"paths": list(findings.own_minimums(self._setting("gb10_minimum_free_gib")))},
                 "project": catalog.collection_version(),
                 "run": RUN,
-                "orphans": self._setting("gb10_orphans") or "show",
+                "orphans": orphans,
             },
             self._task_vars,
         )
@@ -188,17 +196,6 @@ class Host:
         with contextlib.suppress(AnsibleError):
             return self.variables.get(name)
         return None
-
-    def _consents(self, sent: Sequence[Mapping[str, Any]], given: Mapping[str, Any]) -> dict[str, bool]:
-        """The values of the variables that the documents name as consent; not set means no."""
-        named = {
-            resource["consent"]
-            for document in sent
-            for resource in (document["resources"] if isinstance(document["resources"], list) else ())
-            if isinstance(resource, dict) and isinstance(resource.get("consent"), str)
-        }
-        values = {name: self.variables.get(name, False) for name in named} | dict(given)
-        return {name: consent(name, value) for name, value in sorted(values.items())}
 
 
 def documents_of(rendered: Sequence[documents.Rendered]) -> list[dict[str, Any]]:
@@ -224,8 +221,31 @@ def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:
 
 
 def _facts_in(variables: Mapping[str, Any]) -> dict[str, Any] | None:
-    facts = variables.get("ansible_facts", {}).get("gb10_spark")
-    return documents.plain(facts) if facts else None
+    """What a host said in this run."""
+    known = variables.get("ansible_facts", {})
+    return documents.plain(known["gb10_spark"]) if known.get("gb10_run") == RUN and known["gb10_spark"] else None
+
+
+def _consents_in(sent: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names of the consents that documents ask for."""
+    return {
+        resource["consent"]
+        for document in sent
+        for resource in (document["resources"] if isinstance(document["resources"], list) else ())
+        if isinstance(resource, dict) and isinstance(resource.get("consent"), str)
+    }
+
+
+def declared_consents() -> set[str]:
+    """The names of every consent that a role of the collection knows."""
+    options = catalog.declared_variables().variables
+    return {name for name, option in options.items() if option["type"] == "bool" and "_allow_" in name}
+
+
+def said_consents(variables: Mapping[str, Any], names: Iterable[str], given: Mapping[str, Any]) -> dict[str, bool]:
+    """The operator's word for each, and for those given with the task; not set means no."""
+    values = {name: variables.get(name, False) for name in names} | dict(given)
+    return {name: consent(name, value) for name, value in sorted(values.items())}
 
 
 def consent(name: str, value: Any) -> bool:

@@ -39,6 +39,7 @@ def look(plays: Plays, *args: str, **variables: Any) -> dict[str, Any]:
     assert rc == 0, output
     line = next(line for line in output.splitlines() if "look=" in line)
     answer: dict[str, Any] = json.loads(json.loads(line.strip().removeprefix('"msg":').strip()).removeprefix("look="))
+    assert "@" in answer.pop("run")
     return answer
 
 

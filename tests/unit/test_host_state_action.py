@@ -55,7 +55,7 @@ def test_roles_take_a_call_for_the_facts_once_and_then_one_call_for_all(plays: P
     assert (asked["documents"], asked["check"]) == ([], True)
     assert [document["role"] for document in applied["documents"]] == DOCKER
     assert (applied["check"], applied["verb"], applied["orphans"]) == (False, "converge", "show")
-    assert set(applied["expect"]) == {"packages", "holds"}
+    assert set(applied["expect"]) == {"packages", "holds", "docker"}
     assert applied["project"] == catalog.collection_version() and "@" in applied["run"]
     plays.host("ok")
     assert done(plays, roles=DOCKER)["remote_calls"] == 1
@@ -158,6 +158,15 @@ def test_a_consent_that_is_no_boolean_is_refused_by_name(plays: Plays, value: st
 def test_the_consents_of_a_role_are_its_variables(plays: Plays) -> None:
     done(plays, roles=["docker"], variables={"docker_allow_restart": True})
     assert plays.requests()[-1]["consents"] == {"docker_allow_restart": True}
+
+
+def test_what_is_left_over_is_removed_with_every_consent_that_was_given(plays: Plays) -> None:
+    said = {"gb10_orphans": "remove", "fabric_allow_activation": True, "docker_allow_restart": "{{ 1 == 1 }}"}
+    done(plays, roles=["page_cache"], variables=said)
+    assert plays.requests()[0]["consents"] == {}, "without documents nothing is removed"
+    consents = plays.requests()[-1]["consents"]
+    assert consents["fabric_allow_activation"] is consents["docker_allow_restart"] is True
+    assert all("_allow_" in name for name in consents) and not all(consents.values())
 
 
 def test_what_waits_for_consent_or_is_left_over_is_a_warning(plays: Plays) -> None:

@@ -40,6 +40,7 @@ def facts(**other: Any) -> dict[str, Any]:
         "memory_bytes": 130662436864,
         "packages": packages,
         "holds": [],
+        "docker": {"present": False, "version": None, "running": False, "cgroup_driver": None},
         "cdi": ["/var/run/cdi/nvidia.yaml"],
         "rails": rails(),
         "ssh": {"interface": "enP7s7"},
@@ -265,6 +266,33 @@ def test_docker_is_exchanged_only_with_consent() -> None:
     for package in ("docker-ce", "docker-ce-cli"):
         wanted = {"package": package, "version": newer, "consent": "docker_allow_restart"}
         assert declared(docker(newer), "package", package) == wanted
+
+
+@pytest.mark.parametrize(
+    ("docker", "variables", "refused"),
+    [
+        ({"running": True, "cgroup_driver": "systemd"}, {}, True),
+        ({"running": True, "cgroup_driver": "systemd"}, {"docker_allow_restart": "false"}, True),
+        ({"running": True, "cgroup_driver": "systemd"}, {"docker_allow_restart": True}, False),
+        # Wanted so, which the role leaves alone.
+        (
+            {"running": True, "cgroup_driver": "systemd"},
+            {"docker_daemon_options": {"exec-opts": ["native.cgroupdriver=systemd"]}},
+            False,
+        ),
+        ({"running": True, "cgroup_driver": "cgroupfs"}, {}, False),
+        ({"running": True, "cgroup_driver": None}, {}, False),  # Docker did not answer
+        ({"running": False, "cgroup_driver": None}, {}, False),  # a first installation
+    ],
+)
+def test_a_docker_that_loses_the_gpu_at_a_reload_is_changed_with_consent_only(
+    docker: dict[str, Any], variables: dict[str, Any], refused: bool
+) -> None:
+    known = facts(docker={"present": True, "version": "29.2.1", **docker})
+    refusals = rendered("docker", spark=known, **variables).refusals
+    assert [("cgroup driver systemd" in text, "docker_allow_restart" in text) for text in refusals] == [
+        (True, True)
+    ] * refused
 
 
 def test_a_hold_of_somebody_else_on_docker_is_named_before_it_fails() -> None:

@@ -34,14 +34,14 @@ from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
 
-# NetworkManager rolls back by itself if this run dies. Long enough to activate the four rails of a Spark.
-CHECKPOINT_S = 60
 # DELETE_NEW_CONNECTIONS: a rollback also removes the profiles that the run has created.
 _CHECKPOINT_FLAGS = 0x02
 _ACTIVATION_S = 10
 _SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again
-# While a checkpoint of ours is open, when it was created on the clock of this boot: if we are killed, what the next run
-# reads is void until NetworkManager has rolled back.
+_STORE_S = 30  # for all that is written before and after
+_ROLLBACK_S = 10  # what NetworkManager may take for it
+# While a checkpoint of ours is open, when it ends on the clock of this boot: if we are killed, what the next run reads is
+# void until NetworkManager has rolled back.
 CHECKPOINT_MARK = "/run/gb10-fleet/checkpoint"
 
 _NM = "org.freedesktop.NetworkManager"
@@ -54,6 +54,8 @@ _BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _CIDR = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])\Z")
 # NetworkManager makes these up, in memory, for a port that no profile claims.
 _MADE_UP = re.compile(r"Wired connection [0-9]+\Z")
+# Rendered from /etc/netplan at boot, and on Ubuntu where NetworkManager itself stores a profile: as lasting as a file in /etc.
+_NETPLAN = "/run/NetworkManager/system-connections/netplan-"
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ class Stored:
 
     @property
     def made_up(self) -> bool:
-        in_memory = not self.filename or self.filename.startswith("/run/")
+        in_memory = not self.filename or (self.filename.startswith("/run/") and not self.filename.startswith(_NETPLAN))
         return in_memory and _MADE_UP.match(self.name) is not None
 
     @property
@@ -172,7 +174,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
         state = self._look(system, resources)
         # On a host where all is well, nobody has to be asked whether that is about to be rolled back.
         if _was_interrupted(system) or any(_differs(resource, state) for resource in resources):
-            wait_for_checkpoint(system)
+            wait_for_checkpoint(system, len(resources))
             system.forget()
             state = self._look(system, resources)
         return state
@@ -207,7 +209,8 @@ class ProfileKind(Kind[Profile, NetworkState]):
 
     def apply(self, system: System, steps: Sequence[Step[Profile]], state: NetworkState, progress: Progress) -> None:
         profiles = [step.resource for step in steps]
-        with _checkpoint(system, [profile.interface for profile in profiles if profile.interface in state.links]):
+        interfaces = [profile.interface for profile in profiles if profile.interface in state.links]
+        with _checkpoint(system, interfaces, checkpoint_s(len(profiles))):
             for profile in profiles:
                 if profile.state == "present":
                     _store(system, profile, state)
@@ -367,38 +370,56 @@ def call(system: System, method: str, signature: str, *arguments: str) -> str:
     return answer.split()[-1].strip('"') if answer.split() else ""
 
 
-def create_checkpoint(system: System, interfaces: Sequence[str]) -> str:
+def checkpoint_s(profiles: int) -> int:
+    """Seconds after which NetworkManager rolls back by itself, if this run dies: enough for that many activations."""
+    return profiles * int(_ACTIVATION_S + _SETTLE_S) + _STORE_S
+
+
+def create_checkpoint(system: System, interfaces: Sequence[str], seconds: int) -> str:
     devices = [call(system, "GetDeviceByIpIface", "s", interface) for interface in interfaces]
     count, flags = str(len(devices)), str(_CHECKPOINT_FLAGS)
-    return call(system, "CheckpointCreate", "aouu", count, *devices, str(CHECKPOINT_S), flags)
+    return call(system, "CheckpointCreate", "aouu", count, *devices, str(seconds), flags)
 
 
 @contextlib.contextmanager
-def _checkpoint(system: System, interfaces: Sequence[str]) -> Iterator[None]:
+def _checkpoint(system: System, interfaces: Sequence[str], seconds: int) -> Iterator[None]:
     """Either all of it happens, or NetworkManager goes back to how it was, also if we are killed."""
     if not interfaces:  # NetworkManager would take that for all interfaces of the host
         yield
         return
-    system.write(CHECKPOINT_MARK, f"{system.clock.now():.0f}\n".encode(), mode=0o600)
-    checkpoint = create_checkpoint(system, interfaces)
+    system.write(CHECKPOINT_MARK, f"{system.clock.now() + seconds:.0f}\n".encode(), mode=0o600)
+    checkpoint = create_checkpoint(system, interfaces, seconds)
     try:
         yield
-    except BaseException:
-        call(system, "CheckpointRollback", "o", checkpoint)
+    except BaseException as first:
+        try:
+            call(system, "CheckpointRollback", "o", checkpoint)
+        except HostError as second:
+            if not isinstance(first, HostError):
+                raise first from second
+            later = f"asking for the rollback failed ({second}); NetworkManager does it by itself within {seconds} s"
+            raise HostError(f"{first}; {later}") from first
         raise
-    call(system, "CheckpointDestroy", "o", checkpoint)
+    try:
+        call(system, "CheckpointDestroy", "o", checkpoint)
+    except HostError as error:
+        raise HostError(f"NetworkManager has rolled back already: it took longer than {seconds} s ({error})") from None
     system.path(CHECKPOINT_MARK).unlink(missing_ok=True)
 
 
 def _was_interrupted(system: System) -> bool:
     """Whether a run may have been killed so lately that its checkpoint is still open."""
+    return system.clock.now() < _mark(system) + _ROLLBACK_S
+
+
+def _mark(system: System) -> int:
     mark = (system.text(CHECKPOINT_MARK) or "").strip()
-    return mark.isdigit() and system.clock.now() - int(mark) < CHECKPOINT_S + 10
+    return int(mark) if mark.isdigit() else -_ROLLBACK_S
 
 
-def wait_for_checkpoint(system: System) -> None:
+def wait_for_checkpoint(system: System, profiles: int) -> None:
     """A killed run leaves a checkpoint: NetworkManager will roll back, and what is read before that is void."""
-    deadline = system.clock.now() + CHECKPOINT_S + 10
+    deadline = max(_mark(system), system.clock.now() + checkpoint_s(profiles)) + _ROLLBACK_S
     while True:
         answer = system.ask(["busctl", "get-property", _NM, _NM_PATH, _NM, "Checkpoints"])
         if answer.split()[:2] == ["ao", "0"]:

@@ -156,7 +156,7 @@ def test_rails_are_created_and_activated_under_one_checkpoint(host: FakeHost, ma
     assert [change["action"] for change in outcome.changes] == ["create", "create"]
     created = host.commands("busctl call")[2].split()
     assert created[5:9] == ["CheckpointCreate", "aouu", "2", f"/org/freedesktop/NetworkManager/Devices/{P0}"]
-    assert created[-2:] == ["60", "2"]
+    assert created[-2:] == ["70", "2"]
     assert manager.ended == ["CheckpointDestroy"]
     assert manager.profiles[UUID_P0]["ipv6.method"] == "disabled"
     assert manager.profiles[UUID_P0]["ipv4.never-default"] == "yes"
@@ -219,6 +219,26 @@ def test_a_failed_activation_rolls_back(
     assert manager.ended == ["CheckpointRollback"]
 
 
+def test_a_rollback_that_fails_hides_no_error(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    refuse, real = fail("Error: No such checkpoint"), manager.busctl
+    host.on("nmcli --wait", fail("Error: Connection activation failed"))
+    host.on("busctl call", lambda argv, stdin: refuse if "Rollback" in argv[5] else real(argv, stdin))
+    expected = "Connection activation failed.*asking for the rollback failed.*within 50 s"
+    with pytest.raises(ApplyError, match=expected):
+        host.converge([rail()], fabric_allow_activation=True)
+
+
+def test_a_run_that_outlasts_its_checkpoint_is_told_what_networkmanager_did(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    refuse, real = fail("Error: No such checkpoint"), manager.busctl
+    host.on("busctl call", lambda argv, stdin: refuse if "Destroy" in argv[5] else real(argv, stdin))
+    with pytest.raises(ApplyError, match="has rolled back already: it took longer than 50 s"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+
 def test_the_management_port_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
     manager.link(P0, "192.0.2.1/30")
     host.file("/proc/self/environ", "HOME=/root\0")
@@ -270,6 +290,17 @@ def test_a_profile_that_networkmanager_made_up_gives_way(host: FakeHost, manager
     manager.foreign("Wired connection 2", P0_TWIN)  # stored on disk: somebody's
     with pytest.raises(HostError, match="Wired connection 2"):
         host.converge([rail(P0_TWIN, UUID_TWIN, "192.0.2.5/30")], fabric_allow_activation=True)
+
+
+def test_a_profile_that_netplan_keeps_is_somebodys_whatever_its_name(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    stored = "/run/NetworkManager/system-connections/netplan-NM-11111111-2222.nmconnection"
+    manager.foreign("Wired connection 2", P0, device=P0, filename=stored)
+    with pytest.raises(HostError, match="belongs to the profile 'Wired connection 2' already"):
+        host.converge([rail()], fabric_allow_activation=True)
+    host.both([{**rail(), "replace_foreign": True}], fabric_allow_activation=True)
+    assert manager.profiles["foreign-Wired connection 2"]["connection.autoconnect"] == "no"
 
 
 def test_a_missing_interface_is_named(host: FakeHost, manager: FakeNetworkManager) -> None:
