@@ -17,6 +17,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils import undo
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
+    KINDS,
     ApplyError,
     Document,
     Outcome,
@@ -119,6 +120,13 @@ def _opened(
         for label in labels
         if label in touched or declared.resources[label].left == records[label]
     }
+    for resource in document.resources:
+        if resource.label in touched & labels:
+            entry = declared.resources[resource.label]
+            # What has only ever waited for consent was somebody else's to change until now.
+            former = records[resource.label] if entry.pending and entry.left == entry.before else entry.before
+            kind = KINDS[resource.KIND]
+            changes[resource.label]["before"] = kind.before(resource, former, states[resource.KIND])
     for step in plan.steps:
         if isinstance(step.resource, File) and step.resource.state in ("present", "directory"):
             made = _missing_parents(step.resource.name, system)

@@ -276,6 +276,11 @@ def without(manifest: Manifest, roles: Collection[str], labels: Collection[str])
     return manifest._replace(resources=entries)
 
 
+def stood(entry: Entry) -> Record:
+    """How a resource stood before us, without the notes on what is ours of it."""
+    return {key: value for key, value in entry.before.items() if key != "ours"}
+
+
 def differences(left: Record, live: Record) -> str:
     """What somebody changed between two records, in words; contents are named and not shown."""
     words = []

@@ -117,7 +117,7 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
                 raise HostError(
                     f"{label}: the last run of its role did not come to its end; run the role again, then undo"
                 )
-        elif live != entry.before and not KINDS[resource.KIND].untouched(resource, entry.left, live):
+        elif live != manifests.stood(entry) and not KINDS[resource.KIND].untouched(resource, entry.left, live):
             changed.append(f"{label} ({manifests.differences(entry.left, live)})")
     if changed:
         raise HostError(

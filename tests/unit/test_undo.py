@@ -342,13 +342,69 @@ def test_the_content_of_what_was_changed_is_not_shown(world: World) -> None:
     assert "hunter2" not in world.ask("undo")["error"]["message"]
 
 
-def test_a_foreign_edit_that_the_role_tolerates_still_stops_an_undo(world: World) -> None:
-    """A converge in between must not make it ours."""
-    world.done("converge")
-    world.host.file("/etc/docker/daemon.json", '{"features": {"cdi": true}, "mine": 1}')
-    world.host.path("/etc/motd").unlink()
-    assert places(world.done("converge")) == ["file:/etc/motd"]
-    assert "file:/etc/docker/daemon.json (content)" in world.ask("undo")["error"]["message"]
+DAEMON = "/etc/docker/daemon.json"
+
+
+def daemon(world: World) -> Any:
+    return json.loads(world.host.path(DAEMON).read_text())
+
+
+def test_keys_of_somebody_survive_in_a_file_that_is_ours_in_part(world: World) -> None:
+    """Whenever they came, and also if a key of theirs became one of ours later."""
+    world.host.file(DAEMON, '{"data-root": "/a"}')
+    world.done("converge", documents=documents_of({"file": DAEMON, "merge_json": {"features": {"cdi": True}}}))
+    world.host.file(DAEMON, '{"data-root": "/big", "debug": false, "features": {"cdi": true, "x": 1}}')
+    merged = {"features": {"cdi": True}, "debug": True, "hosts": ["fd://"]}
+    world.done("converge", documents=documents_of({"file": DAEMON, "merge_json": merged}))
+    world.host.file(DAEMON, json.dumps({**daemon(world), "hosts": ["fd://", "tcp://"], "mine": 1}))
+    world.done("converge", documents=documents_of({"file": DAEMON, "merge_json": {"hosts": ["fd://"]}}))
+    world.done("undo")
+    theirs = {"data-root": "/big", "debug": False, "features": {"x": 1}, "hosts": ["tcp://"], "mine": 1}
+    assert daemon(world) == theirs
+
+
+def test_what_somebody_wrote_between_a_kill_and_its_repeat_is_theirs(worlds: Iterator[World]) -> None:
+    def documents(motd: str) -> list[dict[str, Any]]:
+        return documents_of({"file": DAEMON, "merge_json": {"a": {"b": 1}}}, {"file": "/etc/motd", "content": motd})
+
+    tried = 0
+    for life, world in zip(range(1, 40), worlds, strict=False):
+        world.done("converge", documents=documents("1"))
+        try:
+            world.ask("converge", life, documents=documents("2"))
+        except Killed:
+            world.host.file(DAEMON, '{"mine": 1, "a": {"b": 1}}')
+            world.done("converge", documents=documents("2"))
+            world.done("undo")
+            assert daemon(world) == {"mine": 1}
+            tried += 1
+    assert tried > 3
+
+
+def test_a_file_that_was_ours_in_part_goes_with_our_keys_or_is_as_before_to_the_byte(worlds: Iterator[World]) -> None:
+    resource = {"file": DAEMON, "merge_json": {"a": {"b": [1, 2]}}, "default_json": {"c": 3}}
+    for former in (None, "", '{"a":   {}}', '{"a": {"b": [3, 2]}, "c": 4}\n', '{"a": 5}'):
+        world = next(worlds)
+        if former is not None:
+            world.host.file(DAEMON, former)
+        before = world.digest()
+        world.done("converge", documents=documents_of(resource))
+        assert world.digest() != before
+        world.done("undo")
+        assert world.digest() == before
+
+
+def test_what_waited_for_consent_is_somebodys_until_our_first_step(world: World) -> None:
+    world.apt.offers["docker-ce"] = ["30.0", "29.1", "28.0"]
+    world.apt.packages["docker-ce"] = "28.0"
+    world.apt.write()
+    documents = documents_of({"package": "docker-ce", "version": "30.0", "consent": "docker_allow_restart"})
+    assert world.done("converge", documents=documents, consents={})["pending"] != []
+    world.apt.packages["docker-ce"] = "29.1"
+    world.apt.write()
+    world.done("converge", documents=documents)
+    world.done("undo")
+    assert world.apt.packages["docker-ce"] == "29.1"
 
 
 def test_what_stands_as_before_us_is_undone_already(world: World) -> None:

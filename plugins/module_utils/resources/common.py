@@ -312,6 +312,10 @@ class Kind(ABC, Generic[R, S]):
         content of a secret is not kept. What has gone meanwhile in the course of the same undo is no error.
         """
 
+    def before(self, resource: R, record: Mapping[str, Any], state: S) -> Mapping[str, Any]:
+        """What is known of how a resource stood before us, now that a step of ours is about to change it. Pure."""
+        return record
+
     def untouched(self, resource: R, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
         """Whether a resource can have come from one record to the other without anybody having changed what we put.
 

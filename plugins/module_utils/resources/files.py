@@ -26,6 +26,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.json_merge import canonical, merge, noted, taken_out
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import (
     TEMPORARY_PREFIX,
@@ -65,7 +66,7 @@ class File(Resource):
     `merge_json` is what the object must hold; `default_json` gives top-level keys that it lacks otherwise. `stated` are
     the parts of owner, group and mode that the document names itself. The manifest has `sha256` in place of a content
     that it must not keep: enough to compare. An undo is the `way_back`: it leaves a directory with something in it, and
-    only it puts back a link to `target`.
+    only it puts back a link to `target` or takes what is `ours` out of a JSON object.
     """
 
     KIND = "file"
@@ -83,6 +84,7 @@ class File(Resource):
     sha256: str = ""
     target: str = ""
     way_back: bool = False
+    ours: Mapping[str, Any] | None = None
 
     @property
     def is_json(self) -> bool:
@@ -222,9 +224,34 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
         except UnicodeDecodeError:
             return {**record, "content_base64": binascii.b2a_base64(found.content, newline=False).decode()}
 
+    def before(self, resource: File, record: Mapping[str, Any], state: Mapping[str, Found | None]) -> Mapping[str, Any]:
+        """With what our keys of a JSON object hold until now: the others are somebody's at any time."""
+        if not resource.is_json:
+            return record
+        present = _parsed(resource, state[resource.name])
+        ours = noted(record.get("ours", {}), present, resource.merge_json or {})
+        merged = merge(present, resource.merge_json or {})
+        lacking = {key: value for key, value in (resource.default_json or {}).items() if key not in merged}
+        for key, value in lacking.items():
+            ours.setdefault(json.dumps([key]), {"put": value, "made": 0})
+        return {**record, "ours": ours}
+
+    def untouched(self, resource: File, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+        """Of a JSON object only our keys count."""
+        if left == live or not resource.is_json or "content" not in live:
+            return left == live
+        try:
+            found = Found("file", live["owner"], live["group"], 0, content=live["content"].encode())
+            same = _desired(resource, found) == found.content
+        except HostError:
+            return False
+        return same and {**left, "content": ""} == {**live, "content": ""}
+
     def restore(self, resource: File, record: Mapping[str, Any]) -> list[Resource]:
         former = replace(resource, content=None, merge_json=None, default_json=None, sha256="", validate=())
-        former = replace(former, way_back=True)
+        former = replace(former, way_back=True, ours=record.get("ours", {}) if resource.is_json else None)
+        if resource.is_json and "type" not in record:
+            return [former]
         if not record:
             return [replace(former, state="absent")]
         if record["type"] == "link":
@@ -239,6 +266,8 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
             return [replace(former, state="present", content=record["content"].encode())]
         if "content_base64" in record:
             return [replace(former, state="present", content=binascii.a2b_base64(record["content_base64"]))]
+        if resource.is_json:
+            return [former]
         return [replace(former, state="present", sha256=record["sha256"])]
 
 
@@ -297,6 +326,8 @@ def plan_file(resource: File, found: Found | None, removed: Collection[str]) -> 
             f"{resource.label}: what stood there cannot be brought back: of a secret, and of more than 1 MiB, only the"
             " digest was kept; put it back by hand, then run again"
         )
+    if resource.ours is not None and resource.content is None and not _taken_out(resource, found):
+        return None if found is None else Step(resource, "remove", found.words, *_texts(resource, found.content, None))
     if found is None:
         if resource.state == "directory":
             return Step(resource, "mkdir", _access(resource))
@@ -309,26 +340,6 @@ def plan_file(resource: File, found: Found | None, removed: Collection[str]) -> 
         differences.insert(0, "content")
         return Step(resource, "update", "; ".join(differences), *_texts(resource, found.content, desired))
     return Step(resource, "update", "; ".join(differences)) if differences else None
-
-
-def merge(base: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """`changes` over `base`, mapping by mapping; keys and list items that `changes` does not name survive."""
-    merged = dict(base) if isinstance(base, dict) else {}
-    for key, value in changes.items():
-        present = merged.get(key)
-        if isinstance(value, dict):
-            merged[key] = merge(present, value)
-        elif isinstance(value, list) and isinstance(present, list):
-            ours = {_canonical(item) for item in value}
-            merged[key] = [*value, *(item for item in present if _canonical(item) not in ours)]
-        else:
-            merged[key] = value
-    return merged
-
-
-def _canonical(value: Any) -> str:
-    """To compare as JSON does: Python takes true for 1."""
-    return json.dumps(value, sort_keys=True)
 
 
 def _refuse_other_types(resource: File, found: Found | None) -> None:
@@ -363,23 +374,51 @@ def _desired(resource: File, found: Found | None) -> bytes:
     """The content that the file should have, given what stands there; nothing where only a digest is known."""
     if resource.sha256:
         return found.content if found is not None and _is_known(resource, found) else b""
-    if not resource.is_json:
+    if not resource.is_json and resource.ours is None:
         return resource.content or b""
-    present: Any = {}
-    if found is not None and found.content.strip():
-        try:
-            present = json.loads(found.content)
-        except ValueError as error:
-            said = "" if resource.secret else f" ({error})"
-            raise HostError(f"{resource.label}: is not JSON{said}; repair it or move it away") from None
-        if not isinstance(present, dict):
-            raise HostError(f"{resource.label}: is JSON, but not an object; repair it or move it away")
+    if resource.ours is not None:
+        former = resource.content
+        rest = _taken_out(resource, found)
+        if former is not None and (found is None or _same_json(former, rest)):
+            return former
+        return _laid_out(resource, found, rest)
+    present = _parsed(resource, found)
     merged = merge(present, resource.merge_json or {})
     for key, value in (resource.default_json or {}).items():
         merged.setdefault(key, value)
-    if found is not None and found.content.strip() and _canonical(merged) == _canonical(present):
+    return _laid_out(resource, found, merged)
+
+
+def _laid_out(resource: File, found: Found | None, wanted: Mapping[str, Any]) -> bytes:
+    if found is not None and found.content.strip() and canonical(wanted) == canonical(_parsed(resource, found)):
         return found.content  # same meaning: whoever laid it out keeps the layout
-    return (json.dumps(merged, indent=2, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(wanted, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _taken_out(resource: File, found: Found | None) -> dict[str, Any]:
+    return taken_out(_parsed(resource, found), resource.ours or {})
+
+
+def _same_json(content: bytes, value: Mapping[str, Any]) -> bool:
+    """Whether a former content, which may have been empty, means this."""
+    try:
+        return canonical(json.loads(content) if content.strip() else {}) == canonical(value)
+    except ValueError:
+        return False
+
+
+def _parsed(resource: File, found: Found | None) -> dict[str, Any]:
+    """The object in a JSON file; an empty one where there is nothing."""
+    if found is None or not found.content.strip():
+        return {}
+    try:
+        present = json.loads(found.content)
+    except ValueError as error:
+        said = "" if resource.secret else f" ({error})"
+        raise HostError(f"{resource.label}: is not JSON{said}; repair it or move it away") from None
+    if not isinstance(present, dict):
+        raise HostError(f"{resource.label}: is JSON, but not an object; repair it or move it away")
+    return present
 
 
 def _access(resource: File) -> str:

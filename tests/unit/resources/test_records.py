@@ -43,7 +43,9 @@ def stand(host: FakeHost, resources: list[dict[str, Any]]) -> Records:
     system, records = host.system, {}
     for name, group in by_kind(parsed(resources, {})).items():
         state = KINDS[name].read(system, group)
-        records.update({resource.label: KINDS[name].record(resource, state) for resource in group})
+        for resource in group:
+            record = KINDS[name].record(resource, state)
+            records[resource.label] = dict(KINDS[name].before(resource, record, state))
     loaded: Records = json.loads(json.dumps(records, sort_keys=True))
     assert loaded == records
     return loaded
