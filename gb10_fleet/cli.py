@@ -105,7 +105,7 @@ def _findings(report: Report) -> Iterator[str]:
         counts[word] += 1
         yield f"{finding['host']}: {word}: {finding['id']}: {finding['fact']}"
         yield f"    way out: {finding['way_out']}" if word != "accepted" else f"    because: {finding['accepted']}"
-    if report.findings or not report.messages:
+    if report.hosts and (report.findings or not report.messages):
         hosts = "1 host" if len(report.hosts) == 1 else f"{len(report.hosts)} hosts"
         yield f"{hosts}: {counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
 

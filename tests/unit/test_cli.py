@@ -329,6 +329,11 @@ def test_no_host_says_where_to_look(use: Use) -> None:
     assert "no group `sparks`" in result.stderr and "docs/inventory.md" in result.stderr
 
 
+def test_a_doctor_without_a_host_says_nothing_of_hosts(use: Use) -> None:
+    use(0, stats())
+    assert CLI.invoke(cli.app, ["doctor", "-i", "inventory"]).stdout == ""
+
+
 def test_a_mistyped_inventory_is_named(use: Use) -> None:
     stub = use(0)
     result = CLI.invoke(cli.app, ["site", "-i", "inventory", "-i", "invntory/mine"])
