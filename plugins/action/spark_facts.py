@@ -20,7 +20,7 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        result.update(self._execute_module(task_vars=task_vars))  # type: ignore[no-untyped-call]
+        result.update(self._execute_module(task_vars=task_vars))
         if "ansible_facts" in result:
             result["ansible_facts"].update(host.said_now(result["ansible_facts"]["gb10_spark"]))
         return result

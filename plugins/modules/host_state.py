@@ -216,7 +216,7 @@ ansible_facts:
   type: dict
   contains:
     gb10_run:
-      description: The run that said so, as P(gb10.fleet.this_run#test) knows it; a fact cache may keep facts for later ones.
+      description: The run that said so, for P(gb10.fleet.this_run#test); a fact cache may keep facts for later ones.
       type: str
       returned: always
     gb10_spark:

@@ -19,6 +19,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.findings import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.scan import SSH_FAILED, Reply
+from ansible_collections.gb10.fleet.plugins.plugin_utils.transport import printable
 
 SCHEMA_VERSION = 1
 CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "unfinished", "no_manifest", "silent")
@@ -133,7 +134,7 @@ def _whole_clusters(
 
 def table(document: Mapping[str, Any]) -> str:
     """What differs and who is silent, one line each, and what to do next."""
-    rows = [_plain(row) for host in document["hosts"] for row in _rows(host, document["hosts"][host])]
+    rows = [tuple(map(printable, row)) for host in document["hosts"] for row in _rows(host, document["hosts"][host])]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
     if len(lines) > TABLE_LINES:
@@ -174,11 +175,6 @@ def _advice(document: Mapping[str, Any]) -> Iterator[str]:
     if not document["drifted"]:
         found = "no host that answered drifted" if document["silent"] else "nothing drifted"
         yield f"{found}: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
-
-
-def _plain(row: Sequence[str]) -> tuple[str, ...]:
-    """What a host says must not steer the terminal that shows it."""
-    return tuple("".join(c if c.isprintable() else ascii(c)[1:-1] for c in cell) for cell in row)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

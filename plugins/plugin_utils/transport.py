@@ -108,6 +108,7 @@ def call(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str,
     except ValueError as error:
         ends = (done["stderr"].strip()[-SHOWN_OF_AN_ANSWER:], done["stdout"].strip()[-SHOWN_OF_AN_ANSWER:])
         said = " / ".join(filter(None, ends)) or str(error)
+        said = printable(said, keep="\n\t")
         raise NoAnswer(str(task_vars["inventory_hostname"]), f"{said} (exit status {done['rc']})") from error
 
 
@@ -130,11 +131,29 @@ def parse(stdout: str) -> dict[str, Any]:
         raise ValueError("no answer came back")
     try:
         answer = json.loads(line[len(MARKER) :])
+        if not isinstance(answer, dict):
+            raise ValueError("the answer is no JSON object")
+        # Contents of files and the last lines of a journal have more than one line.
+        return {key: _cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
-    if not isinstance(answer, dict):
-        raise ValueError("the answer is no JSON object")
-    return answer
+
+
+def printable(text: str, keep: str = "") -> str:
+    """What a host says must not steer the terminal that shows it: control characters in Python's notation."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def _cleaned(value: Any, keep: str) -> Any:
+    if isinstance(value, str):
+        return printable(value, keep)
+    if isinstance(value, dict):
+        return {printable(key): _cleaned(item, keep) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cleaned(item, keep) for item in value]
+    return value
 
 
 @cache

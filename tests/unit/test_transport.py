@@ -49,7 +49,7 @@ def run(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], subproce
 def test_the_request_arrives_whole_and_the_answer_comes_back(tmp_path: Path) -> None:
     request = {"text": "ä\u2028'\"\\\n{{ }}'''\0\ud800", "list": [None, True, 1.5], "long": "x" * 3_000_000}
     answer, done = run(request, tmp_path / "cache")
-    assert answer["request"] == request
+    assert answer["request"] == {**request, "text": transport.printable(request["text"])}
     assert (answer["name"], answer["system"], answer["isolated"]) == ("native", "System", 1)
     assert answer["argv"] == ["-"], "a request has no business in an argument list"
     assert done.stderr == ""
@@ -133,11 +133,34 @@ def test_the_answer_is_found_in_what_a_shell_adds(stdout: str, answer: dict[str,
 
 
 @pytest.mark.parametrize(
-    "stdout", ["", "Welcome", "GB10-ANSWER:", "GB10-ANSWER:{", "GB10-ANSWER:[]", "GB10-ANSWER:" + "[" * 99999]
+    "stdout",
+    [
+        "",
+        "Welcome",
+        "GB10-ANSWER:",
+        "GB10-ANSWER:{",
+        "GB10-ANSWER:[]",
+        "GB10-ANSWER:" + "[" * 99999,
+        'GB10-ANSWER:{"a":' + "[" * 900 + "]" * 900 + "}",
+    ],
 )
 def test_what_is_no_answer_is_a_value_error(stdout: str) -> None:
     with pytest.raises(ValueError):
         transport.parse(stdout)
+
+
+def test_no_answer_steers_the_terminal_that_shows_it() -> None:
+    bad = "a\x1b[2Jb\r\n\tc"
+    said = {"changes": [{"detail": bad}], "orphans": [bad], "facts": {bad: {"x": [bad, 1, None]}}, "diff": [bad]}
+    answer = transport.parse(transport.MARKER + json.dumps({**said, "error": {"message": bad}}))
+    one_line, lines = r"a\x1b[2Jb\r\n\tc", "a\\x1b[2Jb\\r\n\tc"
+    assert answer == {
+        "changes": [{"detail": one_line}],
+        "orphans": [one_line],
+        "facts": {one_line: {"x": [one_line, 1, None]}},
+        "diff": [lines],
+        "error": {"message": lines},
+    }
 
 
 @pytest.mark.parametrize(

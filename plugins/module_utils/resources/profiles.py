@@ -40,8 +40,8 @@ _ACTIVATION_S = 10
 _SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again
 _STORE_S = 30  # for all that is written before and after
 _ROLLBACK_S = 10  # what NetworkManager may take for it
-# While a checkpoint of ours is open, when it ends on the clock of this boot: if we are killed, what the next run reads is
-# void until NetworkManager has rolled back.
+# While a checkpoint of ours is open, when it ends on the clock of this boot: if we are killed, what the next run reads
+# is void until NetworkManager has rolled back.
 CHECKPOINT_MARK = "/run/gb10-fleet/checkpoint"
 
 _NM = "org.freedesktop.NetworkManager"
@@ -54,7 +54,7 @@ _BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
 _CIDR = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])\Z")
 # NetworkManager makes these up, in memory, for a port that no profile claims.
 _MADE_UP = re.compile(r"Wired connection [0-9]+\Z")
-# Rendered from /etc/netplan at boot, and on Ubuntu where NetworkManager itself stores a profile: as lasting as a file in /etc.
+# Rendered from /etc/netplan, which is where Ubuntu's NetworkManager stores profiles: as lasting as a file in /etc.
 _NETPLAN = "/run/NetworkManager/system-connections/netplan-"
 
 
