@@ -34,12 +34,19 @@ app = typer.Typer(
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
 
 
+# ansible-playbook would wait for ever for an answer that nobody can give it.
+_PROMPTS = ("-k", "-K", "-J", "--ask-")
+
+
 class Playbook(TyperCommand):
     """A command that runs a playbook: what follows `--` is for ansible-playbook, and in `ctx.obj`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         ctx.obj = tuple(args[end + 1 :])
+        for word in ctx.obj:
+            if word.startswith(_PROMPTS):
+                raise typer.BadParameter(f"{word} asks on the terminal, which gb10 cannot; --help says how passwords come")
         return super().parse_args(ctx, args[:end])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

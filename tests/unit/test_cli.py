@@ -172,6 +172,14 @@ def test_undo_of_everything_has_to_be_said(use: Use, words: list[str]) -> None:
     assert not stub.call
 
 
+@pytest.mark.parametrize("word", ["-K", "--ask-vault-pass"])
+def test_what_would_ask_on_the_terminal_is_refused(use: Use, word: str) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["site", "-i", "spark-a,", "--", word])
+    assert result.exit_code == 2 and f"{word} asks" in result.output
+    assert not stub.call
+
+
 class Runs:
     """Stands for ansible_runner.run over several runs: what each is to send, by playbook."""
 
