@@ -46,7 +46,7 @@ class Playbook(TyperCommand):
         ctx.obj = tuple(args[end + 1 :])
         for word in ctx.obj:
             if word.startswith(_PROMPTS):
-                raise typer.BadParameter(f"{word} asks on the terminal, which gb10 cannot; --help says how passwords come")
+                raise typer.BadParameter(f"{word} asks on the terminal, which gb10 cannot; see --help for passwords")
         return super().parse_args(ctx, args[:end])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
