@@ -50,7 +50,7 @@ def test_facts_say_of_which_run_they_are(plays: Plays) -> None:
     }
     rc, output = plays.play(A, tasks(said, {"gb10.fleet.doctor": {}}, said))
     assert rc == 0 and output.index("now=False") < output.index("now=True"), output
-    inline = {"gb10.fleet.host_state": {"role": "demo", "resources": [{"hold": "x"}]}}
+    inline = {"gb10.fleet.host_state": {"role": "demo", "resources": [{"hold": "perftest"}]}}
     rc, output = plays.play(A, tasks(said, inline, said))
     assert rc == 0 and output.index("now=False") < output.index("now=True"), output
     rc, output = plays.play(A, tasks(said, {"gb10.fleet.spark_facts": {}}, said))
