@@ -169,9 +169,8 @@ class UnitKind(Kind[Unit, UnitState]):
         if verb in ("start", "restart"):
             # A unit that has failed too often would refuse for a while, although its inputs are right now.
             system.run(["systemctl", "reset-failed", name])
-        # What needs a reload gets one of ours; systemctl's own after these two would be for nothing, and not free.
-        quiet = ["--no-reload"] if verb in ("enable", "disable") else []
-        done = system.run(["systemctl", verb, name, *quiet], timeout=START_TIMEOUT_S)
+        # `enable --no-reload` would be cheaper, but then systemd says of every unit that it owes a reload.
+        done = system.run(["systemctl", verb, name], timeout=START_TIMEOUT_S)
         if done.rc != 0:
             raise HostError(f"{step.resource.label}: systemctl {verb} failed: {done.words}{self.explain(system, step)}")
         if step.action == "restart":

@@ -130,7 +130,7 @@ def test_a_new_unit_is_loaded_enabled_and_started_without_consent(host: FakeHost
     # A restart, because the package of a unit may have started it meanwhile with its old inputs.
     assert systemd.acts() == [
         "systemctl daemon-reload",
-        "systemctl enable demo.service --no-reload",
+        "systemctl enable demo.service",
         "systemctl reset-failed demo.service",
         "systemctl restart demo.service",
     ]
