@@ -170,8 +170,8 @@ class TestCutCable:
 
 
 RAIL, PROFILE = "enp1s0f0np0", "nm_profile:gb10-enp1s0f0np0"
-# What Debian's policy leaves of a purged package, and what Docker's engine made while it ran: its bridge lives until the next
-# boot, and NetworkManager has a profile in memory for it.
+# What Debian's policy leaves of a purged package, and what Docker's engine made while it ran: its bridge lives until
+# the next boot, and NetworkManager has a profile in memory for it.
 LEFT_BEHIND = {
     *("file /etc/group", "file /etc/gshadow"),
     *("link docker0", "profile docker0", "file /etc/cni", "file /etc/cni/net.d"),
