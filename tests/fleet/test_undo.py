@@ -65,7 +65,10 @@ FOREIGN = [
     ("apt-mark -q unhold nvidia-driver-580-open", "hold:driver-set"),
     ("apt-get -qqy --allow-downgrades install libnvidia-container1=1.20.0-1", "package:libnvidia-container1"),
     ("sysctl -qw net.ipv4.conf.all.arp_ignore=8", "sysctl:net.ipv4.conf.all.arp_ignore"),
-    ("systemctl stop gb10-extra", "unit:gb10-extra.service"),
+    (
+        "systemctl disable -q gb10-extra",
+        "unit:gb10-extra.service",
+    ),  # one that stands still may have crashed: no refusal
     ("nmcli connection modify gb10-gb10x0 802-3-ethernet.mtu 1300", "nm_profile:gb10-gb10x0"),
 ]
 

@@ -141,7 +141,7 @@ def test_the_answer_is_found_in_what_a_shell_adds(stdout: str, answer: dict[str,
         "GB10-ANSWER:{",
         "GB10-ANSWER:[]",
         "GB10-ANSWER:" + "[" * 99999,
-        'GB10-ANSWER:{"a":' + "[" * 900 + "]" * 900 + "}",
+        'GB10-ANSWER:{"a":' + "[" * 3000 + "]" * 3000 + "}",
     ],
 )
 def test_what_is_no_answer_is_a_value_error(stdout: str) -> None:
