@@ -11,9 +11,9 @@ SHT_PROGBITS, SHT_STRTAB, SHF_ALLOC = 1, 3, 2
 ET_REL, EM_X86_64 = 1, 62
 
 
-def stand_in(version: str) -> bytes:
-    """The open flavour's module of one driver version (`580.142`), without any code in it."""
-    facts = {"license": "Dual MIT/GPL", "version": version, "supported": "external", "name": "nvidia"}
+def stand_in(version: str, license_: str = "Dual MIT/GPL") -> bytes:
+    """The module of one driver version (`580.142`), without any code in it; the proprietary flavour says `NVIDIA`."""
+    facts = {"license": license_, "version": version, "supported": "external", "name": "nvidia"}
     modinfo = b"".join(f"{key}={value}\0".encode() for key, value in facts.items())
     names = b"\0.modinfo\0.shstrtab\0"
 

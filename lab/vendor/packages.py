@@ -8,7 +8,7 @@ of the same program (`repack`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.vendor.kernel_module import stand_in
@@ -101,8 +101,8 @@ def exclusive(name: str) -> dict[str, str]:
     return {"Provides": name, "Conflicts": name, "Replaces": name}
 
 
-def driver_set(upstream: str) -> list[Package]:
-    branch, version = upstream.split(".", maxsplit=1)[0], f"{upstream}-0ubuntu0.24.04.1"
+def driver_set(upstream: str, revision: str = "0ubuntu0.24.04.1") -> list[Package]:
+    branch, version = upstream.split(".", maxsplit=1)[0], f"{upstream}-{revision}"
     words = {"b": branch, "u": upstream, "v": version}
     packages = [
         Package(
@@ -149,31 +149,70 @@ def renamed_driver_set(upstream: str) -> list[Package]:
         ),
         Package("libnvidia-compute", version, fields=replaces("libnvidia-compute-580")),
         Package("cuda-drivers", version, f"nvidia-driver-open (= {version})"),
+    ]
+
+
+def cuda(driver: str) -> list[Package]:
+    """CUDA 13.1, whose metapackages bring the driver along; the toolkit alone does not."""
+    return [
         Package("cuda-toolkit-13-1", "13.1.0-1"),
-        Package("cuda-13-1", "13.1.0-1", f"cuda-toolkit-13-1 (>= 13.1.0), cuda-drivers (>= {upstream})"),
+        Package("cuda-13-1", "13.1.0-1", f"cuda-toolkit-13-1 (>= 13.1.0), cuda-drivers (>= {driver})"),
+        Package("cuda", "13.1.0-1", "cuda-13-1 (>= 13.1.0)"),
     ]
 
 
 # ------------------------------------------------------------------------------------------------------------ kernel
 
 
+def modules(abi: str, upload: str, driver: str, flavour: str = "-open", build: int = 1) -> list[Package]:
+    """NVIDIA's modules for one kernel, prebuilt from one driver; `build` counts Canonical's rebuilds for later drivers.
+
+    They take that driver's userland only: the upper bound keeps a newer one from being installed beside them. The
+    metapackage has a version line of its own (+1000) because it comes from another source than the kernel's.
+    """
+    branch, release = driver.split(".", maxsplit=1)[0], f"{abi}-nvidia"
+    module = stand_in(driver, "Dual MIT/GPL" if flavour == "-open" else "NVIDIA")
+    other = "" if flavour == "-open" else "-open"
+    return [
+        Package(
+            f"linux-modules-nvidia-{branch}{flavour}-{release}",
+            f"{upload}+{build}",
+            f"linux-image-{release}, "
+            f"nvidia-kernel-common-{branch} (>= {driver}), nvidia-kernel-common-{branch} (<= {driver}-1)",
+            fields={"Conflicts": f"linux-modules-nvidia-{branch}{other}-{release}"},
+            files=(File(f"/lib/modules/{release}/kernel/nvidia-{branch}{flavour}/nvidia.ko", module),),
+            scripts={"postinst": f"depmod {release}"},
+        ),
+        Package(
+            f"linux-modules-nvidia-{branch}{flavour}-nvidia-hwe-24.04",
+            f"{upload}+{1000 + build - 1}",
+            f"linux-modules-nvidia-{branch}{flavour}-{release}",
+        ),
+    ]
+
+
 def kernel(abi: str, upload: str, driver: str | None) -> list[Package]:
     """One `-nvidia` kernel and the metapackages that point at it; `driver`: whose prebuilt modules come along, if any.
 
-    `abi` is e.g. `6.17.0-1014`, `upload` its package version `6.17.0-1014.14`. The modules metapackage has its own
-    version line (+1000) because it comes from another source than the image: the two can move apart.
+    `abi` is e.g. `6.17.0-1014`, `upload` its package version `6.17.0-1014.14`. Image and modules can move apart.
     """
     release = f"{abi}-nvidia"
     tree = f"/lib/modules/{release}"
-    depmod = {"postinst": f"depmod {release}"}
-    packages = [
-        Package(f"linux-image-{release}", upload, f"linux-modules-{release} (= {upload})"),
+    grub = "! command -v update-grub >/dev/null || update-grub"
+    return [
+        Package(
+            f"linux-image-{release}",
+            upload,
+            f"linux-modules-{release} (= {upload})",
+            files=(File(f"/boot/vmlinuz-{release}", b"nothing to boot\n", 0o600),),
+            scripts={"postinst": grub, "postrm": grub},
+        ),
         Package(
             f"linux-modules-{release}",
             upload,
             "kmod",
             files=tuple(File(f"{tree}/modules.{name}") for name in ("order", "builtin", "builtin.modinfo")),
-            scripts={**depmod, "postrm": f"rm -f {tree}/modules.*"},
+            scripts={"postinst": f"depmod {release}", "postrm": f"rm -f {tree}/modules.*"},
         ),
         Package(f"linux-headers-{release}", upload),
         Package(f"linux-tools-{release}", upload),
@@ -185,24 +224,8 @@ def kernel(abi: str, upload: str, driver: str | None) -> list[Package]:
             upload,
             f"linux-image-nvidia-hwe-24.04 (= {upload}), linux-headers-nvidia-hwe-24.04 (= {upload})",
         ),
+        *(modules(abi, upload, driver) if driver else ()),
     ]
-    if driver:
-        branch = driver.split(".", maxsplit=1)[0]
-        packages += [
-            Package(
-                f"linux-modules-nvidia-{branch}-open-{release}",
-                f"{upload}+1",
-                f"linux-image-{release}, nvidia-kernel-common-{branch} (>= {driver})",
-                files=(File(f"{tree}/kernel/nvidia-{branch}-open/nvidia.ko", stand_in(driver)),),
-                scripts=depmod,
-            ),
-            Package(
-                f"linux-modules-nvidia-{branch}-open-nvidia-hwe-24.04",
-                f"{upload}+1000",
-                f"linux-modules-nvidia-{branch}-open-{release}",
-            ),
-        ]
-    return packages
 
 
 # -------------------------------------------------------------------------------------------------------- containers
@@ -279,6 +302,8 @@ def hardware() -> Package:
         files=(
             carried("dgx-release", "/etc/dgx-release"),
             carried("preferences-gb10-lab", "/etc/apt/preferences.d/gb10-lab"),
+            carried("default-grub", "/etc/default/grub"),
+            carried("update-grub", "/usr/sbin/update-grub", 0o755),
             carried("lab-gpu", f"{libexec}/lab-gpu", 0o755),
             carried("lab-rails", f"{libexec}/lab-rails", 0o755),
             *(carried(unit, f"/usr/lib/systemd/system/{unit}") for unit in units),
@@ -287,7 +312,10 @@ def hardware() -> Package:
         ),
         units=units,
         # A kernel may be installed after this package: the trigger fires for each one that comes.
-        scripts={"postinst": f"{libexec}/lab-gpu image", "triggers": "interest-noawait /usr/lib/modules\n"},
+        scripts={
+            "postinst": f"{libexec}/lab-gpu image\nupdate-grub",
+            "triggers": "interest-noawait /usr/lib/modules\n",
+        },
     )
 
 
@@ -300,33 +328,71 @@ PREINSTALLED = [
     "linux-nvidia-hwe-24.04",
     "linux-tools-nvidia-hwe-24.04",
     "linux-modules-nvidia-580-open-nvidia-hwe-24.04",
+    "gb10-lab-unrelated",
+    "libnvidia-egl-wayland1",
 ]
+# Origin and label of the suites that are not the lab's own archive.
+ORIGINS = {"offer-security": ("gb10-lab", "gb10-lab-security"), "offer-third-party": ("graphics-ppa", "graphics-ppa")}
 
 
-def suites() -> Mapping[str, Iterable[Package]]:
+def unrelated(version: str) -> list[Package]:
+    """Updates that must arrive, whatever else is offered; one is NVIDIA's, but no part of the driver."""
+    return [Package("gb10-lab-unrelated", version), Package("libnvidia-egl-wayland1", f"1:{version}")]
+
+
+def phased(packages: Iterable[Package], percentage: int) -> list[Package]:
+    """An update that Ubuntu hands out to so many percent of all machines; whether to this one goes by its source."""
+    fields = {"Source": "phased (1)", "Phased-Update-Percentage": str(percentage)}
+    return [replace(package, fields={**package.fields, **fields}) for package in packages]
+
+
+def suites() -> Mapping[str, list[Package]]:
     """Suite -> packages. A default host sees `base` only; each upgrade offer is a suite to be added to its sources."""
-    return {
-        "base": [
-            hardware(),
-            *driver_set(DRIVER),
-            *kernel("6.17.0-1014", "6.17.0-1014.14", DRIVER),
-            *docker(),
-            *toolkit(TOOLKIT),
-        ],
-        "offer-minor": driver_set(LATER_DRIVER),
-        "offer-transitional": [
+    base = [
+        hardware(),
+        *driver_set(DRIVER),
+        *kernel("6.17.0-1014", "6.17.0-1014.14", DRIVER),
+        *docker(),
+        *toolkit(TOOLKIT),
+        Package("gpu-monitor", "1.0-1", "nvidia-utils-580"),
+        Package("cuda-toolkit-13-0", "13.0.2-1"),
+        Package("cuda", "13.0.2-1", "cuda-toolkit-13-0"),
+    ]
+    dummies = {package.name: package for package in transitional_driver_set("580", NEXT_DRIVER)}
+    minor = [*driver_set(LATER_DRIVER), *modules("6.17.0-1014", "6.17.0-1014.14", LATER_DRIVER, build=2)]
+    floor = [*driver_set(LATER_DRIVER), *kernel("6.17.0-1032", "6.17.0-1032.32", LATER_DRIVER)]
+
+    def modules_dummy(version: str) -> Package:
+        name = "linux-modules-nvidia-{}-open-nvidia-hwe-24.04"
+        return Package(name.format(580), version, name.format(590), description="transitional dummy package")
+
+    offers = {
+        "minor": minor,
+        "transitional": [
             *driver_set(NEXT_DRIVER),
-            *transitional_driver_set("580", NEXT_DRIVER),
+            *dummies.values(),
             *kernel("6.17.0-1020", "6.17.0-1020.20", NEXT_DRIVER),
-            Package(
-                "linux-modules-nvidia-580-open-nvidia-hwe-24.04",
-                "6.17.0-1020.20+1000",
-                "linux-modules-nvidia-590-open-nvidia-hwe-24.04",
-                description="transitional dummy package",
-            ),
+            modules_dummy("6.17.0-1020.20+1000"),
         ],
-        "offer-renamed": renamed_driver_set(NEXT_DRIVER),
-        "offer-kernel-with-modules": kernel("6.17.0-1032", "6.17.0-1032.32", DRIVER),
-        "offer-kernel-without-modules": kernel("7.0.0-1025", "7.0.0-1025.25", None),
-        "offer-toolkit": [*toolkit("1.19.1"), *toolkit("1.20.0")],
+        "renamed": renamed_driver_set(NEXT_DRIVER),
+        "kernel-with-modules": kernel("6.17.0-1032", "6.17.0-1032.32", DRIVER),
+        "kernel-without-modules": kernel("7.0.0-1025", "7.0.0-1025.25", None),
+        "modules-590": [
+            *driver_set(NEXT_DRIVER),
+            dummies["nvidia-kernel-common-580"],
+            *modules("6.17.0-1014", "6.17.0-1014.14", NEXT_DRIVER, build=2),
+            modules_dummy("6.17.0-1014.14+1001"),
+        ],
+        "cuda": [*renamed_driver_set(NEXT_DRIVER), *cuda(NEXT_DRIVER)],
+        "toolkit": [*toolkit("1.19.1"), *toolkit("1.20.0")],
+        "held": [*minor, Package("gpu-monitor", "2.0-1", f"nvidia-utils-580 (>= {LATER_DRIVER})")],
+        "phased": [*phased(minor, 10), *phased(kernel("7.0.0-1025", "7.0.0-1025.25", None), 0)],
+        "third-party": [*driver_set("580.199.01", "0ppa1"), *driver_set(NEXT_DRIVER, "0ppa1")],
+        "security": floor,
+        "proprietary": modules("6.17.0-1014", "6.17.0-1014.14", DRIVER, flavour=""),
+    }
+    updates = unrelated("2.0-1")
+    return {
+        "base": [*base, *unrelated("1.0-1")],
+        **{f"offer-{name}": [*packages, *updates] for name, packages in offers.items()},
     }

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from lab.vendor.debian import run
-from lab.vendor.packages import Package, suites
+from lab.vendor.packages import ORIGINS, Package, suites
 
 ORIGIN = "gb10-lab"
 KEYRING = "gb10-lab-archive.gpg"
@@ -114,7 +114,8 @@ def index(apt: Path, suite: str) -> None:
     binary.mkdir(parents=True)
     listing = run(["apt-ftparchive", "packages", f"pool/{suite}"], cwd=apt)
     (binary / "Packages").write_text(listing)
-    names = {"Origin": ORIGIN, "Label": ORIGIN, "Suite": suite, "Codename": suite, "Components": "main",
+    origin, label = ORIGINS.get(suite, (ORIGIN, ORIGIN))
+    names = {"Origin": origin, "Label": label, "Suite": suite, "Codename": suite, "Components": "main",
              "Architectures": "amd64 all"}  # fmt: skip
     options = [word for name, value in names.items() for word in ("-o", f"APT::FTPArchive::Release::{name}={value}")]
     release = run(["apt-ftparchive", *options, "release", str(binary.parent.parent)])

@@ -120,6 +120,12 @@ def test_cdi_specification_is_generated_and_listed(host: Path) -> None:
     assert listed == ["nvidia.com/gpu=0", "nvidia.com/gpu=all"]
 
 
+def test_cdi_specification_names_the_driver_it_was_made_for(host: Path) -> None:
+    (host / "loaded-driver").write_text("580.178.04\n")
+    mounts = yaml.safe_load(ctk(host, "cdi", "generate").stdout)["containerEdits"]["mounts"]
+    assert "/usr/lib/x86_64-linux-gnu/libcuda.so.580.178.04" in [mount["containerPath"] for mount in mounts]
+
+
 def test_no_cdi_specification_without_a_driver(host: Path) -> None:
     (host / "loaded-driver").unlink()
     assert ctk(host, "cdi", "generate", f"--output={host}/nvidia.yaml").returncode == 1

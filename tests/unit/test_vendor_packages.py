@@ -68,6 +68,50 @@ def test_kernel_without_modules_offers_none() -> None:
     assert not [p.name for p in SUITES["offer-kernel-without-modules"] if "modules-nvidia" in p.name]
 
 
+def test_modules_take_the_userland_they_were_built_for_and_no_other() -> None:
+    modules = {p.name: p for p in SUITES["base"]}["linux-modules-nvidia-580-open-6.17.0-1014-nvidia"]
+    assert "nvidia-kernel-common-580 (>= 580.142), nvidia-kernel-common-580 (<= 580.142-1)" in modules.depends
+
+
+def test_a_kernel_lays_down_what_grub_boots() -> None:
+    image = {package.name: package for package in SUITES["base"]}["linux-image-6.17.0-1014-nvidia"]
+    assert [file.path for file in image.files] == ["/boot/vmlinuz-6.17.0-1014-nvidia"]
+
+
+def test_every_offer_has_the_updates_that_must_arrive() -> None:
+    for suite in SUITES.keys() - {"base"}:
+        versions = {package.name: package.version for package in SUITES[suite]}
+        assert (versions["gb10-lab-unrelated"], versions["libnvidia-egl-wayland1"]) == ("2.0-1", "1:2.0-1"), suite
+
+
+def test_phased_updates_are_all_phased_together() -> None:
+    fields = [package.fields for package in SUITES["offer-phased"] if "2.0-1" not in package.version]
+    assert {field["Phased-Update-Percentage"] for field in fields} == {"0", "10"}
+    assert len({field["Source"] for field in fields}) == 1
+
+
+@pytest.mark.parametrize(("default", "shown"), [("0", 'set default="0"'), ("saved", 'set default="${saved_entry}"')])
+def test_update_grub_writes_the_menu_newest_first(tmp_path: Path, default: str, shown: str) -> None:
+    (tmp_path / "boot").mkdir()
+    for release in ("6.17.0-1014-nvidia", "6.17.0-1032-nvidia", "6.12.1-amd64"):
+        (tmp_path / "boot" / f"vmlinuz-{release}").touch()
+    (tmp_path / "default").write_text(f"GRUB_DEFAULT={default}\n")
+    script = (packages.FILES / "update-grub").read_text()
+    script = script.replace("/etc/default/grub", str(tmp_path / "default"))
+    script = script.replace("here=/boot", f"here={tmp_path}/boot").replace("find /boot", f"find {tmp_path}/boot")
+    script = script.replace("s|^/boot/", f"s|^{tmp_path}/boot/")
+    for _ in range(2):  # the second run finds an environment block
+        subprocess.run(["sh", "-c", script], check=True)
+    menu = (tmp_path / "boot/grub/grub.cfg").read_text()
+    assert re.findall(r"linux\t/boot/vmlinuz-(\S+)", menu) == [
+        *["6.17.0-1032-nvidia"] * 3,
+        *["6.17.0-1014-nvidia"] * 2,
+    ]
+    assert shown in menu and menu.count("{") == menu.count("}")
+    block = (tmp_path / "boot/grub/grubenv").read_bytes()
+    assert len(block) == 1024 and block.startswith(b"# GRUB Environment Block\n")
+
+
 def test_versions_are_written_into_the_simulated_tools() -> None:
     for suite in SUITES.values():
         for file in (file for package in suite for file in package.files):
