@@ -18,7 +18,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils import documents
 
 # What a container can carry: Docker's engine and the rails need a kernel of their own.
-ROLES = ("kernel_parameters", "driver", "container_toolkit", "page_cache", "fabric")
+ROLES = ("kernel_parameters", "driver", "coherence", "container_toolkit", "page_cache", "memory_protection", "fabric")
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Desired:
     holds: list[str] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
     expected: list[str] = field(default_factory=list)  # files that units make
+    absent: list[str] = field(default_factory=list)  # files
 
 
 def of_host(host: str, variables: Mapping[str, Any], facts: Mapping[str, Any], installed: Iterable[str]) -> Desired:
@@ -71,6 +72,8 @@ def gather(resources: Iterable[Mapping[str, Any]], installed: Iterable[str]) -> 
             desired.holds += [name for name in names if _any(entry["match"], name) and not _any(left_out, name)]
         elif entry.get("state") == "expected":
             desired.expected.append(entry["file"])
+        elif "file" in entry and entry.get("state") == "absent":
+            desired.absent.append(entry["file"])
         elif "file" in entry and isinstance(entry.get("content"), str):
             desired.files.append(File(entry["file"], entry["content"], entry.get("mode", "0644")))
         else:
@@ -114,6 +117,7 @@ def floor(desired: Desired) -> str:
             least=True,
         ),
         *(f"test -e {quoted(path)}" for path in desired.expected),
+        *(f"test ! -e {quoted(path)}" for path in desired.absent),
         "uname -r; cat /etc/os-release /etc/dgx-release /proc/sys/kernel/random/boot_id",
         "ip -j address show; ip -j route show table main; df -P / /boot; modinfo nvidia || true",
         "nvidia-smi --query-gpu=name,driver_version --format=csv,noheader",
@@ -131,6 +135,7 @@ def as_variables(desired: Desired) -> dict[str, Any]:
     """For the playbook of stock modules and for pyinfra."""
     return {
         "desired_files": [vars(file) for file in desired.files],
+        "desired_absent": desired.absent,
         "desired_sysctls": [{"name": name, "value": value} for name, value in desired.sysctls.items()],
         "desired_packages": [
             {"name": name, "version": version, "spec": f"{name}={version}" if version else name}

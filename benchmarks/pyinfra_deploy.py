@@ -20,6 +20,9 @@ for file in desired["desired_files"]:
     mode = file["mode"].lstrip("0")
     files.put(src=StringIO(file["content"]), dest=file["path"], user="root", group="root", mode=mode, _sudo=True)
 
+for path in desired["desired_absent"]:
+    files.file(path=path, present=False, _sudo=True)
+
 for sysctl in desired["desired_sysctls"]:
     server.sysctl(
         key=sysctl["name"],

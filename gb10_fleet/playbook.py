@@ -75,6 +75,7 @@ class Report:
     )  # these three by host, as the engine has them
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    settled: list[str] = field(default_factory=list)  # hosts that are as they should be: no task was theirs alone
     tasks: bool = False  # whether one has begun
 
     def take(self, event: dict[str, Any]) -> bool:
@@ -84,7 +85,7 @@ class Report:
         kind, action = event.get("event"), data.get("resolved_action")
         if kind == "playbook_on_stats":
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
-        elif action in ("gb10.fleet.doctor", "gb10.fleet.undo"):
+        elif action in ("gb10.fleet.doctor", "gb10.fleet.look", "gb10.fleet.undo"):
             self.findings += result.get("findings", [])
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)
@@ -105,11 +106,15 @@ class Report:
 
     def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         action, host = data.get("resolved_action"), data.get("host", "")
-        if action == "gb10.fleet.doctor":  # a host where it finds nothing to do gets no other call
-            look = result.get("ansible_facts", {}).get("gb10_look", {})
-            self._add(host, {key: look.get(key, []) for key in ("pending", "orphans")})
-        elif action in ("gb10.fleet.host_state", "gb10.fleet.undo") and not data["task"].startswith(REFUSING_TASK):
+        looks = {}  # a host where there is nothing to do gets no other call
+        if action == "gb10.fleet.look":
+            looks, self.settled = result.get("looks", {}), result.get("settled", [])
+        elif action == "gb10.fleet.doctor":
+            looks = {host: result.get("ansible_facts", {}).get("gb10_look", {})}
+        if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and not data["task"].startswith(REFUSING_TASK):
             self._add(host, result)
+        for name, look in looks.items():
+            self._add(name, {key: look.get(key, []) for key in ("pending", "orphans")})
 
     def _add(self, host: str, result: Mapping[str, Any]) -> None:
         for key, known in (("changes", self.changes), ("pending", self.pending), ("orphans", self.orphans)):
@@ -139,10 +144,12 @@ class Report:
 
     @property
     def hosts(self) -> dict[str, dict[str, int]]:
-        """Counts by host, under the names that Ansible's recap uses."""
+        """Counts by host, under the names that Ansible's recap uses. That one leaves out hosts without a task."""
         words = {"ok": "ok", "changed": "changed", "dark": "unreachable", "failures": "failed"}
-        names = sorted({host for key in words for host in self.stats.get(key, {})})
-        return {host: {word: self.stats.get(key, {}).get(host, 0) for key, word in words.items()} for host in names}
+        names = {host for key in words for host in self.stats.get(key, {})}
+        counts = {host: {word: self.stats.get(key, {}).get(host, 0) for key, word in words.items()} for host in names}
+        looked_at = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
+        return dict(sorted(({name: dict(looked_at) for name in self.settled} | counts).items()))
 
 
 Runner = Callable[..., Any]

@@ -16,7 +16,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, host, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 
 class ActionModule(ActionBase):
@@ -66,17 +67,17 @@ class ActionModule(ActionBase):
         clusters: dict[str, str] = {}
         targets = []
         routes = scan.Routes(self)
+        program = transport.program(_request())
         for name in names:
             variables = task_vars["hostvars"].raw_get(name)
             try:
                 if cluster := routes.value(variables, "gb10_cluster"):
                     clusters[name] = str(cluster)
                 interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
-                targets.append(routes.target(name, variables, transport.command(interpreter)))
+                targets.append(routes.target(name, variables, transport.command(interpreter), program))
             except AnsibleError as error:
                 records[name] = drift_report.silent("error", str(error), "correct the inventory")
-        program = transport.program(_request())
-        replies = scan.ask(targets, program, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
+        replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
         for reply in replies:
             records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s)
         if records.keys() != set(names):
@@ -92,7 +93,7 @@ def _request() -> dict[str, Any]:
         "consents": {},
         "facts": None,
         "project": catalog.collection_version(),
-        "run": host.RUN,
+        "run": RUN,
     }
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings, host, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 
 class ActionModule(ActionBase):
@@ -55,7 +56,7 @@ class ActionModule(ActionBase):
             "consents": host.said_consents(variables, host.declared_consents(), options["consents"]),
             "facts": None,
             "project": catalog.collection_version(),
-            "run": host.RUN,
+            "run": RUN,
             "roles": options["roles"] or None,
             "known_roles": list(catalog.ROLES),
         }

@@ -19,8 +19,8 @@ description:
   - Fails the host when a finding of severity error is not accepted. An unreachable host fails too, so that
     C(any_errors_fatal) stops the whole run; Ansible alone would go on with the other hosts.
   - The variable C(gb10_accept) (a mapping of finding id to written reason) accepts findings.
-    C(unreachable), C(host_key), C(unreadable), C(no_sudo), C(bad_variable), C(driver_branch), C(no_rdma), C(no_rail),
-    C(cluster_members), C(state_refused) and what a role refuses cannot be accepted.
+    C(unreachable), C(host_key), C(unreadable), C(no_sudo), C(bad_variable), C(no_driver), C(driver_branch), C(no_rdma),
+    C(no_rail), C(cluster_members), C(state_refused) and what a role refuses cannot be accepted.
   - The variable C(gb10_minimum_free_gib) (a mapping of path to GiB) replaces the minimum free disk of the catalog.
 options:
   refuse:
@@ -29,6 +29,10 @@ options:
       - V(false) only reports, as a proof wants it that has to be written for a sick host too.
     type: bool
     default: true
+  said:
+    description:
+      - What M(gb10.fleet.look) has said of this host. It becomes the result, and the host is not asked.
+    type: raw
 author:
   - gb10-fleet contributors (@gb10-fleet)
 attributes:
@@ -51,6 +55,7 @@ attributes:
 notes:
   - Use it with C(become=true) and C(any_errors_fatal=true).
 seealso:
+  - module: gb10.fleet.look
   - module: gb10.fleet.spark_facts
   - module: gb10.fleet.host_state
 """

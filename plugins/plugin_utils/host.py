@@ -6,12 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
-import os
-import re
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -25,20 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import (
     last_facts,
     transport,
 )
-
-
-def _who() -> str:
-    """Names this run in the host's lock and manifest, in the letters that the engine takes."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a number without an account, as in a container
-        user = str(os.getuid())
-    place = re.sub(r"[^A-Za-z0-9_.@:+\\-]", "_", f"{user}@{socket.gethostname()}")[:100]
-    return f"{place} {os.getpid()} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
-
-
-# Made where Ansible imports the action plugins, before it forks: the same in all tasks of a run, another in the next.
-RUN = _who()
+from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 
 def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,11 +77,12 @@ def _is_literal(value: Any) -> bool:
 class Host:
     """The host that a task runs for."""
 
-    def __init__(self, action: ActionBase, task_vars: dict[str, Any]) -> None:
+    def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], templar: Any = None) -> None:
+        """`templar`: for a host that is not the one of the action's own task."""
         self._action = action
         self._task_vars = task_vars
         self.name = str(task_vars["inventory_hostname"])
-        self.variables = Variables(task_vars, action._templar.template)
+        self.variables = Variables(task_vars, (templar or action._templar).template)
 
     @property
     def facts(self) -> dict[str, Any] | None:
@@ -169,24 +152,35 @@ class Host:
         consents: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """One call to the engine; without documents it only says the facts. They are kept for the next run."""
+        request = self.request(sent, check=check, expect=expect, consents=consents)
+        return self.heard(transport.call(self._action, request, self._task_vars))
+
+    def request(
+        self,
+        sent: Sequence[Mapping[str, Any]],
+        *,
+        check: bool,
+        expect: Mapping[str, str] | None = None,
+        consents: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """What the engine is asked."""
         orphans = self._setting("gb10_orphans") or "show"
         # What a role no longer declares may need a consent that no document names.
         asked = _consents_in(sent) | (declared_consents() if sent and orphans == "remove" else set())
-        answer = transport.call(
-            self._action,
-            {
-                "verb": "converge",
-                "check": check,
-                "documents": sent,
-                "consents": said_consents(self.variables, asked, consents or {}),
-                "expect": expect or {},
-                "facts": {"paths": list(findings.own_minimums(self._setting("gb10_minimum_free_gib")))},
-                "project": catalog.collection_version(),
-                "run": RUN,
-                "orphans": orphans,
-            },
-            self._task_vars,
-        )
+        return {
+            "verb": "converge",
+            "check": check,
+            "documents": sent,
+            "consents": said_consents(self.variables, asked, consents or {}),
+            "expect": expect or {},
+            "facts": {"paths": list(findings.own_minimums(self._setting("gb10_minimum_free_gib")))},
+            "project": catalog.collection_version(),
+            "run": RUN,
+            "orphans": orphans,
+        }
+
+    def heard(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The engine's answer, of which the next run remembers the facts."""
         if answer.get("facts"):
             last_facts.write(self.name, self._address, answer["facts"])
         return answer

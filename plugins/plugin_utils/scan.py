@@ -15,10 +15,9 @@ import select
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from ansible import constants
@@ -39,6 +38,7 @@ class Target:
 
     host: str
     command: tuple[str, ...]
+    program: bytes
     retries: int = 0  # after a connection that failed
 
 
@@ -67,7 +67,7 @@ class Routes:
         self._keys["timeout"] = self._context.timeout  # to connect; the task's own keyword limits its whole run
         del self._keys["retries"]  # the task's, where the plugin means those of a connection
 
-    def target(self, host: str, variables: dict[str, Any], remote: str) -> Target:
+    def target(self, host: str, variables: dict[str, Any], remote: str, program: bytes) -> Target:
         """The command that runs `remote` on the host; AnsibleError where it would need somebody to type a password."""
         name = self.value(variables, "ansible_connection", self._keys["connection"])
         connection = connection_loader.get(  # type: ignore[no-untyped-call]
@@ -80,13 +80,13 @@ class Routes:
         connection.set_options(task_keys=self._keys, var_options=options)
         command = self._as_root(connection, variables, remote)
         if connection.transport == "local":
-            return Target(host, ("/bin/sh", "-c", command))
+            return Target(host, ("/bin/sh", "-c", command), program)
         if connection.get_option("password"):
             raise AnsibleError("the scan of many hosts logs in with keys only, and a password is set for this host")
         connection.host = connection.get_option("host")
         argv = connection._build_command(connection.get_option("ssh_executable"), "ssh", connection.host, command)
         retries = int(connection.get_option("reconnection_retries"))
-        return Target(host, tuple(os.fsdecode(word) for word in argv), retries)
+        return Target(host, tuple(os.fsdecode(word) for word in argv), program, retries)
 
     def value(self, variables: dict[str, Any], name: str, default: Any = None) -> Any:
         """One variable of a host; most are no templates, and then this costs nothing."""
@@ -127,24 +127,20 @@ class Routes:
 
 
 def ask(
-    targets: Sequence[Target],
-    program: bytes,
+    targets: Iterable[Target],
     *,
     concurrency: int,
     timeout_s: float,
     progress: Callable[[int, int], None],
     period_s: float = 10,
 ) -> list[Reply]:
-    """Give every target the program, at most `concurrency` at a time; one reply for each, in the same order.
+    """Give every target its program, at most `concurrency` at a time; one reply for each, in the same order.
 
     No host takes longer than `timeout_s`, all its connections together. `progress` hears every `period_s` how many of
     how many are done.
     """
-    # A file, which each process reads for itself: the program passes through this process once, not once for each host.
-    with tempfile.NamedTemporaryFile(prefix="gb10-scan-") as file, ThreadPoolExecutor(concurrency) as threads:
-        file.write(program)
-        file.flush()
-        replies = [threads.submit(_ask_one, target, Path(file.name), timeout_s) for target in targets]
+    with ThreadPoolExecutor(concurrency) as threads:
+        replies = [threads.submit(_ask_one, target, timeout_s) for target in targets]
         waiting: set[Future[Reply]] = set(replies)
         while waiting:
             _, waiting = wait(waiting, timeout=period_s)
@@ -153,7 +149,7 @@ def ask(
         return [reply.result() for reply in replies]
 
 
-def _ask_one(target: Target, program: Path, timeout_s: float) -> Reply:
+def _ask_one(target: Target, timeout_s: float) -> Reply:
     """Ask one host, and again where the connection broke: a jump host, say, drops some of many at once."""
     reply = Reply(target.host, None, "", "")
     deadline = time.monotonic() + timeout_s
@@ -162,46 +158,73 @@ def _ask_one(target: Target, program: Path, timeout_s: float) -> Reply:
         if time.monotonic() + pause_s >= deadline:
             break
         time.sleep(pause_s)
-        reply = _attempt(target, program, deadline)
+        reply = _attempt(target, deadline)
         # Where nobody answered at all, asking again costs as long again.
         if reply.status != SSH_FAILED or "timed out" in reply.stderr:
             break
     return reply
 
 
-def _attempt(target: Target, program: Path, deadline: float) -> Reply:
+def _attempt(target: Target, deadline: float) -> Reply:
     # ssh leaves its control master behind, and that may hold a pipe of ours open for a minute: so stderr is a file.
-    with program.open("rb") as stdin, tempfile.TemporaryFile() as errors:
+    with tempfile.TemporaryFile() as errors:
         try:
-            process = subprocess.Popen(target.command, stdin=stdin, stdout=subprocess.PIPE, stderr=errors)
+            process = subprocess.Popen(target.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
         except OSError as error:
             return Reply(target.host, NOT_FOUND, "", f"{target.command[0]}: {error.strerror}")
-        with process:
-            try:
-                answer = _read(process.stdout.fileno(), deadline) if process.stdout else b""
-                if len(answer) > ANSWER_LIMIT:
-                    process.kill()
-                status: int | None = process.wait(max(0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                status = None
-            finally:
-                process.kill()  # of one that has ended this does nothing
+        try:
+            answer = _exchange(process, target.program, deadline)
+            status: int | None = process.wait(max(0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            process.kill()  # of one that has ended this does nothing
+            process.wait()
         errors.seek(0)
         said = errors.read(2**16)
     return Reply(target.host, status, answer.decode(errors="replace"), said.decode(errors="replace"))
 
 
-def _read(pipe: int, deadline: float) -> bytes:
-    """What comes until the end, the deadline or a little over the limit."""
+def _exchange(process: subprocess.Popen[bytes], program: bytes, deadline: float) -> bytes:
+    """Write the program while reading what comes, until the end, the deadline or a little over the limit.
+
+    A program may hold secrets, so it goes through a pipe and never into a file.
+    """
     answer = bytearray()
-    poll = select.poll()
-    poll.register(pipe, select.POLLIN)
-    while len(answer) <= ANSWER_LIMIT:
-        left = deadline - time.monotonic()
-        if left <= 0 or not poll.poll(left * 1000):
-            break
-        chunk = os.read(pipe, 2**16)
-        if not chunk:
-            break
-        answer += chunk
+    if process.stdin is None or process.stdout is None:
+        return b""
+    with process.stdin as stdin, process.stdout as stdout:
+        feed, mouth = stdin.fileno(), stdout.fileno()
+        os.set_blocking(feed, False)
+        poll = select.poll()
+        poll.register(feed, select.POLLOUT)
+        poll.register(mouth, select.POLLIN)
+        rest = memoryview(program)
+        while len(answer) <= ANSWER_LIMIT:
+            left_s = deadline - time.monotonic()
+            ready = [pipe for pipe, _ in poll.poll(left_s * 1000)] if left_s > 0 else []
+            if not ready:
+                break
+            if feed in ready:
+                rest = rest[_write(feed, rest) :]
+                if not rest:
+                    poll.unregister(feed)
+                    stdin.close()
+            if mouth in ready:
+                chunk = os.read(mouth, 2**16)
+                if not chunk:
+                    break
+                answer += chunk
+        if len(answer) > ANSWER_LIMIT:
+            process.kill()
     return bytes(answer)
+
+
+def _write(pipe: int, data: memoryview) -> int:
+    """How much was written; all of it, where nobody reads any longer."""
+    try:
+        return os.write(pipe, data)
+    except BlockingIOError:
+        return 0
+    except BrokenPipeError:
+        return len(data)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils import run
 
 
 def this_run(value: Any) -> bool:
-    return bool(value == host.RUN)
+    return bool(value == run.RUN)
 
 
 class TestModule:

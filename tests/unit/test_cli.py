@@ -307,6 +307,31 @@ def test_json_says_why_and_what_changed(use: Use) -> None:
     assert answer["pending"] == {"spark-a": [waits]} and answer["orphans"] == {"spark-a": [orphan]}
 
 
+def test_a_host_that_only_the_look_has_seen_is_reported(use: Use) -> None:
+    waits = {
+        "role": "docker",
+        "resource": "unit:docker.service",
+        "action": "restart",
+        "consent": "docker_allow_restart",
+    }
+    looks = {
+        name: {"settled": True, "changes": [], "pending": [waits], "orphans": []} for name in ("spark-b", "spark-c")
+    }
+    use(
+        0,
+        event("runner_on_ok", "gb10.fleet.look", looks=looks, settled=list(looks), findings=[finding("swap")]),
+        stats(ok={"spark-a": 3}),
+    )
+    answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)
+    assert {name: counts["ok"] for name, counts in answer["hosts"].items()} == {
+        "spark-a": 3,
+        "spark-b": 1,
+        "spark-c": 1,
+    }
+    assert answer["pending"] == {"spark-b": [waits], "spark-c": [waits]}
+    assert [found["id"] for found in answer["findings"]] == ["swap"]
+
+
 def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
     task = "Refuse what cannot be taken back"
     away: dict[str, Any] = {"changes": [], "findings": [finding("unreachable")], "msg": "away"}

@@ -11,25 +11,45 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import scan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.scan import Reply, Target, ask
 
 
-def target(host: str, shell: str, retries: int = 0) -> Target:
-    return Target(host, ("/bin/sh", "-c", shell), retries)
+def target(host: str, shell: str, retries: int = 0, program: bytes = b"") -> Target:
+    return Target(host, ("/bin/sh", "-c", shell), program, retries)
 
 
 def said(
     *targets: Target,
-    program: bytes = b"",
     concurrency: int = 10,
     timeout_s: float = 20,
     progress: Callable[[int, int], None] = lambda done, total: None,
     period_s: float = 10,
 ) -> list[Reply]:
-    return ask(targets, program, concurrency=concurrency, timeout_s=timeout_s, progress=progress, period_s=period_s)
+    return ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=progress, period_s=period_s)
 
 
-def test_every_host_gets_the_program_and_replies_in_order() -> None:
-    targets = [target(f"h{number}", f"cat; echo h{number} >&2; exit {number}") for number in range(30)]
-    replies = said(*targets, program=b"all of it\n", concurrency=7)
-    assert replies == [Reply(f"h{number}", number, "all of it\n", f"h{number}\n") for number in range(30)]
+def test_every_host_gets_its_program_and_replies_in_order() -> None:
+    targets = [
+        target(f"h{number}", f"cat; echo h{number} >&2; exit {number}", program=f"all of {number}\n".encode())
+        for number in range(30)
+    ]
+    replies = said(*targets, concurrency=7)
+    assert replies == [Reply(f"h{number}", number, f"all of {number}\n", f"h{number}\n") for number in range(30)]
+
+
+def test_a_program_is_written_while_the_host_talks() -> None:
+    """Both are more than a pipe holds."""
+    program = b"0123456789" * 10**5
+    (reply,) = said(target("h", "head -c 300000 /dev/zero | tr '\\0' x; wc -c", program=program))
+    assert reply.stdout.strip("x").strip() == "1000000" and reply.status == 0
+
+
+def test_a_host_need_not_read_its_program() -> None:
+    program = b"x" * 10**6
+    replies = said(target("deaf", "exec <&-; echo fine", program=program), target("gone", "exit 4", program=program))
+    assert [(reply.status, reply.stdout) for reply in replies] == [(0, "fine\n"), (4, "")]
+
+
+def test_a_host_that_reads_nothing_is_ended_in_time() -> None:
+    (reply,) = said(target("h", "exec sleep 77", program=b"x" * 10**6), timeout_s=0.3)
+    assert reply.status is None
 
 
 def test_no_host_no_reply() -> None:
@@ -102,7 +122,7 @@ def test_what_the_host_itself_says_is_not_asked_twice(tmp_path: Path) -> None:
 
 
 def test_no_ssh_on_this_machine_is_a_reply_too() -> None:
-    (reply,) = said(Target("h", ("/nowhere/ssh",)))
+    (reply,) = said(Target("h", ("/nowhere/ssh",), b""))
     assert reply == Reply("h", scan.NOT_FOUND, "", "/nowhere/ssh: No such file or directory")
 
 

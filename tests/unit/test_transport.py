@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import stat
 import subprocess
 import sys
@@ -237,3 +238,20 @@ def test_the_real_engine_answers_and_refuses_nonsense(tmp_path: Path) -> None:
     assert answer["error"]["kind"] == "request"
     assert len(transport.program({"verb": "drift"})) < 100_000, "bytes to every host, in every run"
     assert json.dumps(answer)
+
+
+def test_what_travels_is_the_same_program_without_its_words() -> None:
+    def code(source: str) -> str:
+        """The syntax tree with empty docstrings, and with the number of each line."""
+        tree = ast.parse(source)
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            first = body[0] if isinstance(body, list) and body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                first.value = ast.Constant("")
+        return ast.dump(tree) + str([node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)])
+
+    for name, sent in transport._sources().items():
+        if sent is not None:
+            assert code(sent) == code(transport._file(name).read_text(encoding="utf-8")), name
+            assert sent.lstrip().startswith('""\n') and not re.search("^ *#", sent, re.MULTILINE), name

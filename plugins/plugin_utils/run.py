@@ -1,0 +1,26 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The name of this run of Ansible."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import re
+import socket
+from datetime import UTC, datetime
+
+
+def _who() -> str:
+    """Names this run in the host's lock and manifest, in the letters that the engine takes."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a number without an account, as in a container
+        user = str(os.getuid())
+    place = re.sub(r"[^A-Za-z0-9_.@:+\\-]", "_", f"{user}@{socket.gethostname()}")[:100]
+    return f"{place} {os.getpid()} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+# Made where Ansible imports the action plugins, before it forks: the same in all tasks of a run, another in the next.
+RUN = _who()
