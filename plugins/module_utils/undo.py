@@ -86,8 +86,11 @@ def take_back(
     states = read_states(document, system)
     plan = make_plan(document, states)
     if plan.pending:
-        asked = [f"{item.consent}: true (to {item.action} {item.resource.label})" for item in plan.pending]
-        raise HostError(f"the way back needs your consent: set {', '.join(dict.fromkeys(asked))}; nothing was changed")
+        asked: dict[str, list[str]] = {}
+        for item in plan.pending:
+            asked.setdefault(item.consent, []).append(f"{item.action} {item.resource.label}")
+        words = ", ".join(f"{consent}: true (to {', '.join(what)})" for consent, what in asked.items())
+        raise HostError(f"the way back needs your consent: set {words}; nothing was changed")
     rest = manifests.ended(manifests.without(known, roles, labels))
     if check_mode:
         return plan.steps, rest
@@ -183,10 +186,14 @@ def _unwanted(known: Manifest, labels: Collection[str], system: System) -> set[s
     if not names:
         return set()
     unwanted = {name for name in names & read_automatic(system) if f"{Package.KIND}:{name}" not in staying}
-    ours = {label.partition(":")[2] for label, entry in taken.items() if entry.before.get("version", "") is None}
-    return unwanted - manifests.still_needed(
-        system.text(STATUS) or "", system.once(read_database).installed, unwanted | ours
-    )
+    installed = system.once(read_database).installed
+    # What goes, or goes back to a version that did without them, needs none of them.
+    leaving = set()
+    for label, entry in taken.items():
+        kind, _, name = label.partition(":")
+        if kind == Package.KIND and name in installed and entry.before["version"] != installed[name].version:
+            leaving.add(name)
+    return unwanted - manifests.still_needed(system.text(STATUS) or "", installed, unwanted | leaving)
 
 
 def _clear_rooms(document: Document, done: Sequence[Step[Any]], system: System) -> list[Step[Any]]:

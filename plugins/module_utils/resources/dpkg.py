@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
     Kind,
@@ -62,13 +63,14 @@ class Database:
     """Installed packages by name (`name:architecture` for a foreign one), and those with work left over.
 
     `holds`: all names on hold, also those that are not installed any more. `residual`: removed, and their configuration
-    is still there.
+    is still there. `damaged`: those that dpkg was killed in the middle of unpacking, and now refuses to configure.
     """
 
     installed: Mapping[str, Installed]
     unfinished: tuple[str, ...]
     holds: tuple[str, ...] = ()
     residual: frozenset[str] = frozenset()
+    damaged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Simulation:
 def simulate(system: System, argv: Sequence[str]) -> Simulation:
     """`argv` is an `apt-get install` with all its options."""
     done = system.run([*argv[:2], "--simulate", *argv[2:]], timeout=COMMAND_TIMEOUT_S)
-    return parse_simulation(done.stdout) if done.rc == 0 else Simulation(error=done.words)
+    return parse_simulation(done.stdout) if done.rc == 0 else Simulation(error=apt_errors.explained(done, system))
 
 
 def parse_simulation(text: str) -> Simulation:
@@ -123,7 +125,7 @@ def parse_status(text: str) -> Database:
             if name == "dpkg":
                 native = architecture
     installed: dict[str, Installed] = {}
-    unfinished, holds, residual = [], [], set()
+    unfinished, holds, residual, damaged = [], [], set(), []
     for name, architecture, version, want, flag, state in rows:
         if native and architecture not in (native, "all", ""):
             name = f"{name}:{architecture}"
@@ -131,11 +133,13 @@ def parse_status(text: str) -> Database:
             unfinished.append(name)
         if state in _PRESENT:
             installed[name] = Installed(version, want == "hold")
+            if flag == "reinstreq":
+                damaged.append(name)
         if state == "config-files":
             residual.add(name)
         if want == "hold":
             holds.append(name)
-    return Database(installed, tuple(unfinished), tuple(sorted(holds)), frozenset(residual))
+    return Database(installed, tuple(unfinished), tuple(sorted(holds)), frozenset(residual), tuple(damaged))
 
 
 def read_automatic(system: System) -> set[str]:
@@ -175,12 +179,15 @@ def lock_holder(system: System, lock: str) -> int | None:
 
 
 def run_locked(system: System, argv: Sequence[str], *, stdin: str | None = None) -> Completed:
-    """Run a command that gives up at once if its lock is taken, as often as it takes for the lock to come free."""
+    """Run a command that may find its lock taken, as often as it takes for the lock to come free.
+
+    Every apt-get goes through here: DPkg::Lock::Timeout is for dpkg's lock, and apt gives up at once where another apt
+    holds the lock of its lists or of its archives.
+    """
     deadline = system.clock.now() + LOCK_TIMEOUT_S
     while True:
         done = system.run(argv, input=stdin, timeout=COMMAND_TIMEOUT_S)
-        locked = done.rc != 0 and re.search(r"\block(ed)?\b", done.stderr)
-        if not locked or system.clock.now() >= deadline:
+        if not apt_errors.is_locked(done) or system.clock.now() >= deadline:
             return done
         system.clock.sleep(_POLL_S)
 
@@ -190,19 +197,32 @@ def wait_for_dpkg(system: System) -> None:
     deadline = system.clock.now() + LOCK_TIMEOUT_S
     while (holder := lock_holder(system, DPKG_LOCK)) is not None:
         if system.clock.now() >= deadline:
-            raise HostError(f"process {holder} has held dpkg's lock for {LOCK_TIMEOUT_S} s; look at it, then run again")
+            raise HostError(
+                f"apt_locked: process {holder} ({_command(system, holder)}) has held dpkg's lock for"
+                f" {LOCK_TIMEOUT_S} s; wait for it or end it, then run again"
+            )
         system.clock.sleep(_POLL_S)
 
 
+def _command(system: System, pid: int) -> str:
+    return (system.text(f"/proc/{pid}/cmdline") or "unknown").replace("\0", " ").strip()[:120]
+
+
+_ARCHIVES = "/var/cache/apt/archives"
 _CONFIGURE = ("dpkg", "--force-confdef", "--force-confold", "--configure", "-a")
 _FIX_BROKEN = ("apt-get", "install", "--fix-broken", *APT_OPTIONS)
 
 
 @dataclass(frozen=True)
 class Dpkg(Resource):
-    """dpkg's database in order; the engine puts it in front of every document with packages or holds."""
+    """dpkg's database in order; the engine puts it in front of every document with packages or holds.
+
+    `partly`: a consented driver move was interrupted, and what dpkg cannot complete is for the packages of the plan.
+    """
 
     KIND = "dpkg"
+
+    partly: bool = False
 
 
 @dataclass(frozen=True)
@@ -229,22 +249,34 @@ class DpkgKind(Kind[Dpkg, DpkgState]):
 
     def plan(self, resources: Sequence[Dpkg], state: DpkgState, plan: Plan) -> None:
         if state.simulation is not None:
-            # An error is no reason to give up yet: `dpkg --configure -a` may be all it takes.
-            _refuse_side_effects(state.simulation)
+            partly = _is_moving(plan.document, state.database)
+            if not partly:
+                # An error is no reason to give up yet: `dpkg --configure -a` may be all it takes.
+                _refuse_side_effects(state.simulation)
             unfinished = ", ".join(state.database.unfinished)
-            plan.steps.append(Step(resources[0], "repair", f"dpkg was interrupted: {unfinished}"))
+            resource = replace(resources[0], partly=partly)
+            plan.steps.append(Step(resource, "repair", f"dpkg was interrupted: {unfinished}"))
 
     def apply(self, system: System, steps: Sequence[Step[Dpkg]], state: DpkgState, progress: Progress) -> None:
         configured = run_locked(system, _CONFIGURE)
+        system.forget()  # it has also put dpkg's journal into the database
+        database = system.once(read_database)
+        if database.damaged:
+            _unpack_again(system, database)
+            configured = run_locked(system, _CONFIGURE)
+        if steps[0].resource.partly:
+            system.forget()
+            progress.done.extend(steps)
+            return
         # Its exit status does not matter yet: packages with missing dependencies are for apt to complete.
         simulation = simulate(system, _FIX_BROKEN)
         _refuse_side_effects(simulation)
         error = simulation.error
         if not error:
-            fixed = system.run([*_FIX_BROKEN, "--no-remove"], timeout=COMMAND_TIMEOUT_S)
-            error = fixed.words if fixed.rc != 0 else ""
+            fixed = run_locked(system, [*_FIX_BROKEN, "--no-remove"])
+            error = apt_errors.explained(fixed, system) if fixed.rc != 0 else ""
         if error:
-            raise HostError(f"dpkg was interrupted and cannot be repaired: {configured.words} / {error}")
+            raise HostError(f"dpkg_interrupted: it cannot be repaired: {configured.words} / {error}")
         system.forget()
         progress.done.extend(steps)
 
@@ -254,6 +286,41 @@ class DpkgKind(Kind[Dpkg, DpkgState]):
 
     def restore(self, resource: Dpkg, record: Mapping[str, Any]) -> list[Resource]:
         return []
+
+
+def _unpack_again(system: System, database: Database) -> None:
+    """The same versions over what is there, as dpkg asks for.
+
+    apt passes such a package over in its own repair, and to ask it for a reinstallation takes a host whose other
+    dependencies are in order. In this folder it verifies and takes what an earlier run has fetched.
+    """
+    files = []
+    for name in database.damaged:
+        version = database.installed[name].version
+        fetch = ["env", f"--chdir={_ARCHIVES}", "apt-get", "download", f"{name}={version}"]
+        done = system.run(fetch, timeout=COMMAND_TIMEOUT_S)
+        if done.rc != 0:
+            raise HostError(
+                f"dpkg_interrupted: {name} {version} is half unpacked, and what would complete it cannot be fetched:"
+                f" {apt_errors.explained(done, system)}"
+            )
+        start = f"{name.partition(':')[0]}_{version.replace(':', '%3a')}_"
+        files += [f"{_ARCHIVES}/{file}" for file in system.names(_ARCHIVES) if file.startswith(start)]
+    done = run_locked(system, ["dpkg", "--force-confdef", "--force-confold", "--unpack", *files])
+    if done.rc != 0:
+        raise HostError(f"dpkg_interrupted: {', '.join(database.damaged)} cannot be unpacked again: {done.words}")
+
+
+def _is_moving(document: Sequence[Resource], database: Database) -> bool:
+    """Whether these documents move the driver or kernel with the operator's consent, and have not come to the end."""
+    for resource in document:
+        package: Any = resource  # packages.py imports this file
+        if package.KIND != "package" or package.state != "present" or not (package.consent and package.allowed):
+            continue
+        installed = database.installed.get(package.name)
+        if _HOST_SET.match(package.name) and not (installed and package.accepts(installed.version)):
+            return True
+    return False
 
 
 def _refuse_side_effects(simulation: Simulation) -> None:

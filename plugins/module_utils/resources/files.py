@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils import openpgp
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     MAX_CONTENT,
     DocumentError,
@@ -44,9 +45,13 @@ _ACCOUNT = re.compile(r"([a-z_][a-z0-9_-]*\$?|[0-9]{1,10})\Z")
 _ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 _COMMAND = re.compile(r"[A-Za-z0-9/]")
 _SENTENCE = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]+\Z")
+_FINGERPRINT = re.compile(r"[0-9A-F]{40}\Z")
+_TEXT = re.compile(r"(?!.*(\{\{|\{%))[!-~]+\Z")
+_SERVICE = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*\.service\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _STATES = ("present", "absent", "directory", "expected")
 _MAX_NESTING = 32
+_WRITER_TIMEOUT_S = 300.0
 
 _ACCESS = ("owner", "group", "mode")
 _HIDDEN = "(secret)\n"
@@ -147,6 +152,7 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
         if secret and state == "directory":
             raise fields.fail("secret", "a directory has no content to keep secret")
         content, sha256 = _parse_content(fields, secret)
+        _check_key(fields, content)
         merge_json, default_json = _json_object("merge_json", fields), _json_object("default_json", fields)
         is_json = merge_json is not None or default_json is not None
         has_content = content is not None or bool(sha256)
@@ -278,13 +284,15 @@ class Expected(Resource):
     KIND = "expected"
 
     otherwise: str = ""  # what it means that the file is missing, and the way out
+    contains: str = ""  # what stands in a file that is up to date
+    written_by: str = ""  # the oneshot service that writes it
 
     @property
     def label(self) -> str:
         return f"{File.KIND}:{self.name}"
 
 
-class ExpectedKind(Kind[Expected, Mapping[str, bool]]):
+class ExpectedKind(Kind[Expected, Mapping[str, "str | None"]]):
     """Planned last, because everything earlier in the document may bring the file."""
 
     name = Expected.KIND
@@ -292,21 +300,42 @@ class ExpectedKind(Kind[Expected, Mapping[str, bool]]):
     def parse(self, index: int, fields: Fields) -> Expected:
         raise fields.fail(self.name, "is not a resource of a document; it is a file with state expected")
 
-    def read(self, system: System, resources: Sequence[Expected]) -> dict[str, bool]:
-        return {resource.name: system.path(resource.name).exists() for resource in resources}
+    def read(self, system: System, resources: Sequence[Expected]) -> dict[str, str | None]:
+        return {resource.name: system.text(resource.name) for resource in resources}
 
-    def plan(self, resources: Sequence[Expected], state: Mapping[str, bool], plan: Plan) -> None:
+    def plan(self, resources: Sequence[Expected], state: Mapping[str, str | None], plan: Plan) -> None:
         for resource in resources:
+            content = state[resource.name]
+            if content is not None and resource.contains in content:
+                continue
+            problem = "is missing" if content is None else f"is out of date: {resource.contains} is not in it"
             earlier = any(step.resource.index < resource.index for step in plan.steps)
-            if not state[resource.name] and not earlier:
-                raise HostError(f"{resource.label}: is missing; {resource.otherwise}")
+            if resource.written_by:
+                plan.steps.append(Step(resource, "refresh", f"{problem}; {resource.written_by} writes it"))
+            elif not earlier:
+                raise HostError(f"{resource.label}: {problem}; {resource.otherwise}")
 
     def apply(
-        self, system: System, steps: Sequence[Step[Expected]], state: Mapping[str, bool], progress: Progress
+        self, system: System, steps: Sequence[Step[Expected]], state: Mapping[str, str | None], progress: Progress
     ) -> None:
-        """There is nothing to do: it plans no step."""
+        for step in steps:
+            resource = step.resource
+            # Whatever came earlier in this run may have brought it, and another start would only cost time.
+            content = system.text(resource.name)
+            if content is None or resource.contains not in content:
+                # A restart: one that is just running may have begun before the change that makes it necessary.
+                done = system.run(["systemctl", "restart", resource.written_by], timeout=_WRITER_TIMEOUT_S)
+                if done.rc != 0:
+                    raise HostError(
+                        f"{resource.label}: systemctl restart {resource.written_by} failed: {done.words};"
+                        f" {resource.otherwise}"
+                    )
+            progress.done.append(step)
 
-    def record(self, resource: Expected, state: Mapping[str, bool]) -> dict[str, Any]:
+    def explain(self, system: System, step: Step[Expected]) -> str:
+        return f"; {step.resource.otherwise}"
+
+    def record(self, resource: Expected, state: Mapping[str, str | None]) -> dict[str, Any]:
         return {}
 
     def restore(self, resource: Expected, record: Mapping[str, Any]) -> list[Resource]:
@@ -529,8 +558,10 @@ def _parse_expected(index: int, fields: Fields) -> Expected:
     otherwise = fields.line("otherwise", "", _SENTENCE, "a sentence: what it means that the file is missing")
     if not otherwise:
         raise fields.fail("otherwise", "say what it means that the file is missing, and the way out")
+    contains = fields.line("contains", "", _TEXT, "text without spaces")
+    written_by = fields.line("written_by", "", _SERVICE, "the full name of a service")
     fields.finish()
-    return Expected(index, name, otherwise=otherwise)
+    return Expected(index, name, otherwise=otherwise, contains=contains, written_by=written_by)
 
 
 def _parse_content(fields: Fields, secret: bool) -> tuple[bytes | None, str]:
@@ -545,6 +576,19 @@ def _parse_content(fields: Fields, secret: bool) -> tuple[bytes | None, str]:
             raise refusal from None
         return None, str(digest["sha256"])
     return (None if text is None else text.encode()), ""
+
+
+def _check_key(fields: Fields, content: bytes | None) -> None:
+    """apt trusts every key of a keyring: there must be one in it, and the right one."""
+    wanted = fields.line("fingerprint", "", _FINGERPRINT, "the 40 hexadecimal digits (capitals) of a key's fingerprint")
+    if not wanted:
+        return
+    try:
+        found = openpgp.fingerprints((content or b"").decode())
+    except ValueError as error:
+        raise fields.fail("content", f"{error}; expected the OpenPGP key {wanted}") from None
+    if found != [wanted]:
+        raise fields.fail("fingerprint", f"expected the key {wanted} and no other, found {', '.join(found) or 'none'}")
 
 
 def _parse_validate(fields: Fields, state: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils import apt_errors, apt_sources
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
     Kind,
@@ -21,7 +22,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     APT_OPTIONS,
-    COMMAND_TIMEOUT_S,
     PACKAGE,
     Database,
     Installed,
@@ -35,7 +35,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import 
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
-_VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\Z")
+_VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\*?\Z")
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,16 @@ class Package(Resource):
     KIND = "package"
 
     state: str = "present"
-    version: str = ""  # empty: any
+    version: str = ""  # empty: any; with * behind: any that starts so
     consent: str | None = None
     allowed: bool = True  # whether the operator lets an installed version be exchanged or removed
     purge: bool = False  # only an undo removes the package's configuration, too
     way_back: bool = False  # an undo: what apt does not know by now, no update of its lists will bring
+
+    def accepts(self, version: str) -> bool:
+        if self.version.endswith("*"):
+            return version.startswith(self.version[:-1])
+        return version == self.version or not self.version
 
     @property
     def argument(self) -> str:
@@ -68,6 +73,7 @@ class PackageState:
     known: Mapping[str, frozenset[str]]
     simulation: Simulation | None
     closed: Mapping[str, str]
+    conflicts: Sequence[Mapping[str, Any]] = ()  # of apt's sources; asked only if a package is not as wanted
 
 
 class PackageKind(Kind[Package, PackageState]):
@@ -79,7 +85,7 @@ class PackageKind(Kind[Package, PackageState]):
             index=index,
             name=fields.name(PACKAGE, "the name of a package"),
             state=fields.choice("state", ("present", "absent"), "present"),
-            version=fields.line("version", "", _VERSION, "an exact version"),
+            version=fields.line("version", "", _VERSION, "a version, or the start of one with * behind"),
             consent=consent,
             allowed=fields.consented(consent),
         )
@@ -101,8 +107,10 @@ class PackageKind(Kind[Package, PackageState]):
             if resource.name not in closed and _drift(resource, database.installed.get(resource.name))
         ]
         known = ask_policy(system, [resource.name for resource in drifted if resource.state == "present"])
-        blind = not drifted or database.unfinished or _unknown(drifted, known)
-        return PackageState(database, known, None if blind else _simulate(system, drifted, database), closed)
+        conflicts = apt_sources.conflicts(apt_sources.read_sources(system)) if drifted else []
+        blind = not drifted or conflicts or database.unfinished or _unknown(drifted, known)
+        simulation = None if blind else _simulate(system, drifted, database)
+        return PackageState(database, known, simulation, closed, conflicts)
 
     def plan(self, resources: Sequence[Package], state: PackageState, plan: Plan) -> None:
         drifted: list[Package] = []
@@ -111,13 +119,13 @@ class PackageKind(Kind[Package, PackageState]):
             drift = _drift(resource, installed)
             if drift is None:
                 continue
-            if installed is not None and installed.held and not _freed(resource, plan):
+            action, detail = drift
+            if installed is not None and installed.held and not (_freed(resource, plan) or _own_hold(resource, plan)):
                 raise HostError(
                     f"{resource.label}: {installed.version} is on hold and the document wants"
                     f" {resource.version or resource.state}; if that is meant, free it with `apt-mark unhold"
                     f" {resource.name}` and run again"
                 )
-            action, detail = drift
             if resource.name in state.closed:
                 plan.pending.append(Pending(resource, action, state.closed[resource.name]))
                 continue
@@ -135,29 +143,36 @@ class PackageKind(Kind[Package, PackageState]):
             # Sources or pins that change before the packages do would change apt's answer: it is not asked to foretell.
             last = max(resource.index for resource in drifted)
             sources = [step for step in plan.steps if is_apt_source(step.resource.name)]
+            if state.conflicts and not any(step.resource.index < last for step in sources):
+                told = f"{drifted[0].label}: apt_sources_conflict: {apt_sources.told(state.conflicts)}"
+                raise HostError(f"{told}; {apt_sources.WAY_OUT}")
             trusted = None if any(step.resource.index < last for step in sources) else state.simulation
-            if trusted is not None:
+            if trusted is not None and not (plan.pending and drifted[0].way_back):
+                # An undo that waits for consent changes nothing, and apt was asked for less than all of it.
                 _refuse(drifted, trusted, state)
             plan.prediction = predict(drifted, state.database, trusted)
 
     def apply(self, system: System, steps: Sequence[Step[Package]], state: PackageState, progress: Progress) -> None:
         wanted = [step.resource for step in steps]
-        names = [package.name for package in wanted if package.state == "present"]
         if progress.lists_stale or _unknown(wanted, state.known):
-            done = run_locked(system, ["apt-get", "update"])
-            if done.rc != 0:
-                raise HostError(f"{wanted[0].label}: apt-get update failed: {done.words}")
+            _update_lists(system, wanted)
             progress.lists_stale = False
-            known = ask_policy(system, names)
-            for package in _unknown(wanted, known):
+        simulation = _simulate(system, wanted, state.database)
+        _refuse(wanted, simulation, state)
+        labels = ", ".join(package.label for package in wanted)
+        held = _held(wanted, system.once(read_database))
+        argv = _install(wanted, held)
+        if simulation.installs and (simulation.removes or simulation.installs & set(state.database.installed)):
+            # What runs is exchanged or taken away only once everything that takes its place is here.
+            done = run_locked(system, [*argv[:2], "--download-only", *argv[2:]])
+            if done.rc != 0:
                 raise HostError(
-                    f"{package.label}: no apt source offers {package.version or 'it'} (offered versions:"
-                    f" {_offered(package, known)}); correct the version or the sources under /etc/apt"
+                    f"{labels}: the download failed, and no package was changed: {apt_errors.explained(done, system)}"
                 )
-        _refuse(wanted, _simulate(system, wanted, state.database), state)
-        done = system.run(_install(wanted), timeout=COMMAND_TIMEOUT_S)
+        done = run_locked(system, argv)
+        _hold_again(system, held)
         if done.rc != 0:
-            raise HostError(f"{', '.join(package.label for package in wanted)}: apt-get install failed: {done.words}")
+            raise HostError(f"{labels}: apt-get install failed: {apt_errors.explained(done, system)}")
         purged = [package.name for package in wanted if package.purge]
         if purged and not _purges(wanted):
             done = run_locked(system, ["dpkg", "--purge", *purged])
@@ -225,7 +240,7 @@ def _drift(resource: Package, installed: Installed | None) -> tuple[str, str] | 
         return None if installed is None else ("remove", installed.version)
     if installed is None:
         return "install", resource.version or "any version"
-    if resource.version and installed.version != resource.version:
+    if not resource.accepts(installed.version):
         return "exchange", f"{installed.version} -> {resource.version}"
     return None
 
@@ -235,7 +250,7 @@ def _unknown(wanted: Iterable[Package], known: Mapping[str, frozenset[str]]) -> 
     unknown = []
     for package in wanted:
         versions = known.get(package.name, frozenset())
-        if package.state == "present" and not (package.version in versions if package.version else versions):
+        if package.state == "present" and not any(map(package.accepts, versions)):
             unknown.append(package)
     return unknown
 
@@ -252,9 +267,52 @@ def _freed(resource: Package, plan: Plan) -> bool:
     )
 
 
-def _install(wanted: Sequence[Package]) -> list[str]:
+def _own_hold(resource: Package, plan: Plan) -> bool:
+    """Whether the hold is one that these documents keep themselves, on a package that moves with a consent.
+
+    The transaction takes the hold away, so it is put back at its end.
+    """
+    return bool(resource.consent) and any(
+        isinstance(other, Hold) and other.covers([resource.name]) for other in plan.document
+    )
+
+
+def _update_lists(system: System, wanted: Sequence[Package]) -> None:
+    """A source that does not answer is no reason to stop, as long as the others have what is wanted.
+
+    apt itself sees it the same way: where it still has an older list, it ends with a warning and success.
+    """
+    done = run_locked(system, ["apt-get", "update"])
+    known = ask_policy(system, [package.name for package in wanted if package.state == "present"])
+    unknown = _unknown(wanted, known)
+    for package in unknown:
+        text = (
+            f"{package.label}: no apt source offers {package.version or 'it'} (offered versions:"
+            f" {_offered(package, known)})"
+        )
+        if done.rc != 0 or apt_errors.find(done.stderr) is not None:
+            raise HostError(f"{text}, and apt-get update failed: {apt_errors.explained(done, system)}")
+        raise HostError(f"{text}; correct the version or the sources under /etc/apt")
+
+
+def _held(wanted: Sequence[Package], database: Database) -> list[str]:
+    return [package.name for package in wanted if package.name in database.holds]
+
+
+def _hold_again(system: System, names: Sequence[str]) -> None:
+    """apt takes the hold of what it exchanges, also where it fails halfway."""
+    system.forget()
+    installed = system.once(read_database).installed if names else {}
+    lines = [f"{name} hold\n" for name in names if name in installed and not installed[name].held]
+    if lines:
+        run_locked(system, ["dpkg", "--set-selections"], stdin="".join(lines))
+        system.forget()
+
+
+def _install(wanted: Sequence[Package], held: Sequence[str] = ()) -> list[str]:
     # An exact version is the operator's word, also where it is the older one.
     options = ["--allow-downgrades"] if any(package.version for package in wanted) else []
+    options += ["--allow-change-held-packages"] if held else []
     options += ["--purge"] if _purges(wanted) else []
     arguments = [package.argument for package in wanted]
     return ["apt-get", "install", *APT_OPTIONS, "--no-install-recommends", *options, *arguments]
@@ -268,9 +326,7 @@ def _purges(wanted: Iterable[Package]) -> bool:
 
 def _simulate(system: System, wanted: Sequence[Package], database: Database) -> Simulation:
     """What apt would do; a hold that the document takes away before is still there when the plan is made."""
-    held = [package for package in wanted if package.name in database.holds]
-    argv = _install(wanted)
-    return simulate(system, [*argv[:2], *(["--allow-change-held-packages"] if held else []), *argv[2:]])
+    return simulate(system, _install(wanted, _held(wanted, database)))
 
 
 def _refuse(wanted: Sequence[Package], simulation: Simulation, state: PackageState) -> None:

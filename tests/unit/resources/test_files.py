@@ -1,19 +1,22 @@
 from __future__ import annotations
 
+import base64
 import json
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
-from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.unit.resources.conftest import FakeHost
 
+ROOT = Path(__file__).parents[3]
 CONF = [{"file": "/etc/demo/a.conf", "content": "wanted\n", "mode": "0640"}]
 
 
@@ -277,6 +280,75 @@ def test_an_expected_file_may_come_with_what_is_done_before_it(host: FakeHost) -
     host.path("/etc/first").unlink()
     host.file("/var/run/cdi/nvidia.yaml", "x")
     assert len(host.both(resources).changes) == 1
+
+
+WRITTEN = {**EXPECTED, "written_by": "nvidia-cdi-refresh.service", "contains": "/libcuda.so.580.142"}
+SPECIFICATION = "hostPath: /usr/lib/aarch64-linux-gnu/libcuda.so.580.{}\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "detail"),
+    [
+        (None, "is missing; nvidia-cdi-refresh.service writes it"),
+        ("126.09", "is out of date: /libcuda.so.580.142 is not in it; nvidia-cdi-refresh.service writes it"),
+    ],
+)
+def test_who_writes_an_expected_file_is_started_where_it_is_missing_or_out_of_date(
+    host: FakeHost, there: str | None, detail: str
+) -> None:
+    def write(argv: list[str], stdin: str | None) -> str:
+        host.file(EXPECTED["file"], SPECIFICATION.format("142"))
+        return ""
+
+    if there:
+        host.file(EXPECTED["file"], SPECIFICATION.format(there))
+    host.on("systemctl restart nvidia-cdi-refresh.service", write)
+    (change,) = host.both([WRITTEN]).changes
+    assert (change["action"], change["detail"]) == ("refresh", detail)
+    assert host.converge([WRITTEN]).changes == []
+    assert len(host.commands("systemctl")) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("", "does not hold, it still needs refresh (is missing; nvidia-cdi-refresh.service writes it); no container"),
+        (Completed((), 1, stderr="Job failed."), "systemctl restart nvidia-cdi-refresh.service failed: Job failed."),
+    ],
+)
+def test_a_writer_that_does_not_write_is_told_with_what_it_means(host: FakeHost, answer: Any, said: str) -> None:
+    host.on("systemctl restart", answer)
+    with pytest.raises(ApplyError) as caught:
+        host.converge([WRITTEN])
+    assert said in str(caught.value)
+    assert "no container gets the GPU" in str(caught.value)
+
+
+def test_a_writer_that_an_earlier_step_has_started_is_not_started_again(host: FakeHost) -> None:
+    host.on("checker", lambda argv, stdin: str(host.file(EXPECTED["file"], SPECIFICATION.format("142"))))
+    host.converge([{"file": "/etc/first", "content": "", "validate": ["checker", "%s"]}, WRITTEN])
+    assert host.commands("systemctl") == []
+
+
+def test_a_keyring_holds_the_key_that_was_meant_and_no_other(host: FakeHost) -> None:
+    key = (ROOT / "roles/docker/templates/docker.asc").read_text()
+    mine = {"file": "/etc/apt/keyrings/docker.asc", "content": key}
+    right = "9DC858229FC7DD38854AE2D88D81803C0EBFCD88"
+    assert len(host.both([{**mine, "fingerprint": right}]).changes) == 1
+    with pytest.raises(
+        DocumentError, match=rf"^resources\[0\].fingerprint: expected the key A+ and no other, found {right}"
+    ):
+        host.converge([{**mine, "fingerprint": "A" * 40}])
+    for content in (key * 2, "", "no key"):
+        with pytest.raises(DocumentError, match=r"^resources\[0\].content: is not one armoured"):
+            host.converge([{**mine, "content": content, "fingerprint": right}])
+    blocks = [path.read_text().split("\n\n")[1].rpartition("\n=")[0] for path in ROOT.glob("roles/*/templates/*.asc")]
+    both = base64.b64encode(b"".join(map(base64.b64decode, blocks))).decode()
+    joined = f"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\n{both}\n-----END PGP PUBLIC KEY BLOCK-----\n"
+    with pytest.raises(DocumentError, match=r"and no other, found [0-9A-F]{40}, [0-9A-F]{40}"):
+        host.converge([{**mine, "content": joined, "fingerprint": right}])
+    with pytest.raises(DocumentError, match="40 hexadecimal digits"):
+        host.converge([{**mine, "fingerprint": right.lower()}])
 
 
 def test_a_directory_goes_with_what_it_holds_of_ours(host: FakeHost) -> None:
