@@ -15,11 +15,11 @@ from __future__ import annotations
 import json
 import os
 import re
-import struct
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils import apt_preferences, apt_sources, coherence
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     DPKG_LOCK,
     Database,
@@ -37,16 +37,24 @@ DOCKER_DEADLINE_S = 2.0
 DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 MAX_ANCESTORS = 64
 DEFAULT_ROUTE = "0.0.0.0/0"
+# What DGX OS sets and the role kernel_parameters leaves alone; the findings know the lowest sound values.
+VERIFIED_SYSCTLS = ("vm.max_map_count",)
+# Services that kill by memory, beside the kernel.
+OOM_DAEMONS = ("earlyoom", "systemd-oomd")
 
 _APT_LOCKS = (DPKG_LOCK, "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock")
 # The installed packages that roles and findings ask about.
-_PACKAGES = re.compile(r"(lib)?nvidia|linux-.*nvidia|docker|containerd|perftest\Z|cuda-drivers|.*-video-nvidia")
-# Which package tells the version of the userland, most telling first: libnvidia-compute carries libcuda itself.
-_USERLAND = (r"libnvidia-compute(-\d+)?\Z", r"nvidia-utils(-\d+)?\Z", r"nvidia-driver(-\d+)?(-open)?\Z")
-_DRIVER_VERSION = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)?)\b")
+_PACKAGES = re.compile(
+    r"(lib)?nvidia|linux-.*nvidia|docker|containerd|perftest\Z|cuda-drivers|.*-video-nvidia|systemd-oomd|earlyoom"
+)
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z", re.IGNORECASE)
+# Not installed, what sources offer them decides whether a role brings a source of its own.
+_SOURCED = ("docker-ce", "nvidia-container-toolkit")
+CDI_SPECIFICATION = "/var/run/cdi/nvidia.yaml"
+_CDI_LIBRARY = re.compile(r"/libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)\b")
+_RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
 _DOCKER_SOCKET = "/run/docker.sock"
-_MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer or of an ELF section; real ones have some 5,000
+_MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer; a real one has some 5,000
 
 
 @dataclass(frozen=True)
@@ -99,12 +107,17 @@ def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
         "interfaces": lasting,
         "rails": rails,
         "gpu": _gpu(host),
-        "driver": _driver(host, packages),
+        "driver": _driver(host, packages, database.holds),
         "packages": packages,
         "holds": list(database.holds),
         "apt": _apt(host, database),
+        "apt_sources": _apt_sources(host, database),
+        "apt_preferences": apt_preferences.read_earlier(host.system, names),
         "docker": _docker(host, packages),
         "cdi": _cdi(host),
+        "sysctls": {name: host.number("/proc/sys/" + name.replace(".", "/")) for name in VERIFIED_SYSCTLS},
+        "oom_daemons": [name for name in OOM_DAEMONS if host.path(f"{_RUNNING}{name}.service").is_symlink()],
+        "cdi_driver": _cdi_driver(host),
     }
 
 
@@ -430,66 +443,11 @@ def _decimal(text: str | None) -> float | None:
         return None
 
 
-def _driver(host: Host, packages: Mapping[str, str]) -> Facts:
-    on_disk = _module_on_disk(host)
-    loaded = _DRIVER_VERSION.search((host.read("/proc/driver/nvidia/version") or "").partition("\n")[0])
-    return {
-        "userland": _userland(host, packages),
-        "module_on_disk": on_disk.get("version"),
-        "module_loaded": loaded[1] if loaded else None,
-        "license": on_disk.get("license"),
-    }
+def _driver(host: Host, packages: Mapping[str, str], holds: Collection[str]) -> Facts:
+    def run(argv: Sequence[str]) -> str:
+        return host.system.run(argv, timeout=COMMAND_DEADLINE_S).stdout
 
-
-def _module_on_disk(host: Host) -> dict[str, str]:
-    """What `modinfo nvidia` would say of the running kernel, which is asked only about a compressed module."""
-    base = f"/lib/modules/{host.read('/proc/sys/kernel/osrelease')}"
-    dependencies = host.system.text(f"{base}/modules.dep") or ""
-    place = dependencies.find("/nvidia.ko")
-    if place < 0:
-        return {}
-    start = dependencies.rfind("\n", 0, place) + 1
-    module = dependencies[start:].partition(":")[0]
-    if not module.endswith(".ko"):
-        said = host.system.run(["modinfo", "nvidia"], timeout=COMMAND_DEADLINE_S).stdout
-        return {line.partition(":")[0]: line.partition(":")[2].strip() for line in said.splitlines()}
-    try:
-        with host.path(f"{base}/{module}").open("rb") as file:
-            entries = elf_section(file, b".modinfo").decode(errors="replace").split("\0")
-    except (OSError, ValueError, IndexError, struct.error):
-        return {}
-    return {key: value for key, sign, value in (entry.partition("=") for entry in entries) if sign}
-
-
-def elf_section(file: BinaryIO, name: bytes) -> bytes:
-    """The contents of a section of a 64-bit little-endian ELF file; ValueError if it has none of that name."""
-    header = file.read(64)
-    if header[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not a 64-bit little-endian ELF file")
-    (table,) = struct.unpack_from("<Q", header, 0x28)
-    size, count, names = struct.unpack_from("<HHH", header, 0x3A)
-    file.seek(table)
-    rows = file.read(size * count)
-    # name, type, flags, address, offset, size
-    sections = [struct.unpack_from("<IIQQQQ", rows, size * row) for row in range(count)]
-    file.seek(sections[names][4])
-    texts = file.read(min(sections[names][5], _MAX_ANSWER))
-    for section in sections:
-        if texts[section[0] :].partition(b"\0")[0] == name:
-            file.seek(section[4])
-            return file.read(min(section[5], _MAX_ANSWER))
-    raise ValueError(f"no section {name!r}")
-
-
-def _userland(host: Host, packages: Mapping[str, str]) -> str | None:
-    for pattern in _USERLAND:
-        for name, version in packages.items():
-            found = _DRIVER_VERSION.search(version) if re.match(pattern, name) else None
-            if found:
-                return found[1]
-    # A driver of the .run installer is in no package: its library's name tells.
-    libraries = host.path("/usr/lib").glob("*-linux-gnu/libcuda.so.*.*")
-    return next((str(path).partition(".so.")[2] for path in sorted(libraries)), None)
+    return coherence.read_driver(host.system.root, packages, holds, run)
 
 
 def _database(host: Host) -> Database:
@@ -506,10 +464,27 @@ def _apt(host: Host, database: Database) -> Facts:
     return {"lock_held_by": holder, "dpkg_interrupted": holder is None and bool(database.unfinished)}
 
 
+def _apt_sources(host: Host, database: Database) -> Facts:
+    """Apart from `apt`, whose lock comes and goes: roles decide by these."""
+    sources = apt_sources.read_sources(host.system)
+    missing = [name for name in _SOURCED if name not in database.installed]
+    return {
+        "entries": [source.as_fact() for source in sources],
+        "conflicts": apt_sources.conflicts(sources),
+        "offered": apt_sources.offered(host.system, sources, missing),
+    }
+
+
 def _cdi(host: Host) -> list[str]:
     """The specifications by which containers name NVIDIA's GPUs."""
     folders = ("/etc/cdi", "/var/run/cdi")
     return [f"{folder}/{name}" for folder in folders for name in host.names(folder) if name.startswith("nvidia")]
+
+
+def _cdi_driver(host: Host) -> str | None:
+    """The driver that the vendor's specification was written for: it mounts the libraries of one version by name."""
+    found = _CDI_LIBRARY.search(host.system.text(CDI_SPECIFICATION) or "")
+    return found[1] if found else None
 
 
 def _docker(host: Host, packages: Mapping[str, str]) -> Facts:

@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, fabric_
 from jinja2 import Environment, StrictUndefined, TemplateError, Undefined, nodes
 
 SECTIONS = ("vars", "refuse", "resources")
-STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "item")
+STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "source", "item")
 # What the hosts of one cluster must say alike, for their fabric is one.
 FABRIC_SETTINGS = ("fabric_topology", "fabric_ports", "fabric_network", "fabric_mtu")
 FILE_CONTENTS = ("content", "merge_json", "default_json")
@@ -222,6 +222,12 @@ class _Catalogs:
         return catalog.load(name)
 
 
+@cache
+def module_source(name: str) -> str:
+    """The text of plugins/module_utils/NAME.py, for one that is also a program on the host."""
+    return (catalog.collection_root() / "plugins" / "module_utils" / f"{name}.py").read_text(encoding="utf-8")
+
+
 class _Scope:
     """The names of one role on one host. Each is looked up when it is first needed."""
 
@@ -273,6 +279,8 @@ class _Scope:
             self._known[name] = context.fabric
         elif name == "inventory_hostname":
             self._known[name] = context.host
+        elif name == "source":
+            self._known[name] = module_source
 
 
 # -- reading and compiling ---------------------------------------------------------------------------------------------

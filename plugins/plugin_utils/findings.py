@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible_collections.gb10.fleet.plugins.module_utils import apt_sources, coherence
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
     lifelines,
     mount_of,
@@ -27,19 +28,26 @@ from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 
 GIB = 2**30
+# Verdicts that are no findings: that all is well, and what only the gate on the host asks (`apt-cache policy`).
+GATE_ONLY = ("coherent", "candidate_not_580")
 IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
     "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
-    "driver_branch", "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor", "state_refused",
+    "driver_branch", *(id_ for id_ in coherence.IDS if id_ not in GATE_ONLY), "gpu_absent",
+    "apt_lock", "dpkg_interrupted", "security_floor",
+    "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
 )  # fmt: skip
 REFUSED = "_refused"  # after the name of a role: what the role's document refuses
 # No written reason makes a host reachable, a value readable or a rail exist.
 NEVER_ACCEPTED = frozenset(
     {
         "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
-        "driver_branch", "no_rdma", "no_rail", "cluster_members",  # the roles refuse these too
+        "no_driver", "driver_branch", "no_rdma", "no_rail", "cluster_members",  # the roles refuse these too
     }
 )  # fmt: skip
+MENDED_BY_A_MOVE = frozenset(
+    {"userland_newer", "module_newer", "next_kernel_without_module", "next_kernel_other_module", "mixed_userland"}
+)
 PORTS_OF_A_RING = ("p0", "p1")
 RAILS_OF_A_PORT = 2
 # What of other hosts' variables a host is judged by, see Subject.fleet.
@@ -85,7 +93,7 @@ class Subject:
     facts: Mapping[str, Any]
     variables: Mapping[str, Any]
     groups: Names
-    catalog: Mapping[str, Mapping[str, Any]]  # products, platforms, security_floors
+    catalog: Mapping[str, Mapping[str, Any]]  # the files that the action doctor names, by name
     declared: Declared
     run: Sequence[str] | None = None  # the hosts of this run; None: all of the inventory
     fleet: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # FLEET_VARIABLES of all hosts
@@ -126,7 +134,10 @@ def evaluate_variables(subject: Subject) -> list[Finding]:
 
 def evaluate_facts(subject: Subject) -> list[Finding]:
     """What there is to say about a host whose facts could be read."""
-    checks = (_root, _identity, _fabric, _disks, _driver, _gpu, _apt, _security_floors)
+    checks = (
+        *(_root, _identity, _fabric, _disks, _driver, _coherence, _gpu, _apt),
+        *(_security_floors, _kernel_parameters, _oom_daemons),
+    )
     return _accept(subject, [finding for check in checks for finding in check(subject)])
 
 
@@ -477,50 +488,41 @@ def _disks(subject: Subject) -> Iterator[Finding]:
 
 def _driver(subject: Subject) -> Iterator[Finding]:
     driver, platforms = subject.facts["driver"], subject.catalog["platforms"]
-    branches, licenses = _values(platforms, "driver_branch"), _values(platforms, "module_license")
-    userland = driver["userland"]
-    if userland is None or userland.partition(".")[0] not in branches:
+    branches, userland = _values(platforms, "driver_branch"), driver["userland"]
+    if userland and userland.partition(".")[0] not in branches:
         yield subject.error(
             "driver_branch",
-            f"the driver's userland is {userland or 'not installed'}, supported is branch {', '.join(branches)}",
+            f"the driver's userland is {userland}, supported is branch {', '.join(branches)}",
             "install the 580 set that DGX OS offers (nvidia-driver-580-open); gb10.fleet does not change drivers",
         )
-    if driver["license"] and driver["license"] not in licenses:
-        yield subject.error(
-            "driver_branch",
-            f"the nvidia kernel module is the proprietary one ({driver['license']}), which does not start a GB10",
-            "install the -open flavour of the driver",
-        )
-    versions = {
-        "userland": userland,
-        "module on disk": driver["module_on_disk"],
-        "module loaded": driver["module_loaded"],
-    }
-    known = {name: version for name, version in versions.items() if version}
-    if len(set(known.values())) > 1:
-        way_out = "install this kernel's module package of the same version (linux-modules-nvidia-580-open-...), reboot"
-        if userland is not None and userland == driver["module_on_disk"]:
-            way_out = "reboot: userland and the module on disk agree, the old module is still loaded"
-        yield subject.error(
-            "driver_mismatch",
-            "the parts of the driver differ: " + ", ".join(f"{name} {version}" for name, version in known.items()),
-            way_out,
-        )
+
+
+def _coherence(subject: Subject) -> Iterator[Finding]:
+    """The verdicts of the gate. What this very run puts right by moving the whole set is no reason to stop it."""
+    moves = subject.setting("driver_allow_move") is True and subject.setting("driver_host_set") != "installed"
+    for verdict in coherence.judge(subject.facts):
+        severity = "warn" if moves and verdict["id"] in MENDED_BY_A_MOVE else verdict["severity"]
+        if verdict["id"] not in GATE_ONLY:
+            yield Finding(verdict["id"], severity, subject.host, verdict["fact"], verdict["way_out"])
 
 
 def _gpu(subject: Subject) -> Iterator[Finding]:
     gpu = subject.facts["gpu"]
     if not gpu["present"]:
-        yield subject.error(
-            "gpu_absent",
-            f"no GPU answers: {gpu['query_error']}",
+        way_out = (
             "check that this kernel has its nvidia module (modinfo nvidia) and dmesg for NVRM; if the module is there,"
-            " power off, unplug the brick for 60 s, start again",
+            " power off, unplug the brick for 60 s, start again"
         )
+        if any(verdict["id"] == "pending_reboot" for verdict in coherence.judge(subject.facts)):
+            way_out = "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
+        yield subject.error("gpu_absent", f"no GPU answers: {gpu['query_error']}", way_out)
 
 
 def _apt(subject: Subject) -> Iterator[Finding]:
     apt = subject.facts["apt"]
+    conflicts = subject.facts["apt_sources"]["conflicts"]
+    if conflicts:
+        yield subject.error("apt_sources_conflict", apt_sources.told(conflicts), apt_sources.WAY_OUT)
     if apt["lock_held_by"] is not None:
         yield subject.warn(
             "apt_lock",
@@ -532,14 +534,79 @@ def _apt(subject: Subject) -> Iterator[Finding]:
 
 
 def _security_floors(subject: Subject) -> Iterator[Finding]:
-    for entry in subject.catalog["security_floors"]["floors"]:
-        package = next((name for name in entry["packages"] if name in subject.facts["packages"]), None)
-        installed = upstream_version(subject.facts["packages"][package]) if package else None
-        if installed and _numbers(installed) < _numbers(str(entry["value"])):
+    """Each component below its floor, once: as it is installed, as a variable would install it, or as in the image."""
+    floors = subject.catalog["security_floors"]
+    contents = _image_contents(subject, floors["images"])
+    for entry in floors["floors"]:
+        found = _below_floor(subject, entry, contents)
+        if found:
+            state, way_out = found
+            fact = f"{entry['component']} {state}, below {entry['value']} ({entry['advisory']}, {entry['date']})"
+            yield subject.warn("security_floor", fact, way_out)
+
+
+def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[str, str]) -> tuple[str, str] | None:
+    """State and way out of a component that is below its floor."""
+    floor, pin = str(entry["value"]), _pin_below(subject, entry)
+    better = f"{floor} or later as soon as the host's archive offers it"
+    package = next((name for name in entry["packages"] if name in subject.facts["packages"]), None)
+    if package:
+        installed = upstream_version(subject.facts["packages"][package])
+        way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}"
+        return (f"is {installed}", way_out) if _is_below(installed, floor) else None
+    if pin:
+        return f"is not installed, and {pin}", f"set {entry['pin']} to {better}"
+    inside = contents.get(entry["component"])
+    if inside and _is_below(inside, floor):
+        image = subject.setting("vllm_image")
+        return f"is {inside} in {image}", f"set vllm_image to one with {floor} or later; keep vllm_host on loopback"
+    return None
+
+
+def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
+    """A variable that asks for less than the floor, and since when: `docker_version asks for 29.2.1 (...)`."""
+    role = entry.get("role", "")
+    pin = str(subject.setting(entry["pin"]) or "") if role in (subject.setting("gb10_roles") or ()) else ""
+    if not pin or not _is_below(upstream_version(pin), str(entry["value"])):
+        return None
+    reference = subject.catalog["software"].get(role, {})
+    since = f"reference of {reference['date']}" if pin == reference.get("value") else "set in the inventory"
+    return f"{entry['pin']} asks for {upstream_version(pin)} ({since})"
+
+
+def _image_contents(subject: Subject, images: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """Versions by component in the image that the host serves with, where the catalog knows the image."""
+    image = str(subject.setting("vllm_image") or "") if "vllm" in (subject.setting("gb10_roles") or ()) else ""
+    for entry in images:
+        match = re.fullmatch(entry["value"], image)
+        if match:
+            return {**entry.get("contains", {}), **match.groupdict()}
+    return {}
+
+
+def _is_below(version: str, floor: str) -> bool:
+    return _numbers(version) < _numbers(floor)
+
+
+def _kernel_parameters(subject: Subject) -> Iterator[Finding]:
+    """What DGX OS sets and we leave alone."""
+    for name, entry in subject.catalog["kernel_parameters"]["verified"].items():
+        live = subject.facts["sysctls"].get(name)
+        if live is not None and live < entry["value"]:
             yield subject.warn(
-                "security_floor",
-                f"{entry['component']} is {installed}, below {entry['value']} ({entry['advisory']}, {entry['date']})",
-                f"move {package} to {entry['value']} or later as soon as the host's archive offers it",
+                "kernel_parameter",
+                f"{name} is {live}, DGX OS has {entry['value']}: {entry['reason']}",
+                f"find who lowers it (grep -r {name} /etc/sysctl.d /usr/lib/sysctl.d), or set kernel_parameters_extra",
+            )
+
+
+def _oom_daemons(subject: Subject) -> Iterator[Finding]:
+    for entry in subject.catalog["memory"]["oom_daemons"]:
+        if entry["value"] in subject.facts["oom_daemons"] and not subject.setting("memory_protection_allow_stop"):
+            yield subject.warn(
+                "oom_daemon",
+                f"{entry['value']} runs beside the kernel's OOM killer. {entry['reason']}",
+                "set memory_protection_allow_stop to true, and the role memory_protection stops and disables it",
             )
 
 

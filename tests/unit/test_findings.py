@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import html
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, evidence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.findings import (
     GIB,
     IDS,
@@ -22,9 +24,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.findings import (
     state_refused,
 )
 
-from tests.proofs import facts
+from tests.proofs import NOW, facts, proof, thresholds
 
-CATALOG = {name: catalog.load(name) for name in ("products", "platforms", "security_floors")}
+CATALOG = {
+    name: catalog.load(name)
+    for name in ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory")
+}
 DECLARED = catalog.Declared(
     {
         "fabric": {
@@ -71,6 +76,7 @@ def test_a_healthy_host_has_nothing_to_say() -> None:
 
 
 P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
+KERNEL = facts()["driver"]["kernels"][0]
 
 
 @pytest.mark.parametrize(
@@ -131,16 +137,47 @@ P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
             "cluster_members", "error", ["none needs 1 host", "spark-b"],
         ),
         (
-            subject(driver={"userland": "590.48.01", "module_on_disk": "590.48.01", "module_loaded": "590.48.01"}),
+            subject(
+                driver={**dict.fromkeys(("userland", "module_on_disk", "module_loaded"), "590.48.01"), "kernels": []}
+            ),
             "driver_branch", "error", ["590.48.01", "580"],
         ),
         (
             subject(driver={"userland": None, "module_on_disk": None, "module_loaded": None}),
-            "driver_branch", "error", ["not installed"],
+            "no_driver", "error", ["no NVIDIA driver"],
         ),
-        (subject(driver={"license": "NVIDIA"}), "driver_branch", "error", ["proprietary", "-open"]),
-        (subject(driver={"module_loaded": "580.95.05"}), "driver_mismatch", "error", ["loaded 580.95.05", "reboot:"]),
-        (subject(driver={"module_on_disk": "580.95.05"}), "driver_mismatch", "error", ["linux-modules-nvidia-580"]),
+        (
+            subject(driver={"license": "NVIDIA", "next_kernel": None, "kernels": []}),
+            "proprietary_flavour", "error", ["proprietary", "-open"],
+        ),
+        (subject(driver={"module_loaded": "580.95.05"}), "pending_reboot", "warn", ["loaded 580.95.05", "reboot"]),
+        (subject(driver={"module_loaded": "580.95.05", "next_kernel": None}), "userland_newer", "error", ["580.95.05"]),
+        (
+            subject(driver={"next_kernel": "7.0.0-1"}),
+            "next_kernel_without_module", "error", ["7.0.0-1", "do not reboot"],
+        ),
+        (
+            subject({**PAIR, "driver_allow_move": True, "driver_host_set": "later"}, driver={"next_kernel": "7.0.0-1"}),
+            "next_kernel_without_module", "warn", ["7.0.0-1"],
+        ),
+        (
+            subject(driver={"module_on_disk": "580.200.01", "kernels": [{**KERNEL, "module": "580.200.01"}]}),
+            "module_newer", "error", ["580.200.01", "580.178.04"],
+        ),
+        (
+            subject(driver={"kernels": [{**KERNEL, "release": "7.0-1", "module": "590.1"}], "next_kernel": "7.0-1"}),
+            "next_kernel_other_module", "error", ["7.0-1", "590.1"],
+        ),
+        (
+            subject(driver={"kernels": [KERNEL, {**KERNEL, "release": "6.17.0-1008-nvidia", "module": None}]}),
+            "fallback_kernel_without_module", "warn", ["6.17.0-1008-nvidia"],
+        ),
+        (
+            subject(packages={"libnvidia-compute-580": "580.178.04-0", "nvidia-kernel-common-580": "580.142-0"}),
+            "mixed_userland", "error", ["nvidia-kernel-common-580 580.142"],
+        ),
+        (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
+        (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
         (
             subject(gpu={"present": False, "query_error": "nvidia-smi did not answer within 10 s"}),
             "gpu_absent", "error", ["within 10 s", "unplug"],
@@ -148,8 +185,23 @@ P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
         (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
         (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),
         (
+            subject(apt_sources={"conflicts": [{
+                "uri": "https://x.example", "suite": "noble",
+                "files": ["/a.list", "/b.list"], "signed_by": ["/a", "none"],
+            }]}),
+            "apt_sources_conflict", "error", ["/a.list (Signed-By: /a) and /b.list (Signed-By: none)", "Enabled: no"],
+        ),
+        (
             subject(packages={"nvidia-container-toolkit": "1.19.0-1"}),
             "security_floor", "warn", ["1.19.0", "1.19.1", "CVE-2026-24260"],
+        ),
+        (
+            subject(sysctls={"vm.max_map_count": 65530}),
+            "kernel_parameter", "warn", ["vm.max_map_count is 65530", "1048576", "kernel_parameters_extra"],
+        ),
+        (
+            subject(oom_daemons=["systemd-oomd"]),
+            "oom_daemon", "warn", ["systemd-oomd runs", "the operator's session", "memory_protection_allow_stop"],
         ),
     ],
 )  # fmt: skip
@@ -160,9 +212,98 @@ def test_one_fault_gives_one_finding(judged: Subject, id_: str, severity: str, w
         assert word in f"{finding.fact} {finding.way_out}"
 
 
+IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"
+RAY_INSIDE = {"value": "example/vllm:1", "contains": {"vLLM": "0.19.0", "Ray": "2.49.2"}}
+OLD = {
+    "libnvidia-compute-580": "580.142-0ubuntu0.24.04.1",
+    "nvidia-container-toolkit": "1.19.0-1",
+    "docker-ce": "5:29.2.1-1~ubuntu.24.04~noble",
+}
+
+
+def floors(image: str, packages: Mapping[str, str], **variables: Any) -> list[Finding]:
+    """What doctor says of versions; also of an image with a Ray inside, which the catalog knows none of."""
+    known = CATALOG["security_floors"]
+    judged = subject({**PAIR, "vllm_image": image, **variables})
+    judged = replace(
+        judged,
+        facts={**judged.facts, "packages": packages},
+        catalog={**CATALOG, "security_floors": {**known, "images": [*known["images"], RAY_INSIDE]}},
+    )
+    return [finding for finding in evaluate(judged) if finding.id == "security_floor"]
+
+
+def test_five_components_below_their_floor_are_five_findings_with_advisory_and_date() -> None:
+    found = floors("example/vllm:1", OLD)
+    entries = CATALOG["security_floors"]["floors"]
+    assert len(entries) == len(found) == 5
+    for finding, entry in zip(found, entries, strict=True):
+        assert finding.fact.startswith(f"{entry['component']} is ")
+        for word in (str(entry["value"]), entry["advisory"], entry["date"]):
+            assert word in finding.fact
+
+
+def test_the_evidence_lists_them_in_json_and_on_the_page() -> None:
+    found = floors("example/vllm:1", OLD)
+    hosts = proof("none")
+    hosts["spark-a"]["findings"] = [finding.as_dict() for finding in found]
+    document = evidence.build(hosts, {}, thresholds(), NOW)
+    kept, page = json.dumps(document), html.unescape(evidence.render(document))
+    for finding in found:
+        assert finding.fact in kept and finding.fact in page
+    assert document["verdict"] == "healthy", "known and visible, and no reason to stop serving"
+
+
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/vllm:26.10-py3", "registry/x@sha256:" + "0" * 64, "x:26.04-py3"])
+def test_what_is_at_its_floor_or_unknown_is_no_finding(image: str) -> None:
+    assert floors(image, facts()["packages"]) == []
+
+
+def test_an_image_is_judged_by_its_whole_name_and_only_where_it_is_served() -> None:
+    assert "vLLM is 0.19.0 in nvcr.io" in only(floors(IMAGE, facts()["packages"])).fact
+    assert "vLLM is 0.21.0 in" in only(floors("vllm/vllm-openai:v0.21.0", facts()["packages"])).fact
+    assert floors(IMAGE, facts()["packages"], gb10_roles=["driver"]) == []
+
+
+@pytest.mark.parametrize(
+    ("packages", "version", "says"),
+    [
+        (
+            {},
+            "5:29.2.1-1~ubuntu.24.04~noble",
+            ["is not installed, and docker_version asks for 29.2.1 (reference of 2026"],
+        ),
+        (OLD, "5:29.2.0-1~x", ["is 29.2.1", "docker_version asks for 29.2.0 (set in the inventory): set it to 29.5.1"]),
+        (OLD, "5:29.5.1-1~x", ["is 29.2.1", "move docker-ce to 29.5.1"]),
+        ({"docker-ce": "5:29.9.0-1~x"}, "5:29.2.1-1~x", []),
+        ({}, "5:29.5.1-1~x", []),
+    ],
+)
+def test_a_pin_below_a_floor_is_possible_visible_and_dated(
+    packages: Mapping[str, str], version: str, says: list[str]
+) -> None:
+    judged = subject({**PAIR, "docker_version": version, "gb10_roles": ["docker"]})
+    judged = replace(judged, facts={**judged.facts, "packages": packages})
+    found = [f for f in evaluate_facts(judged) if f.fact.startswith("Docker Engine")]
+    assert len(found) == bool(says)
+    for word in says:
+        assert word in f"{found[0].fact} {found[0].way_out}"
+
+
+def test_who_may_be_stopped_is_not_named() -> None:
+    assert evaluate_facts(subject({**PAIR, "memory_protection_allow_stop": True}, oom_daemons=["earlyoom"])) == []
+
+
 def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
     assert {row[1] for row in parameters} == set(IDS) - {"unreachable", "host_key", "unreadable", "state_refused"}
+
+
+def test_a_gpu_that_a_reboot_brings_back_needs_no_power_pull() -> None:
+    gone = {"present": False, "query_error": "Driver/library version mismatch"}
+    pending, absent = evaluate(subject(gpu=gone, driver={"module_loaded": "580.95.05"}))
+    assert (pending.id, absent.id) == ("pending_reboot", "gpu_absent")
+    assert "gb10.fleet.reboot" in absent.way_out and "unplug" not in absent.way_out
 
 
 def test_without_a_fabric_rails_do_not_matter() -> None:

@@ -147,6 +147,13 @@ def test_a_spark(spark: Host) -> None:
     assert facts["driver"] == {
         "userland": "580.178.04", "module_on_disk": "580.178.04",
         "module_loaded": "580.178.04", "license": "Dual MIT/GPL",
+        "kernels": [
+            {
+                "release": "6.17.0-1014-nvidia", "module": "580.178.04", "license": "Dual MIT/GPL", "flavour": "open",
+                "listed": False,
+            },
+        ],
+        "next_kernel": None, "pins": [], "unheld": None,
     }  # fmt: skip
     assert sorted(facts["packages"]) == [
         "docker-ce", "libnvidia-compute-580", "linux-image-6.17.0-1014-nvidia", "nvidia-driver-580-open",
@@ -221,7 +228,8 @@ def test_a_driver_of_the_run_installer_is_seen(spark: Host) -> None:
 
 def test_a_compressed_module_is_for_modinfo_to_read(spark: Host) -> None:
     write(spark.system.root, "/lib/modules/6.17.0-1014-nvidia/modules.dep", "kernel/x/nvidia.ko.zst: k/drm.ko.zst\n")
-    said = Completed((), 0, (FIXTURES / "modinfo.txt").read_text())
+    path = "/lib/modules/6.17.0-1014-nvidia/kernel/"
+    said = Completed((), 0, re.sub(f"{path}.*", f"{path}x/nvidia.ko.zst", (FIXTURES / "modinfo.txt").read_text()))
     driver = collect(answering(spark, commands(modinfo=said)))["driver"]
     assert (driver["module_on_disk"], driver["license"]) == ("580.178.04", "Dual MIT/GPL")
 
@@ -272,6 +280,51 @@ def test_a_docker_that_does_not_listen_runs_all_the_same(spark: Host) -> None:
     write(spark.system.root, "/run/docker.pid", "77")
     write(spark.system.root, "/proc/77/stat", "")
     assert collect(spark)["docker"]["running"] is True
+
+
+def test_a_daemon_that_kills_by_memory_is_named_while_it_runs(spark: Host) -> None:
+    assert collect(spark)["oom_daemons"] == []
+    units = spark.path("/run/systemd/units")
+    units.mkdir(parents=True)
+    for name in ("earlyoom", "ssh"):
+        (units / f"invocation:{name}.service").symlink_to("0123456789abcdef0123456789abcdef")
+    assert collect(spark)["oom_daemons"] == ["earlyoom"]
+
+
+def test_what_dgx_os_sets_is_read(spark: Host) -> None:
+    setting = spark.path("/proc/sys/vm/max_map_count")
+    setting.unlink(missing_ok=True)
+    assert collect(spark)["sysctls"] == {"vm.max_map_count": None}
+    setting.parent.mkdir(parents=True, exist_ok=True)
+    setting.write_text("1048576\n")
+    assert collect(spark)["sysctls"] == {"vm.max_map_count": 1048576}
+
+
+def test_the_driver_of_the_cdi_specification_is_that_of_the_libraries_it_mounts(spark: Host) -> None:
+    assert collect(spark)["cdi_driver"] is None
+    library = "/usr/lib/aarch64-linux-gnu/libcuda.so.580.142"
+    write(
+        spark.system.root, "/var/run/cdi/nvidia.yaml", f"mounts:\n- containerPath: {library}\n  hostPath: {library}\n"
+    )
+    assert collect(spark)["cdi_driver"] == "580.142"
+
+
+def test_apt_sources_and_what_they_offer_of_what_is_missing(spark: Host) -> None:
+    root = spark.system.root
+    assert collect(spark)["apt_sources"] == {"entries": [], "conflicts": [], "offered": []}
+    lists = "/var/lib/apt/lists/x.example_dists_noble_main_binary-arm64_Packages"
+    write(root, lists, "Package: docker-ce\n\nPackage: nvidia-container-toolkit\nVersion: 1\n")
+    for name in "ab":
+        line = f"deb [signed-by=/{name}.asc] https://user:password@x.example/ noble main\n"
+        write(root, f"/etc/apt/sources.list.d/{name}.list", line)
+    facts = collect(spark)["apt_sources"]
+    assert facts["offered"] == ["nvidia-container-toolkit"], "docker-ce is installed: nobody needs to search for it"
+    assert facts["entries"][0] == {
+        "file": "/etc/apt/sources.list.d/a.list", "uri": "https://x.example/", "suite": "noble", "components": ["main"],
+        "signed_by": "/a.asc",
+    }  # fmt: skip
+    assert len(facts["conflicts"]) == 1
+    assert "password" not in str(facts)
 
 
 def test_cdi_specifications_by_path(spark: Host) -> None:
@@ -373,7 +426,9 @@ def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> 
     assert facts["memory_bytes"] is None and facts["kernel"] is None
     assert facts["rails"] == facts["interfaces"] == facts["disks"] == facts["holds"] == []
     assert facts["ssh"] == {"interface": None, "local_address": None, "peer_address": None}
-    assert set(facts["driver"].values()) == {None}
+    driver = facts["driver"]
+    assert driver.pop("kernels") == driver.pop("pins") == []
+    assert set(driver.values()) == {None}
 
 
 @pytest.mark.parametrize("garbage", ["[1, 2]", "{", '[{"ifname": 1}]', "\0\xff", '[{"ifname": "a", "addr_info": [1]}]'])

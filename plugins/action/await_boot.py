@@ -1,0 +1,62 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Waits until a host has booted anew, and says every minute how it stands.
+
+Every question comes over a new connection: an SSH master of the old boot would only be waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+
+POLL_S = 5.0
+TELL_S = 60.0
+
+
+class ActionModule(ActionBase):
+    """Wait for a boot id that is not the given one."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, arguments = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={"boot_id": {"type": "str", "required": True}, "timeout": {"type": "int", "required": True}}
+        )
+        host, limit = (task_vars or {}).get("inventory_hostname"), arguments["timeout"]
+        begun = told = time.monotonic()
+        while True:
+            boot_id = self._boot_id()
+            now = time.monotonic()
+            elapsed = int(now - begun)
+            if boot_id not in (None, arguments["boot_id"]):
+                return {**result, "changed": False, "boot_id": boot_id, "elapsed": elapsed}
+            state = "does not answer" if boot_id is None else "still runs as before"
+            if elapsed >= limit:
+                msg = f"{host} {state}, {elapsed} s after it was told to reboot"
+                return {**result, "failed": True, "msg": msg, "boot_id": boot_id, "elapsed": elapsed}
+            if now - told >= TELL_S:
+                told = now
+                Display().display(f"{host}: {state} ({elapsed} of {limit} s)")
+            time.sleep(POLL_S)
+
+    def _boot_id(self) -> str | None:
+        """None while the host does not answer."""
+        with contextlib.suppress(AnsibleError):
+            self._connection.reset()
+        try:
+            done = self._low_level_execute_command(  # type: ignore[no-untyped-call]
+                "cat /proc/sys/kernel/random/boot_id", sudoable=False
+            )
+        except AnsibleError:
+            return None
+        return str(done["stdout"]).strip() or None if done["rc"] == 0 else None

@@ -1,0 +1,126 @@
+"""Eight ways in which driver, modules and kernel stop to fit, made with real dpkg on copies of a lab host.
+
+The gate, as the program that is on the host, and the doctor must name each of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils import coherence
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings, look, transport
+
+from lab.image import Image
+from lab.shell import STATE
+from lab.vendor.packages import LATER_DRIVER, driver_set
+from tests.fleet.fleet import Fleet
+from tests.fleet.upgrades import sandbox
+from tests.fleet.upgrades.offers import preferences
+from tests.fleet.upgrades.sandbox import ENGINE_CACHE, REQUEST, SPARE, Sandbox
+from tests.rig import ROOT
+
+pytestmark = pytest.mark.lab
+
+GATE = ROOT / "plugins/module_utils/coherence.py"
+ABI = "6.17.0-1014"
+# As on a Spark: GRUB has booted the kernel that runs, and its driver is loaded. The /proc of a copy knows of neither.
+BOOTED = f"""
+echo {ABI}-nvidia >/opt/osrelease
+mount --bind /opt/osrelease /proc/sys/kernel/osrelease
+mount -t tmpfs loaded /proc/driver
+mkdir /proc/driver/nvidia
+echo 'NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build' >/proc/driver/nvidia/version
+"""
+
+
+def seen(suite: str) -> str:
+    return f"""
+sed 's/^Suites: .*/Suites: offer-{suite}/' /etc/apt/sources.list.d/dgx.sources >/etc/apt/sources.list.d/offer.sources
+apt-get -qq update
+"""
+
+
+def offer(suite: str, *packages: str) -> str:
+    """Packages of an offer by dpkg, which asks neither pins nor holds, nor here for dependencies."""
+    return f"""
+{seen(suite)}
+cd /tmp
+apt-get -qq -oDir::Etc::PreferencesParts=/none download {" ".join(packages)}
+dpkg --force-depends --force-conflicts -i ./*.deb
+"""
+
+
+NEWER = " ".join(f"{package.name}={package.version}" for package in driver_set(LATER_DRIVER))
+LATER = next(package.version for package in driver_set(LATER_DRIVER))
+MODULES = f"linux-modules-nvidia-580-open-{ABI}-nvidia"
+REBUILT = f"{MODULES}=6.17.0-1014.14+2"
+SEEDS = {
+    "userland_newer": offer("minor", NEWER),
+    "module_newer": offer("minor", REBUILT),
+    "next_kernel_without_module": offer(
+        "kernel-without-modules", "linux-image-7.0.0-1025-nvidia", "linux-modules-7.0.0-1025-nvidia"
+    ),
+    "proprietary_flavour": f"dpkg --force-depends --remove {MODULES}\n"
+    + offer("proprietary", f"linux-modules-nvidia-580-{ABI}-nvidia"),
+    "hold_lost": "apt-mark unhold libnvidia-compute-580",
+    "invalid_pin": preferences("9-x", "Package: /^nvidia-(?!x)/\nPin: version 580.*\nPin-Priority: 990\n"),
+    "mixed_userland": offer("minor", f"nvidia-kernel-common-580={LATER}"),
+    "pending_reboot": offer("minor", NEWER, REBUILT),
+}
+
+
+Named = dict[str, str]  # id -> severity
+
+
+@pytest.fixture(scope="module")
+def converged(fleet: Fleet) -> Iterator[Sandbox]:
+    image = Image.load(STATE / "hosts" / fleet.hosts[-1] / "image.json")
+    with sandbox.fresh(image) as fresh:
+        fresh.must("apt-get -qq update")
+        said = fresh.converge("driver")
+        assert not said["error"] and not said["refused"], said
+        yield fresh
+
+
+def judged(host: Sandbox) -> tuple[Named, Named]:
+    """The verdicts of the gate and the findings of the doctor."""
+    programs = {"gate": GATE.read_bytes(), "look": transport.program({**REQUEST, "check": True}, ENGINE_CACHE)}
+    folder = host.upper / "opt/programs"
+    folder.mkdir(parents=True)
+    for name, program in programs.items():
+        (folder / name).write_bytes(program)
+    output = host.must(f"{BOOTED}python3 -IS /opt/programs/gate || :\npython3 -I -S /opt/programs/look")
+    gate = json.loads(next(line for line in output.splitlines() if line.startswith('{"coherent"')))
+    assert gate["coherent"] == coherence.coherent(gate["verdicts"])
+    catalogs = {name: catalog.load(name) for name in look.CATALOGS}
+    facts = transport.parse(output)["facts"]
+    subject = findings.Subject(SPARE.name, facts, {}, {}, catalogs, catalog.declared_variables())
+    found = [finding for finding in findings.evaluate_facts(subject) if finding.id in coherence.IDS]
+    return {item["id"]: item["severity"] for item in gate["verdicts"]}, {item.id: item.severity for item in found}
+
+
+def test_a_converged_host_is_coherent(converged: Sandbox) -> None:
+    host = converged.over("sound")
+    assert judged(host) == ({"coherent": "info"}, {})
+    host.drop()
+
+
+@pytest.mark.parametrize("id_", SEEDS)
+def test_gate_and_doctor_name_it(converged: Sandbox, id_: str) -> None:
+    host = converged.over(id_.replace("_", "-"))
+    host.must(SEEDS[id_])
+    gate, doctor = judged(host)
+    host.drop()
+    print(f"{id_:27} gate: {', '.join(gate):60} doctor: {', '.join(doctor)}")
+    assert id_ in gate
+    assert doctor == {name: severity for name, severity in gate.items() if name not in findings.GATE_ONLY}
+    assert not coherence.coherent([{"id": name} for name in gate])
+
+
+def test_the_gate_also_asks_what_apt_would_install(converged: Sandbox) -> None:
+    host = converged.over("candidate")
+    host.must(f"rm {coherence.OUR_PREFERENCES}" + seen("transitional"))
+    assert judged(host) == ({"candidate_not_580": "error"}, {})
+    host.drop()

@@ -1,0 +1,144 @@
+"""What must be back after a reboot, and the advice that goes with each thing that is not."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.gb10.fleet.plugins.action import await_boot
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, reboot
+
+ROOT = Path(__file__).parents[2]
+BEFORE: dict[str, Any] = json.loads((ROOT / "tests/fixtures/facts/spark.json").read_text())
+NEXT = "6.17.0-1032-nvidia"
+LATCH = "mlx5_core 0000:01:00.1: Detected insufficient power on the PCIe slot (27W).\n"
+
+
+def after(**other: Any) -> dict[str, Any]:
+    return copy.deepcopy(BEFORE) | {"boot_id": "another"} | other
+
+
+def dark(*netdevs: str) -> list[dict[str, Any]]:
+    return [{**rail, "carrier": rail["carrier"] and rail["netdev"] not in netdevs} for rail in BEFORE["rails"]]
+
+
+@pytest.mark.parametrize(
+    ("now", "options", "ids"),
+    [
+        (after(), {}, []),
+        (after(boot_id=BEFORE["boot_id"]), {}, ["same_boot"]),
+        (after(kernel="6.8.0-60-generic"), {}, ["other_kernel"]),
+        (after(gpu={"present": False, "query_error": "no devices were found"}), {}, ["driver_silent"]),
+        (after(driver={**BEFORE["driver"], "module_loaded": "580.142"}), {}, ["driver_differs"]),
+        (after(rails=BEFORE["rails"][:2]), {}, ["rails_gone"]),
+        (after(rails=BEFORE["rails"][:2]), {"kernel_log": LATCH}, ["slot_power"]),
+        (after(), {"kernel_log": LATCH}, []),
+        (after(rails=dark(BEFORE["rails"][0]["netdev"])), {}, ["rails_down"]),
+        (after(), {"units_before": ["gb10-vllm.service"], "units": []}, ["unit_down"]),
+        (after(), {"units_before": ["docker.service"], "units": ["docker.service", "gb10-x.timer"]}, []),
+    ],
+)
+def test_each_fault_has_its_name(now: dict[str, Any], options: dict[str, Any], ids: list[str]) -> None:
+    found = reboot.faults(now, BEFORE, **options)
+    assert [fault["id"] for fault in found] == ids
+    assert all(fault["fact"] and fault["way_out"] for fault in found)
+    cold = [fault["id"] for fault in found if "cold start" in fault["way_out"]]
+    assert cold == [id_ for id_ in ids if id_ == "slot_power"], "nothing else is cured by it"
+
+
+def test_what_was_not_there_is_not_missed() -> None:
+    gone = BEFORE["rails"][0]["netdev"]
+    assert reboot.faults(after(rails=dark(gone)), {**BEFORE, "rails": dark(gone)}) == []
+    assert reboot.faults(after(rails=[]), {**BEFORE, "rails": []}) == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "next_kernel", "booted", "ids"),
+    [
+        (True, NEXT, NEXT, []),
+        (True, NEXT, BEFORE["kernel"], ["other_kernel"]),
+        (True, None, NEXT, []),
+        # GRUB did not boot what runs, so its menu tells nothing.
+        (False, NEXT, BEFORE["kernel"], []),
+    ],
+)
+def test_the_kernel_is_the_one_that_grub_was_to_boot(
+    listed: bool, next_kernel: str | None, booted: str, ids: list[str]
+) -> None:
+    driver = {**BEFORE["driver"], "next_kernel": next_kernel}
+    driver["kernels"] = [{**driver["kernels"][0], "listed": listed}]
+    found = reboot.faults(after(kernel=booted), {**BEFORE, "driver": driver})
+    assert [fault["id"] for fault in found] == ids
+
+
+def test_the_catalog_says_where_a_cold_start_helps() -> None:
+    known = catalog.load("reboot")
+    assert {name for name, fault in known["faults"].items() if fault["value"]} == {
+        *("never_back", "slot_power", "power_delivery"),
+    }
+
+
+# -- waiting -----------------------------------------------------------------------------------------------------------
+
+
+class Waiting:
+    """The action on a host that answers as told, on a clock of its own."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, answers: list[str | None]) -> None:
+        self.now, self.answers, self.said, self.resets = 0.0, answers, [], 0  # type: ignore[var-annotated]
+        self.action = await_boot.ActionModule.__new__(await_boot.ActionModule)
+        self.action._connection = self  # type: ignore[assignment]
+        monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
+        arguments = {"boot_id": "old", "timeout": 200}
+        monkeypatch.setattr(self.action, "validate_argument_spec", lambda **_: (None, arguments))
+        monkeypatch.setattr(self.action, "_low_level_execute_command", self.ask)
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        monkeypatch.setattr("time.sleep", self.pass_time)
+        monkeypatch.setattr(await_boot, "Display", lambda: self)
+
+    def reset(self) -> None:
+        self.resets += 1
+        raise AnsibleConnectionFailure("there is no master")
+
+    def ask(self, _command: str, sudoable: bool) -> dict[str, Any]:
+        assert not sudoable
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if answer is None:
+            raise AnsibleConnectionFailure("timed out")
+        return {"rc": 0 if answer else 255, "stdout": f"{answer}\n"}
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    def display(self, text: str) -> None:
+        self.said.append(text)
+
+    def run(self) -> dict[str, Any]:
+        return self.action.run(task_vars={"inventory_hostname": "spark-a"})
+
+
+@pytest.fixture
+def waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str | None]], Waiting]:
+    return lambda answers: Waiting(monkeypatch, answers)
+
+
+def test_it_waits_for_another_boot(waiting: Callable[[list[str | None]], Waiting]) -> None:
+    host = waiting(["old", None, "", None, "new"])
+    assert host.run() == {"changed": False, "boot_id": "new", "elapsed": 20}
+    assert host.resets == 5, "each question has a connection of its own"
+
+
+@pytest.mark.parametrize(("answer", "state"), [("old", "still runs as before"), (None, "does not answer")])
+def test_it_says_how_it_stands_and_gives_up(
+    waiting: Callable[[list[str | None]], Waiting], answer: str | None, state: str
+) -> None:
+    host = waiting([answer])
+    result = host.run()
+    assert result["failed"] and result["boot_id"] == answer
+    assert result["msg"] == f"spark-a {state}, 200 s after it was told to reboot"
+    assert host.said == [f"spark-a: {state} ({seconds} of 200 s)" for seconds in (60, 120, 180)]
