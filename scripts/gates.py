@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -85,9 +86,11 @@ class Gate:
         summaries = _PYTEST_SUMMARY.findall(output)
         if not summaries:
             raise GateFailed("the test run printed no summary")
-        counts = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", summaries[-1])}
-        self.passed += counts.get("passed", 0)
-        self.failed += counts.get("failed", 0) + counts.get("error", 0) + counts.get("errors", 0)
+        counts = Counter[str]()
+        for number, word in re.findall(r"(\d+) (\w+)", "\n".join(summaries)):  # molecule has one for each scenario
+            counts[word] += int(number)
+        self.passed += counts["passed"]
+        self.failed += counts["failed"] + counts["error"] + counts["errors"]
         self.skips += _PYTEST_SKIP.findall(output)
         if not self.passed and not self.failed and not self.skips:
             raise GateFailed("no test ran")

@@ -33,6 +33,7 @@ def says(text: str, code: int = 0, tests: bool = True) -> Gate:
         ("12 passed, 3 warnings in 3.21s (0:00:03)", 0, 12, 0),
         ("== 1 failed, 11 passed, 2 errors in 3.21s ==", 1, 11, 3),
         ("  \x1b[2m│\x1b[0m \x1b[32m===== 6 passed in 1.00s =====\x1b[0m", 0, 6, 0),  # as molecule shows it
+        ("== 6 passed in 1.00s ==\n== 1 failed, 2 passed in 0.10s ==", 1, 8, 1),  # two scenarios of molecule
         ("5 passed in 1.00s", 2, 5, 1),  # passed, and the command failed all the same
         ("", 0, 0, 1),  # no summary
         ("no tests ran in 0.01s", 0, 0, 1),
