@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.rig import ROOT, Rig
 
@@ -35,6 +36,16 @@ class Pair(Rig):
         while self.lab("ssh", host, command, check=False, timeout=limit_s).rpartition("\n")[2] != "rc=0":
             assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s"
             time.sleep(3)
+
+    @property
+    def image(self) -> str:
+        """The simulated vLLM image, by digest, in the lab's registry."""
+        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())
+        return str(said["all"]["vars"]["vllm_image"])
+
+    @property
+    def registry(self) -> str:
+        return self.image.partition("/")[0]
 
     def evidence(self) -> dict[str, Any]:
         data: dict[str, Any] = json.loads((ROOT / "evidence/latest/evidence.json").read_text())

@@ -10,10 +10,11 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.rig import ROOT, differences
+from tests.rig import ROOT, Play, differences
 
 from .conftest import Pair
 
@@ -233,3 +234,278 @@ class TestTruth:
             assert [row for row in rows if row.partition(":")[0] not in LEFT_BEHIND] == []
             traces = f"ls -d {TRACES} /var/lib/gb10-fleet/manifest.json 2>/dev/null || true"
             assert pair.ssh(host, traces) == ""
+
+
+OPERATOR = "guest"
+MEMORY_ROLES = ["page_cache", "memory_protection"]
+FILL = "rm -f /var/tmp/filler; dd if=/dev/zero of=/var/tmp/filler bs=1M count=400 conv=fsync 2>/dev/null"
+CACHED_KIB = "grep ^Cached: /proc/meminfo | tr -dc 0-9"
+MIB = 1024  # KiB
+TOY = "[Unit]\\nWants=gb10-page-cache-guard@toy.service\\n[Service]\\nType=exec\\nExecStart=/bin/sleep 900\\n"
+# A machine of the lab has 2 to 3 GiB in all, so memory counts as short at any time.
+TOY_GUARD = "READY_URL=http://127.0.0.1:8123/\\nLIMIT_S=600\\nMEMFREE_LOW_GIB=64\\nWORTH_GIB=0.2\\n"
+
+
+def within(limit_s: int, condition: str) -> str:
+    """Shell that waits for a condition, and fails when it does not come."""
+    return f"timeout {limit_s} sh -c 'until {condition}; do sleep 0.2; done'"
+
+
+class TestPageCache:
+    """Memory on machines with a kernel of their own: the page cache is filled, and goes. Hosts end as they were."""
+
+    def test_the_roles_apply_and_change_nothing_the_second_time(self, pair: Pair) -> None:
+        for host in pair.hosts:
+            pair.ssh(host, f"id {OPERATOR} 2>/dev/null || sudo useradd -m -s /bin/bash {OPERATOR}")
+        asked = json.dumps({"gb10_roles": MEMORY_ROLES, "page_cache_operators": [OPERATOR]})
+        for changes in (True, False):
+            run = pair.play("-e", asked, playbook="playbooks/state.yml")
+            assert run.rc == 0
+            assert {row["changed"] > 0 for row in run.recap.values()} == {changes}
+
+    def test_an_operator_drops_the_cache_and_may_do_nothing_else(self, pair: Pair) -> None:
+        full = int(pair.ssh("spark-a", f"{FILL}; {CACHED_KIB}"))
+        assert full > 400 * MIB
+        as_operator = f"sudo -u {OPERATOR} sudo -n systemctl"
+        pair.ssh("spark-a", f"{as_operator} start gb10-drop-caches.service")
+        assert int(pair.ssh("spark-a", CACHED_KIB)) < full - 300 * MIB
+        for other in (
+            "start ssh.service",
+            "stop gb10-drop-caches.service",
+            "start gb10-drop-caches.service ssh.service",
+        ):
+            tried = pair.lab("ssh", "spark-a", f"{as_operator} {other}", check=False)
+            assert tried.rpartition("\n")[2] != "rc=0", other
+        said = pair.ssh("spark-a", "sudo journalctl -u gb10-drop-caches -o cat --no-pager")
+        assert "page cache dropped: before MemFree" in said and "; after MemFree" in said
+
+    def test_the_guard_drops_while_a_model_loads_and_not_while_it_serves(self, pair: Pair) -> None:
+        pair.ssh("spark-a", f"printf '{TOY}' | sudo tee /etc/systemd/system/toy.service; sudo mkdir -p /etc/gb10-fleet")
+        pair.ssh("spark-a", f"printf '{TOY_GUARD}' | sudo tee /etc/gb10-fleet/guard-toy.env")
+        pair.ssh("spark-a", "sudo systemctl daemon-reload; sudo systemctl start toy")
+        try:
+            gone = within(60, f"test $({CACHED_KIB}) -lt {300 * MIB}")
+            for _ in range(2):
+                pair.ssh("spark-a", f"{FILL}; {gone}")
+            serve = "sudo systemd-run --quiet --unit=toy-api python3 -m http.server 8123 --bind 127.0.0.1"
+            ended = within(60, "! systemctl --quiet is-active gb10-page-cache-guard@toy")
+            pair.ssh("spark-a", f"{serve}; {ended}")
+            assert int(pair.ssh("spark-a", f"{FILL}; {CACHED_KIB}")) > 400 * MIB, "dropped while a model serves"
+            said = pair.ssh("spark-a", "sudo journalctl -u gb10-page-cache-guard@toy -o cat --no-pager")
+            assert said.count("page cache dropped: before MemFree") >= 2
+            assert "page cache guard: ready after" in said
+        finally:
+            pair.ssh("spark-a", "sudo systemctl stop toy toy-api; sudo rm -f /etc/systemd/system/toy.service")
+            pair.ssh(
+                "spark-a", "sudo rm -f /etc/gb10-fleet/guard-toy.env /var/tmp/filler; sudo systemctl daemon-reload"
+            )
+            pair.ssh("spark-a", "sudo rmdir --ignore-fail-on-non-empty /etc/gb10-fleet")
+
+    def test_ssh_and_the_operator_are_protected_in_the_kernel(self, pair: Pair) -> None:
+        groups = ("user.slice", "system.slice", "system.slice/ssh.service")
+        protected = pair.ssh("spark-a", "; ".join(f"cat /sys/fs/cgroup/{group}/memory.min" for group in groups)).split()
+        assert [int(size) >> 20 for size in protected] == [1024, 512, 128]
+        assert "memory_recursiveprot" in pair.ssh("spark-a", "grep cgroup2 /proc/mounts"), "else sessions have none"
+        pair.ssh("spark-a", "sudo systemctl restart ssh")
+        assert pair.ssh("spark-a", "cat /proc/$$/oom_score_adj").strip() == "-500"
+        listener = "cat /proc/$(systemctl show ssh -p MainPID --value)/oom_score_adj"
+        assert pair.ssh("spark-a", f"sudo sh -c '{listener}'").strip() == "-1000"
+
+    def test_undo_takes_it_away_again(self, pair: Pair) -> None:
+        assert pair.play("-e", f"gb10_undo={','.join(MEMORY_ROLES)}", playbook="playbooks/undo.yml").rc == 0
+        for host in pair.hosts:
+            assert pair.ssh(host, "cat /sys/fs/cgroup/user.slice/memory.min").strip() == "0"
+            pair.ssh(host, f"sudo userdel -rf {OPERATOR} 2>/dev/null || true")
+
+
+CONSENT = '{"reboot_allow": true, "reboot_wait": 600}'
+MODULE = "/lib/modules/6.17.0-1014-nvidia/kernel/nvidia-580-open/nvidia.ko"
+TIMER = "gb10-driver-coherence.timer"
+
+
+class TestReboot:
+    """With consent, never into a boot without GPU, one host after the other, and everything back."""
+
+    @staticmethod
+    def boots(pair: Pair) -> dict[str, str]:
+        return {host: pair.ssh(host, "cat /proc/sys/kernel/random/boot_id") for host in pair.hosts}
+
+    def refused(self, pair: Pair, *words: str, consent: bool = True) -> None:
+        before = self.boots(pair)
+        run = pair.play(*(("-e", CONSENT) if consent else ()), playbook="playbooks/reboot.yml")
+        assert run.rc != 0
+        for word in words:
+            assert word in run.output
+        assert run.changed == 0
+        assert self.boots(pair) == before
+
+    def test_the_gate_is_on_the_hosts(self, pair: Pair) -> None:
+        run = pair.play("-e", '{"gb10_roles": ["driver", "coherence"]}', playbook="playbooks/state.yml")
+        assert run.rc == 0
+        for host in pair.hosts:
+            assert '"coherent": true' in pair.ssh(host, f"sudo gb10-driver-coherence && systemctl is-active {TIMER}")
+
+    def test_without_consent_nothing_happens(self, pair: Pair) -> None:
+        self.refused(pair, "reboot_allow is false", consent=False)
+
+    def test_check_says_what_it_would_do(self, pair: Pair) -> None:
+        before = self.boots(pair)
+        run = pair.play("--check", playbook="playbooks/reboot.yml")
+        assert run.rc == 0
+        assert "would be rebooted" in run.output
+        assert TIMER in run.output
+        assert self.boots(pair) == before
+
+    def test_a_boot_without_gpu_is_refused(self, pair: Pair) -> None:
+        pair.ssh("spark-a", f"sudo mv {MODULE} {MODULE}.away; sudo depmod 6.17.0-1014-nvidia")
+        self.refused(pair, "next_kernel_without_module", "6.17.0-1014-nvidia")
+        pair.ssh("spark-a", f"sudo mv {MODULE}.away {MODULE}; sudo depmod 6.17.0-1014-nvidia")
+
+    def test_both_are_back_as_they_were(self, pair: Pair) -> None:
+        before = self.boots(pair)
+        run = pair.play("-e", CONSENT, playbook="playbooks/reboot.yml")
+        assert run.rc == 0
+        after = self.boots(pair)
+        for host in pair.hosts:
+            assert before[host] != after[host]
+            rails = "cat /sys/class/net/enp1s0f0np0/carrier /sys/class/net/enP2p1s0f0np0/carrier"
+            assert pair.ssh(host, f"{rails}; systemctl is-active {TIMER}").split() == ["1", "1", "active"]
+        run = pair.play("-e", '{"gb10_roles": ["driver", "coherence"]}', playbook="playbooks/state.yml")
+        assert run.changed == 0, "a reboot is no drift"
+
+    def test_what_is_not_back_is_named(self, pair: Pair) -> None:
+        """Rails that nothing brings up after the boot, and a timer that nobody starts."""
+        pair.ssh("spark-a", f"sudo systemctl disable lab-rails.service {TIMER}")
+        run = pair.play("-e", CONSENT, "--limit", "spark-a", playbook="playbooks/reboot.yml")
+        pair.ssh("spark-a", f"sudo systemctl enable --now lab-rails.service {TIMER}")
+        assert run.rc != 0
+        for words in ("rails_gone: enp1s0f0np0", f"unit_down: {TIMER} ran before"):
+            assert words in run.output
+        assert "cold start" not in run.output
+
+
+DAEMON = "/etc/docker/daemon.json"
+DOCKER_ROLES = ["docker", "container_toolkit"]
+# The simulated GPU stands for /dev/null, which every container may open. So a second device goes in beside it, of a
+# major number that nobody has here (195, the real driver's): what opening it says tells whether the container may.
+PROBE = """
+cdiVersion: 0.6.0
+kind: gb10.test/probe
+devices:
+  - name: "0"
+    containerEdits:
+      deviceNodes:
+        - path: /dev/gb10-probe
+          type: c
+          major: 195
+          minor: 0
+"""
+ALLOWED, DENIED = "No such device or address", "Operation not permitted"
+
+
+class TestDocker:
+    """Docker's configuration and a container with a GPU, after everything of ours was undone above."""
+
+    def test_foreign_keys_survive_and_a_second_run_changes_nothing(self, pair: Pair) -> None:
+        theirs = {"debug": True, "labels": ["rack=7"], "features": {"theirs": True}, "log-driver": "journald"}
+        pair.ssh("spark-a", f"sudo mkdir -p /etc/docker; echo '{json.dumps(theirs)}' | sudo tee {DAEMON}")
+        for changes in (True, False):
+            run = self.play(pair)
+            assert run.rc == 0
+            assert {row["changed"] > 0 for row in run.recap.values()} == {changes}
+        merged = json.loads(pair.ssh("spark-a", f"cat {DAEMON}"))
+        assert {key: merged[key] for key in ("debug", "labels", "log-driver")} == {
+            "debug": True, "labels": ["rack=7"], "log-driver": "journald",
+        }  # fmt: skip
+        assert merged["features"] == {"theirs": True, "cdi": True}
+
+    def test_a_container_keeps_its_gpu_over_a_daemon_reload(self, pair: Pair) -> None:
+        """With the role's cgroup driver, to which systemd has nothing to say; and beside it with systemd's.
+
+        A CDI device stands in the container's specification, so from 1.1.7 on runc tells systemd of it
+        (opencontainers/runc#3671). What NVIDIA's older hook adds to the cgroup by itself, systemd does not know: that
+        is what a reload takes, and why the role refuses this driver.
+        """
+        pair.ssh("spark-a", f"sudo mkdir -p /etc/cdi; echo '{PROBE}' | sudo tee /etc/cdi/gb10-probe.yaml")
+        try:
+            for driver in ("cgroupfs", "systemd"):
+                self.start(pair, driver)
+                assert self.looks(pair) == ALLOWED
+                pair.ssh("spark-a", "sudo systemctl daemon-reload")
+                assert self.looks(pair) == ALLOWED, f"with {driver} a reload takes the GPU"
+            refusal = self.play(pair, docker_allow_restart=False)
+            assert refusal.rc != 0
+            assert "Docker runs with the cgroup driver systemd" in refusal.output
+        finally:
+            pair.ssh("spark-a", "sudo docker rm -f gb10-gpu; sudo rm -f /etc/cdi/gb10-probe.yaml")
+            assert self.play(pair).rc == 0
+        assert pair.ssh("spark-a", "sudo docker info --format '{{.CgroupDriver}}'").strip() == "cgroupfs"
+
+    def test_a_container_may_not_open_what_it_was_not_given(self, pair: Pair) -> None:
+        """That the probe can tell the difference at all."""
+        pair.ssh("spark-a", f"sudo docker run -d --name gb10-gpu --entrypoint sleep {pair.image} infinity")
+        pair.ssh("spark-a", "sudo docker exec gb10-gpu mknod /dev/gb10-probe c 195 0")
+        said = pair.ssh("spark-a", "sudo docker exec gb10-gpu sh -c ': </dev/gb10-probe' 2>&1 || true")
+        assert DENIED in said
+        pair.ssh("spark-a", "sudo docker rm -f gb10-gpu")
+
+    def test_a_broken_daemon_json_is_refused_with_the_old_one_in_place(self, pair: Pair) -> None:
+        self.start(pair)
+        state = f"sudo cat {DAEMON}; sudo docker inspect --format '{{{{.State.StartedAt}}}}' gb10-gpu"
+        before = pair.ssh("spark-a", state)
+        options = {"insecure-registries": [pair.registry], "gb10-no-such-option": True}
+        run = self.play(pair, docker_daemon_options=options)
+        assert run.rc != 0
+        assert f"file:{DAEMON}" in run.output and "gb10-no-such-option" in run.output
+        assert pair.ssh("spark-a", state) == before
+
+        pair.ssh("spark-a", f"sudo cp {DAEMON} /var/tmp/daemon.json; echo '{{broken' | sudo tee {DAEMON}")
+        try:
+            run = self.play(pair)
+            assert run.rc != 0 and run.changed == 0
+            assert f"file:{DAEMON}: is not JSON" in run.output
+            assert pair.ssh("spark-a", f"cat {DAEMON}").strip() == "{broken"
+        finally:
+            pair.ssh("spark-a", f"sudo mv /var/tmp/daemon.json {DAEMON}")
+        assert pair.ssh("spark-a", state) == before
+        pair.ssh("spark-a", "sudo docker rm -f gb10-gpu")
+
+    def test_a_description_for_another_driver_is_written_anew(self, pair: Pair) -> None:
+        path = "/var/run/cdi/nvidia.yaml"
+        library = pair.ssh("spark-a", f"grep -o '/libcuda[.]so[.].*' {path}").strip()
+        pair.ssh("spark-a", f"sudo sed -i 's|{library}|/libcuda.so.580.126.09|' {path}")
+        run = self.play(pair)
+        assert run.rc == 0
+        assert pair.ssh("spark-a", f"grep -o '/libcuda[.]so[.].*' {path}").strip() == library
+        assert self.play(pair).changed == 0
+
+    def test_undo_gives_daemon_json_back(self, pair: Pair) -> None:
+        consents = json.dumps({"docker_allow_restart": True})
+        run = pair.play("-e", f"gb10_undo={','.join(DOCKER_ROLES)}", "-e", consents, playbook="playbooks/undo.yml")
+        assert run.rc == 0
+        assert json.loads(pair.ssh("spark-a", f"cat {DAEMON}"))["features"] == {"theirs": True}
+        pair.ssh("spark-a", f"sudo rm {DAEMON}")
+
+    # -- how
+
+    def play(self, pair: Pair, **variables: Any) -> Play:
+        asked = {"gb10_roles": DOCKER_ROLES, "docker_allow_restart": True, **variables}
+        return pair.play("-e", json.dumps(asked), playbook="playbooks/state.yml")
+
+    def start(self, pair: Pair, driver: str = "cgroupfs") -> None:
+        """A container with the GPU and the probe, under this cgroup driver."""
+        pair.ssh("spark-a", "sudo docker rm -f gb10-gpu 2>/dev/null || true")
+        if driver != "cgroupfs":
+            edit = f"sudo sed -i 's/native.cgroupdriver=[a-z]*/native.cgroupdriver={driver}/' {DAEMON}"
+            pair.ssh("spark-a", f"{edit}; sudo systemctl restart docker")
+        devices = "--device nvidia.com/gpu=all"
+        if "probe" in pair.ssh("spark-a", "ls /etc/cdi 2>/dev/null || true"):
+            devices += " --device gb10.test/probe=0"
+        pair.ssh("spark-a", f"sudo docker run -d --name gb10-gpu {devices} --entrypoint sleep {pair.image} infinity")
+        assert "GB10" in pair.ssh("spark-a", "sudo docker exec gb10-gpu nvidia-smi -L")
+
+    def looks(self, pair: Pair) -> str:
+        """What the container hears when it opens its devices."""
+        assert "GB10" in pair.ssh("spark-a", "sudo docker exec gb10-gpu nvidia-smi -L")
+        said = pair.ssh("spark-a", "sudo docker exec gb10-gpu sh -c ': </dev/gb10-probe' 2>&1 || true")
+        return next((words for words in (ALLOWED, DENIED) if words in said), said)

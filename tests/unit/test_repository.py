@@ -135,7 +135,16 @@ def test_every_role_that_a_playbook_names_exists() -> None:
                 if action in node:
                     named.add(node[action]["name"])
     assert named
+    # molecule/shared/converge.yml: the role is the scenario's name.
+    scenarios = {path.parent.name for path in ROOT.glob("molecule/*/molecule.yml")} - {"default"}
+    named = {name for name in named if "{{" not in name} | {f"gb10.fleet.{scenario}" for scenario in scenarios}
     assert named <= {f"gb10.fleet.{role}" for role in ROLES}
+
+
+@pytest.mark.parametrize("role", sorted({*ROLES} - {"fabric", "vllm"}))
+def test_every_role_of_the_host_has_a_scenario(role: str) -> None:
+    """Rails and a model take machines: tests/lab."""
+    assert (ROOT / "molecule" / role / "molecule.yml").is_file()
 
 
 # --- Ansible's own ways

@@ -42,6 +42,10 @@ def facts(**other: Any) -> dict[str, Any]:
         "holds": [],
         "docker": {"present": False, "version": None, "running": False, "cgroup_driver": None},
         "cdi": ["/var/run/cdi/nvidia.yaml"],
+        "cdi_driver": "580.142",
+        "driver": {"userland": "580.142", "module_loaded": "580.142", "kernels": []},
+        "apt_preferences": [],
+        "apt_sources": {"entries": [], "conflicts": [], "offered": ["docker-ce", "nvidia-container-toolkit"]},
         "rails": rails(),
         "ssh": {"interface": "enP7s7"},
         "default_route_interfaces": ["enP7s7"],
@@ -237,7 +241,7 @@ def test_the_secrets_are_one_secret_file_that_restarts_the_unit() -> None:
         (
             {"driver_host_set": "ubuntu24.04-580.142-6.17.0-1014"},
             {"nvidia-driver-580-open": "580.178.04-1"},
-            "moves no",
+            "To move it, ",
         ),
     ],
 )
@@ -377,6 +381,20 @@ def test_secrets_stay_out_of_the_unit() -> None:
     assert "--env-file" in exec_start(text)
 
 
+def test_the_page_cache_is_guarded_until_the_head_answers_and_for_a_start_at_most() -> None:
+    assert "Wants=gb10-page-cache-guard@gb10-vllm.service\n" in unit(vllm())
+    path = "/etc/gb10-fleet/guard-gb10-vllm.env"
+    asked = {"127.0.0.1": "127.0.0.1", "::": "[::1]", "0.0.0.0": "127.0.0.1", "2001:db8::1": "[2001:db8::1]"}  # noqa: S104
+    for host, url in asked.items():
+        text = content(vllm(vllm_host=host, vllm_api_key="k", vllm_ready_timeout=60), path)
+        assert text.splitlines()[1:] == [f"READY_URL=http://{url}:8000/health", "LIMIT_S=60"]
+    assert content(vllm_pair("spark-b"), path).splitlines()[1:] == ["LIMIT_S=1800"], "a rank without API"
+
+
+def test_the_kernel_kills_the_model_first() -> None:
+    assert after(exec_start(unit(vllm())), "--oom-score-adj") == "1000"
+
+
 def test_the_memory_gate_follows_the_share_that_vllm_takes() -> None:
     assert "/usr/local/sbin/gb10-memory-gate 97\n" in unit(vllm())
     assert "/usr/local/sbin/gb10-memory-gate 60\n" in unit(vllm(vllm_gpu_memory_utilization=0.5))
@@ -390,10 +408,12 @@ def test_flags_of_the_role_are_recognised_in_both_spellings() -> None:
 
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
-    drop = content(rendered("page_cache"), "/etc/systemd/system/gb10-drop-caches.service")
+    units = ("gb10-drop-caches.service", "gb10-page-cache-guard@.service")
+    written = {name: content(rendered("page_cache"), f"/etc/systemd/system/{name}") for name in units}
+    written["gb10-page-cache-guard@gb10-vllm.service"] = written.pop("gb10-page-cache-guard@.service")
     serve = unit(vllm_pair(vllm_extra_args=["50%", "$HOME", "a b"]))
     files = []
-    for name, text in {"gb10-drop-caches.service": drop, "gb10-vllm.service": serve}.items():
+    for name, text in {**written, "gb10-vllm.service": serve}.items():
         files.append(tmp_path / name)
         # What the units call is not installed here, and its absence is not the question.
         text = re.sub(r"/usr/(local/sbin/gb10-[a-z-]+|bin/docker)", "/bin/true", text)
@@ -427,6 +447,8 @@ DRIVER = [
     "nvidia-kernel-common", "nvidia-kernel-open-dkms", "nvidia-dkms-open", "nvidia-firmware", "nvidia-modprobe",
     "libnvidia-compute", "libnvidia-gl", "libnvidia-decode", "libnvidia-encode", "libnvidia-extra", "libnvidia-cfg1",
     "libnvidia-fbc1", "libnvidia-common", "cuda-drivers", "cuda-drivers-590", "cuda-drivers-fabricmanager",
+    "nvidia-driver-pinning-590", "libnvidia-nscq", "libnvsdm", "nvidia-fabricmanager", "nvidia-fabricmanager-580",
+    "nvidia-imex", "nvidia-persistenced",
 ]  # fmt: skip
 FREE = [
     "libnvidia-egl-wayland1", "libnvidia-egl-gbm1", "nvidia-prime", "nvidia-repo-keys", "nvidia-settings",
@@ -444,10 +466,25 @@ PREFERENCES = [
     ("linux-nvidia-hwe-24.04", "6.17.0-1014.14", 990),
     ("linux-nvidia-hwe-24.04", "7.0.0-1025.25", -1),
     ("linux-image-nvidia-hwe-24.04", "6.17.0-1014.14", 990),
-    ("linux-modules-nvidia-580-open-6.17.0-1014-nvidia", "6.17.0-1014.14+1000", 990),
-    ("linux-image-6.17.0-1032-nvidia", "6.17.0-1032.32", -1),
+    ("linux-image-6.17.0-1014-nvidia", "6.17.0-1014.15", 990),
+    ("linux-modules-nvidia-580-open-6.17.0-1014-nvidia", "6.17.0-1014.14+1", 990),
+    ("linux-modules-nvidia-580-open-nvidia-hwe-24.04", "6.17.0-1014.14+1000", 990),
+    # rebuilt for another driver, under the same name
+    ("linux-modules-nvidia-580-open-nvidia-hwe-24.04", "6.17.0-1014.14+1001", -1),
+    ("linux-modules-nvidia-580-6.17.0-1014-nvidia", "6.17.0-1014.14+1", -1),  # the proprietary flavour
+    ("linux-modules-nvidia-590-open-6.17.0-1014-nvidia", "6.17.0-1014.14+2", -1),
     ("linux-modules-nvidia-590-open-nvidia-hwe-24.04", "6.17.0-1032.32", -1),
+    ("linux-image-6.17.0-1032-nvidia", "6.17.0-1032.32", -1),
+    ("linux-image-unsigned-6.17.0-1032-nvidia", "6.17.0-1032.32", -1),
+    ("linux-image-6.17.0-1014-nvidia-64k", "6.17.0-1014.14", -1),
+    ("linux-nvidia-64k-hwe-24.04", "6.17.0-1014.14", -1),
+    ("linux-image-nvidia-hwe-24.04-edge", "7.0.0-1025.25", -1),
+    ("linux-image-6.8.0-100-generic", "6.8.0-100.100", -1),
     ("linux-image-generic", "6.8.0-100.100", None),
+    ("linux-headers-6.8.0-100-generic", "6.8.0-100.100", None),
+    ("linux-libc-dev", "6.8.0-100.100", None),
+    ("linux-firmware", "20260101", None),
+    ("nvidia-driver-pinning-580", "580-1", 500),
 ]
 
 
@@ -466,7 +503,9 @@ def matches(pattern: str, package: str) -> bool:
 def priority(package: str, version: str) -> int | None:
     """As apt_preferences(5): the first specific stanza that matches name and version decides."""
     for stanza in stanzas():
-        patterns = re.findall(r"/(.*?)/(?=\s|$)", stanza["Package"])
+        patterns = [
+            word[1:-1] if word.startswith("/") else f"^{re.escape(word)}$" for word in stanza["Package"].split()
+        ]
         wanted = stanza["Pin"].removeprefix("version ")
         fits = wanted == "*" or (version.startswith(wanted[:-1]) if wanted.endswith("*") else version == wanted)
         if fits and any(matches(pattern, package) for pattern in patterns):
@@ -482,7 +521,7 @@ def test_the_preferences_keep_the_host_set_and_let_the_rest_move(
 
 
 def test_no_priority_makes_apt_downgrade() -> None:
-    assert len(stanzas()) == 4
+    assert len(stanzas()) == 7
     assert all(int(stanza["Pin-Priority"]) < 1000 for stanza in stanzas())
 
 
@@ -493,7 +532,8 @@ def test_the_host_set_is_read_from_the_host() -> None:
         (without_modules, "580.142-1", "6.17.0-1020"),
     ):
         text = content(rendered("driver", spark=spark), "/etc/apt/preferences.d/10-gb10-nvidia")
-        assert re.findall(r"^Pin: version (.*\d.*)$", text, re.MULTILINE) == [userland, f"{kernel}*"]
+        pins = re.findall(r"^Pin: version (.*\d.*)$", text, re.MULTILINE)
+        assert (pins[0], pins[1].startswith(kernel), pins[-1]) == (userland, True, f"{kernel}.*")
 
 
 @pytest.mark.parametrize(
@@ -506,6 +546,7 @@ def test_the_host_set_is_read_from_the_host() -> None:
         ("linux-image-nvidia-hwe-24.04", True),
         ("linux-nvidia-hwe-24.04", True),
         ("linux-image-generic", False),
+        ("nvidia-driver-pinning-580", True),
         *((name, True) for name in DRIVER),
         *((name, False) for name in FREE),
     ],
@@ -524,6 +565,76 @@ def test_a_newer_container_toolkit_stays(installed: str | None, wanted: str) -> 
     packages = {"nvidia-container-toolkit": installed} if installed else {}
     document = rendered("container_toolkit", spark=facts(packages=packages))
     assert {resource["version"] for resource in document.resources if "package" in resource} == {wanted}
+
+
+DOCKER_SOURCE, TOOLKIT_SOURCE = (
+    f"/etc/apt/sources.list.d/gb10-{name}.sources" for name in ("docker", "container-toolkit")
+)
+SOURCED = [
+    ("docker", "docker-ce", "docker", DOCKER_SOURCE, "https://download.docker.com/linux/ubuntu"),
+    ("container_toolkit", "nvidia-container-toolkit", "nvidia", TOOLKIT_SOURCE,
+     "https://nvidia.github.io/libnvidia-container/stable/deb/arm64"),
+]  # fmt: skip
+
+
+def sourced(role: str, offered: list[str], *entries: tuple[str, str], **more: Any) -> Rendered:
+    rest: dict[str, Any] = {"suite": "noble", "components": [], "signed_by": None}
+    known = [{"file": file, "uri": uri, **rest} for file, uri in entries]
+    spark = facts(apt_sources={"entries": known, "conflicts": [], "offered": offered}, **more.pop("spark", {}))
+    return rendered(role, spark=spark, **more)
+
+
+def brings(document: Rendered) -> bool:
+    """Key and source come together, before the packages and with the key's fingerprint."""
+    assert document.refusals == []
+    kinds = [next(iter(resource)) for resource in document.resources]
+    files = [resource for resource in document.resources[: kinds.index("package")] if "fingerprint" in resource]
+    sources = [
+        resource for resource in document.resources if str(resource.get("file")).startswith("/etc/apt/sources.list.d")
+    ]
+    assert len(files) == len(sources) <= 1
+    for key, source in zip(files, sources, strict=True):
+        assert f"Signed-By: {key['file']}\n" in source["content"]
+        assert key["content"].startswith("-----BEGIN PGP PUBLIC KEY BLOCK-----\n")
+    return bool(sources)
+
+
+@pytest.mark.parametrize(("role", "package", "vendor", "own", "uri"), SOURCED)
+def test_a_source_is_brought_only_where_none_has_the_package(
+    role: str, package: str, vendor: str, own: str, uri: str
+) -> None:
+    ubuntu = ("/etc/apt/sources.list.d/ubuntu.sources", "http://ports.example/")
+    assert brings(sourced(role, [], ubuntu))
+    assert not brings(sourced(role, [package], ubuntu)), "a list of apt's names it"
+    assert not brings(sourced(role, [], ubuntu, spark={"packages": {package: "5:99"}})), "it is installed"
+    dgx = ("/etc/apt/sources.list.d/dgx.sources", "https://repo.download.nvidia.com/baseos/ubuntu/noble/arm64/")
+    assert not brings(sourced(role, [], dgx)), "a known source whose lists were never fetched"
+    assert not brings(sourced(role, [], ("/etc/apt/sources.list.d/mine.list", uri)))
+    # Once brought, it stays: what it offers is now installed.
+    assert brings(sourced(role, [package], (own, uri), spark={"packages": {package: "5:99"}}))
+    variable = f"{role}_source"
+    assert not brings(sourced(role, [], ubuntu, **{variable: "host"}))
+    assert brings(sourced(role, [package], dgx, (own, uri), **{variable: vendor}))
+    (refusal,) = sourced(role, [], ("/etc/apt/sources.list.d/mine.list", uri), **{variable: vendor}).refusals
+    assert "/etc/apt/sources.list.d/mine.list defines" in refusal and f"Set {variable} to 'auto'" in refusal
+
+
+@pytest.mark.parametrize(
+    ("specification", "userland", "loaded", "contains"),
+    [
+        ("580.126.09", "580.142", "580.142", "/libcuda.so.580.142"),
+        ("580.142", "580.142", "580.142", "/libcuda.so.580.142"),
+        ("580.142", "580.178.04", "580.142", None),  # a reboot is due, and it writes the file anew
+        (None, "580.142", "580.142", None),  # one that names no version cannot be judged by it
+        ("580.142", None, None, None),
+    ],
+)
+def test_the_cdi_description_follows_the_driver(
+    specification: str | None, userland: str | None, loaded: str | None, contains: str | None
+) -> None:
+    spark = facts(cdi_driver=specification, driver={"userland": userland, "module_loaded": loaded})
+    document = rendered("container_toolkit", spark=spark)
+    assert declared(document, "file", "/var/run/cdi/nvidia.yaml")["contains"] == contains
 
 
 def test_a_cdi_description_made_by_hand_is_refused() -> None:
