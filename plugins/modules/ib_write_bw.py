@@ -171,7 +171,7 @@ def main() -> None:
         tests = perftest_ends.parse_tests(module.params["tests"], **limits)
     except ValueError as error:
         module.fail_json(msg=str(error))
-    hcas = gids.read_hcas()
+    hcas = gids.read_hcas(gids.Sysfs())
     if module.check_mode:
         module.exit_json(changed=False, version=None, tests=perftest_ends.planned(tests, hcas))
     executable = module.get_bin_path("ib_write_bw")  # type: ignore[no-untyped-call]
