@@ -48,7 +48,7 @@ done
 """
 
 
-def build(root: Path, used: int) -> None:
+def build(root: Path, used: int, slots: int = SLOTS) -> None:
     """Write the tree of a Spark whose tables have ``used`` GIDs each: the default one twice, then IPv4 addresses."""
     for number, (device, netdev) in enumerate(NETDEVS.items()):
         port = root / "class/infiniband" / device / "ports/1"
@@ -63,7 +63,7 @@ def build(root: Path, used: int) -> None:
             (root / "class/net" / netdev / name).write_text(f"{text}\n", encoding="ascii")
         for name, text in (("link_layer", "Ethernet"), ("state", "4: ACTIVE"), ("rate", "200 Gb/sec (4X HDR)")):
             (port / name).write_text(f"{text}\n", encoding="ascii")
-        for slot in range(SLOTS):
+        for slot in range(slots):
             address = f"c0a8:{number:02x}{slot // 2:02x}"
             gid = f"fe80:0000:0000:0000:4ebb:47ff:fe00:000{number}" if slot < 2 else f"{'0000:' * 5}ffff:{address}"
             (port / "gids" / str(slot)).write_text(f"{gid if slot < used else gids.ZERO_GID}\n", encoding="ascii")
@@ -82,8 +82,13 @@ def ours(root: Path) -> int:
 
 
 def classic(root: Path) -> int:
-    done = subprocess.run(["bash", "-c", CLASSIC, "show_gids", str(root)], capture_output=True, check=True)
-    return len(done.stdout.splitlines())
+    return len(classic_lines(root))
+
+
+def classic_lines(root: Path) -> list[str]:
+    """'rocep1s0f0 1 3 0000:... v2 enp1s0f0np0' for each GID."""
+    command = ["bash", "-c", CLASSIC, "show_gids", str(root)]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout.splitlines()
 
 
 def median_ms(way: Callable[[Path], int], root: Path, runs: int, expected: int) -> float:

@@ -556,7 +556,7 @@ def describe(hcas: Sequence[HcaPort], address_range: str | None = None, rails: S
         "rails": [{**vars(rail), "agrees": rail.agrees} for rail in located],
         "by_address": _by_address(hcas),
         "remarks": [vars(remark) for remark in found],
-        "stdout_lines": [*table(hcas), *_port_table(ports, selected), *map(_remark_line, found)],
+        "stdout_lines": [*table(hcas), *_port_table(ports, selected), *_remark_lines(found)],
     }
 
 
@@ -623,5 +623,6 @@ def _port_table(ports: Sequence[Mapping[str, Any]], selected: Mapping[str, Any])
         yield PORT_TABLE.format(port["device"], port["port"], *shown, pcie, takes)
 
 
-def _remark_line(remark: Remark) -> str:
-    return f"! {remark.where}: {remark.text}; {remark.way_out}"
+def _remark_lines(found: Sequence[Remark]) -> list[str]:
+    lines = [f"! {remark.where}: {remark.text}; {remark.way_out}" for remark in found]
+    return ["", *lines] if lines else []

@@ -68,7 +68,9 @@ options:
     type: int
     default: 60
   deadline_s:
-    description: After how many seconds every test is ended, whatever it does.
+    description:
+      - After how many seconds every test is ended, whatever it does. A test that has met its peer is ended 60 s after
+        its duration at the latest.
     type: int
     default: 180
 attributes:

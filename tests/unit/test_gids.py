@@ -197,6 +197,12 @@ def test_bad_rails_are_refused(netdev: str, address: str) -> None:
         gids.parse_rails([{"netdev": netdev, "address": address}])
 
 
+def test_infiniband_is_not_roce(tmp_path: Path) -> None:
+    (hca,) = gids.read_hcas(build(tmp_path, CASES["bond_active"]["hcas"]))
+    assert gids.nccl_choice(hca.gids).index == 3
+    assert gids.nccl_choice(hca.gids, None, "InfiniBand").index == 0
+
+
 def test_a_slow_pcie_link_is_seen(tmp_path: Path) -> None:
     pci = {"address": "0000:01:00.0", "width": 4, "max_width": 4, "speed": "16.0 GT/s PCIe"}
     hcas = {"rocep1s0f0": {**CASES["index_3"]["hcas"]["rocep1s0f0"], "pci": pci}}
@@ -256,6 +262,7 @@ def test_table_columns_do_not_move(tmp_path: Path) -> None:
 def test_a_table_says_absent_and_ends_with_the_remarks(tmp_path: Path) -> None:
     lines = gids.describe(gids.read_hcas(build(tmp_path, CASES["container"]["hcas"])))["stdout_lines"]
     assert lines[1].split()[-3:] == ["absent", "link", "absent"]
+    assert lines[-2] == ""
     assert lines[-1].startswith("! rocep1s0f0 port 1 (no netdev): RoCE version or netdev of 2 used slots")
 
 

@@ -20,6 +20,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils import perftest_ends
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Children
 from ansible_collections.gb10.fleet.plugins.module_utils.gids import HcaPort, make_gid
 from ansible_collections.gb10.fleet.plugins.module_utils.perftest import Test
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.ports import free_port
 
@@ -287,6 +289,18 @@ def test_tcp_states_of_a_process_only(port: int) -> None:
         with socket.create_connection((SERVER_ADDRESS, port)):
             assert perftest_ends.tcp_states(os.getpid(), port) == {"0A", "01"}
     assert perftest_ends.tcp_states(2**22 + 1, port) == set()
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300), st.booleans())
+def test_any_table_of_sockets_is_readable(tmp_path: Path, content: bytes, header: bool) -> None:
+    proc = tmp_path / "proc"
+    (proc / "net").mkdir(parents=True, exist_ok=True)
+    (proc / "7/fd").mkdir(parents=True, exist_ok=True)
+    if not (proc / "7/fd/3").is_symlink():
+        (proc / "7/fd/3").symlink_to("socket:[4711]")
+    (proc / "net/tcp").write_bytes(b"header\n" * header + content)
+    assert perftest_ends.tcp_states(7, 18515, str(proc)) <= {"0A", "01"}
 
 
 def test_termination_ends_the_children(tmp_path: Path) -> None:
