@@ -412,13 +412,13 @@ class RailGid:
         return self.index is not None and self.index == self.nccl_index
 
 
-def parse_rails(raw: Sequence[Mapping[str, Any]]) -> list[Rail]:
-    """Check the arguments and say what is wrong with the first bad one."""
-    rails = [Rail(**entry) for entry in raw]
-    for number, rail in enumerate(rails):
+def parse_rails(raw: Mapping[str, Any]) -> list[Rail]:
+    """Check the argument, `{netdev: address}`, and say what is wrong with the first bad entry."""
+    rails = [Rail(str(netdev), str(address)) for netdev, address in raw.items()]
+    for rail in rails:
         if _netdev_name(rail.netdev) is None:
-            raise ValueError(f"rails[{number}].netdev {rail.netdev!r} is no name of a network interface")
-        check_ipv4(f"rails[{number}]", rail, ("address",))
+            raise ValueError(f"rails: {rail.netdev!r} is no name of a network interface")
+        check_ipv4(f"rails.{rail.netdev}", rail, ("address",))
     return rails
 
 

@@ -22,20 +22,10 @@ options:
     type: str
   rails:
     description:
-      - The rails as they are declared. RV(rails) says at which index the address of each stands, and whether NCCL
-        comes to the same GID.
-    type: list
-    elements: dict
-    default: []
-    suboptions:
-      netdev:
-        description: Network interface of the rail.
-        type: str
-        required: true
-      address:
-        description: IPv4 address of the rail.
-        type: str
-        required: true
+      - The rails as they are declared, an IPv4 address for each network interface. RV(rails) says at which index the
+        address of each stands, and whether NCCL comes to the same GID.
+    type: dict
+    default: {}
   sysfs_root:
     description: Where sysfs is mounted.
     type: path
@@ -60,13 +50,13 @@ EXAMPLES = r"""
   gb10.fleet.show_gids:
     address_range: 192.168.100.0/23
     rails:
-      - netdev: enp1s0f0np0
-        address: 192.168.100.10
+      enp1s0f0np0: 192.168.100.10
+      enP2p1s0f0np0: 192.168.101.10
   register: gids
 
 - name: Require that NCCL finds the rail address by itself
   ansible.builtin.assert:
-    that: gids.rails[0].agrees
+    that: gids.rails | rejectattr('agrees') | length == 0
 
 - name: Show the table to a person
   ansible.builtin.debug:
@@ -182,14 +172,12 @@ import ipaddress
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils import gids
 
-RAIL = {"netdev": {"type": "str", "required": True}, "address": {"type": "str", "required": True}}
-
 
 def main() -> None:
     module = AnsibleModule(  # type: ignore[no-untyped-call]
         argument_spec={
             "address_range": {"type": "str"},
-            "rails": {"type": "list", "elements": "dict", "options": RAIL, "default": []},
+            "rails": {"type": "dict", "default": {}},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
         supports_check_mode=True,

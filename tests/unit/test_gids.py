@@ -157,13 +157,11 @@ def test_two_ports_of_one_function_have_their_own_netdevs(tmp_path: Path) -> Non
 
 def test_declared_rails(tmp_path: Path) -> None:
     hcas = gids.read_hcas(build(tmp_path, CASES["link_local_first"]["hcas"]))
-    rails = gids.parse_rails(
-        [
-            {"netdev": "enp1s0f0np0", "address": "192.168.100.10"},
-            {"netdev": "enp1s0f0np0", "address": "192.168.100.99"},
-            {"netdev": "enP2p1s0f0np0", "address": "192.168.101.10"},
-        ]
-    )
+    rails = [
+        gids.Rail("enp1s0f0np0", "192.168.100.10"),
+        gids.Rail("enp1s0f0np0", "192.168.100.99"),
+        gids.Rail("enP2p1s0f0np0", "192.168.101.10"),
+    ]
     result = gids.describe(hcas, None, rails)
     assert result["rails"][0] == {
         "netdev": "enp1s0f0np0",
@@ -193,8 +191,9 @@ def test_an_address_on_the_twin_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("netdev", "address"), [("a/b", "10.0.0.1"), ("", "10.0.0.1"), ("eth0", "fe80::1")])
 def test_bad_rails_are_refused(netdev: str, address: str) -> None:
-    with pytest.raises(ValueError, match=r"rails\[0\]\."):
-        gids.parse_rails([{"netdev": netdev, "address": address}])
+    with pytest.raises(ValueError, match=r"^rails"):
+        gids.parse_rails({netdev: address})
+    assert gids.parse_rails({"eth0": "10.0.0.1"}) == [gids.Rail("eth0", "10.0.0.1")]
 
 
 def test_infiniband_is_not_roce(tmp_path: Path) -> None:
