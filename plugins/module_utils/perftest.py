@@ -94,7 +94,7 @@ TABLE_HEADER = re.compile(r"^[ \t]*#bytes[ \t]+#iterations[ \t]+BW peak\[(?P<uni
 TABLE_ROW = re.compile(
     r"^[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t]+(\d{1,12}\.\d{1,9})[ \t]+(\d{1,12}\.\d{1,9})\s", re.MULTILINE
 )
-GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID: (?P<gid>[0-9:]{{16,80}})[ \t]*$"
+GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID:[ \t]{{1,16}}(?P<gid>[0-9:]{{16,80}})[ \t]*$"
 
 
 def parse_text(output: str) -> Report | None:
@@ -122,7 +122,7 @@ def parse_text(output: str) -> Report | None:
 
 
 def _field(text: str, name: str) -> str | None:
-    match = re.search(rf"(?:^|\t) {{0,4}}{re.escape(name)}[ \t]*:[ \t]*(\S{{1,64}})", text, re.MULTILINE)
+    match = re.search(rf"(?:^|\t|  ) {{0,4}}{re.escape(name)}[ \t]*:[ \t]*(\S{{1,64}})", text, re.MULTILINE)
     return match.group(1) if match else None
 
 
@@ -225,10 +225,6 @@ KNOWN_FAULTS = tuple(
                 "the two ends use GIDs of different families or versions",
                 "compare the output of show_gids on both hosts; both must have the rail's IPv4 as a RoCE v2 GID",
             ),
-        ),
-        (
-            r"Requested mtu is higher than active mtu",
-            Fault("mtu", "the path MTU is larger than the port allows", "set the same MTU on both rails (fabric_mtu)"),
         ),
         (
             r"Failed to modify QP \S{0,32} ?to RTR|Unable to Connect the HCA's through the link",

@@ -122,7 +122,7 @@ tests:
     - C(figures), where C(gbps) is in Gb/s and C(gbytes_per_s) in GB/s (both decimal), C(mtu) is the RoCE path MTU, and
       the addresses are those of the GIDs that perftest used, or
     - C(fault) with C(name), C(text) and C(way_out). Names are V(missing_package), V(no_rdma), V(no_device), V(no_gid),
-      V(port_down), V(port_busy), V(gid_family), V(gid_unroutable), V(mtu), V(mtu_mismatch) (the one fault with
+      V(port_down), V(port_busy), V(gid_family), V(gid_unroutable), V(mtu_mismatch) (the one fault with
       figures), V(retry_exceeded), V(memlock), V(resolve), V(refused), V(unreachable), V(no_client), V(not_listening),
       V(peer_died), V(died), V(timeout), V(version_mismatch), V(wrong_path), V(no_report), V(unreadable) and V(failed).
   returned: always

@@ -41,10 +41,26 @@ def test_report_of_a_spark() -> None:
     assert (report.local_address, report.remote_address) == ("192.168.100.11", "192.168.100.10")
 
 
+def test_report_as_nvidia_published_it() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_nvidia_guide.txt"))
+    assert report == perftest.Report(
+        gbps=92.57,
+        message_bytes=65536,
+        iterations=882805,
+        qps=1,
+        mtu=1024,
+        gid_index=3,
+        device="rocep1s0f0",
+        link_type="Ethernet",
+        local_address="192.168.200.13",
+        remote_address="192.168.200.12",
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "gbps"),
     [
-        ("24.01_spark_1qp_mtu1024.txt", 92.57),
+        ("24.01_spark_nvidia_guide.txt", 92.57),
         ("4.5_rxe.txt", 1585.48 * 8 * 2**20 / 1e9),  # MB/sec of old versions are MiB/s
         ("25.01_rxe_cpu.txt", 40.5 * 8 * 2**20 / 1e9),
     ],
@@ -109,7 +125,6 @@ def test_json_is_a_cross_check() -> None:
         ("Couldn't listen to port 18515\nUnable to open file descriptor for socket connection\n", "port_busy"),
         (" Found Incompatibility issue with GID types.\n Please Try to use a different IP version.\n", "gid_family"),
         ("Failed to modify QP 263 to RTR\n Unable to Connect the HCA's through the link\n", "gid_unroutable"),
-        ("Requested mtu is higher than active mtu \n", "mtu"),
         (" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n", "retry_exceeded"),
         ("ethernet_read_keys: Couldn't read remote address\n", "peer_died"),
         (" Failed to exchange data between server and clients\n", "peer_died"),
@@ -132,6 +147,12 @@ def test_errors_have_names(output: str, name: str) -> None:
     assert output.splitlines()[0].strip()[:20] in fault.text or name in ("no_rdma", "retry_exceeded")
 
 
+def test_a_warning_is_not_the_fault() -> None:
+    # perftest goes on with the smaller MTU.
+    warned = "Requested mtu is higher than active mtu \nChanging to active mtu - 3\n Failed status 12: wr_id 0\n"
+    assert perftest.classify(warned, 1).name == "retry_exceeded"
+
+
 def test_exit_0_without_a_report_and_death_by_signal() -> None:
     assert perftest.classify("hello\n", 0).name == "unreadable"
     died = perftest.classify("", -9)
@@ -145,7 +166,7 @@ def test_settings_without_a_result_are_named() -> None:
 
 
 def test_ends_with_different_mtus_are_noticed() -> None:
-    report = perftest.parse_text(fixture("24.01_spark_1qp_mtu1024.txt"))
+    report = perftest.parse_text(fixture("24.01_spark_nvidia_guide.txt"))
     assert report is not None
     fault = perftest.check_mtu(report, 4096)
     assert fault is not None and fault.name == "mtu_mismatch"
@@ -172,10 +193,10 @@ def test_both_ends_get_the_same_options() -> None:
 def test_both_ends_must_be_the_rails() -> None:
     report = perftest.parse_text(fixture("24.01_spark_4qp.txt"))
     assert report is not None and perftest.check_ends(CLIENT, report) is None
-    elsewhere = perftest.parse_text(fixture("24.01_spark_1qp_mtu1024.txt"))
+    elsewhere = perftest.parse_text(fixture("24.01_spark_nvidia_guide.txt"))
     assert elsewhere is not None
     fault = perftest.check_ends(CLIENT, elsewhere)
-    assert fault is not None and fault.name == "wrong_path" and "192.168.100.13" in fault.text
+    assert fault is not None and fault.name == "wrong_path" and "192.168.200.13" in fault.text
 
 
 LINES = [line for path in sorted(FIXTURES.glob("*.*")) for line in path.read_text(encoding="utf-8").splitlines()]
