@@ -156,8 +156,9 @@ def _degraded(rail: Rail) -> tuple[str, str, str, str]:
         "explain such a figure with the single queue pair of the test; this verdict follows the measurements, in which "
         "one queue pair gives 107 to 112 Gb/s on a healthy rail and more queue pairs do not help a degraded one. Nor "
         "is it a mistaken unit: 13.3 GB/s would be a healthy rail, this is Gb/s",
-        "shut down both hosts, pull the power plugs for at least a minute, and power on with the cable in, which must not "
-        "be plugged in later (sometimes a reboot of both with the cable in is enough); `dmesg | grep 'slot power capability was not advertised'` confirms the cause",
+        "shut down both hosts, pull the power plugs for at least a minute, and power on with the cable in, which must "
+        "not come later (sometimes a reboot of both with the cable in is enough); "
+        "`dmesg | grep 'slot power capability was not advertised'` confirms the cause",
     )
 
 
