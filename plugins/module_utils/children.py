@@ -22,9 +22,10 @@ from typing import Any
 
 KEEP_BYTES = 64 * 1024  # of the beginning and again of the end of what a child prints
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
-# The kernel is asked, before the command runs and in the same process, to kill it when its parent is gone; and then the
-# parent is looked at, which may have gone just before. In a child of a process with threads Python code is not safe, so
-# util-linux does it. A command with file capabilities (ping) loses the wish; it has to end by itself.
+# The kernel is asked, before the command runs and in the same process, to kill it when its parent is gone (the thread
+# that started it: start children in the main one); and then the parent is looked at; it may have gone just before. In
+# a child of a process with threads Python code is not safe, so util-linux does it. A command with file capabilities
+# (ping) loses the wish; it has to end by itself.
 BOUND_TO_PARENT = ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 
 

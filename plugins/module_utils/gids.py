@@ -137,44 +137,48 @@ def _read_port(sysfs: Sysfs, hca: str, device: str, port: int) -> HcaPort:
     netdevs = tuple(dict.fromkeys(netdev for _index, _gid, _type, netdev in table if netdev))
     parent = _netdev_name(sysfs.read(f"{hca}/parent"))  # of soft-RoCE only
     netdev = _netdev(sysfs, hca, port, netdevs, parent, bool(table))
-    net = f"class/net/{netdev}"
-    read = sysfs.read if netdev else _nothing
-    mac = read(f"{net}/address")
     pci = sysfs.target(f"{hca}/device") or ""
-    mtu = _integer(read(f"{net}/mtu"))
-    link_layer = sysfs.read(f"{base}/link_layer") or None
+
+    def of_hca(name: str) -> str | None:
+        return sysfs.read(f"{hca}/{name}") or None
+
+    def of_port(name: str) -> str | None:
+        return sysfs.read(f"{base}/{name}") or None
+
+    def of_netdev(name: str) -> str | None:
+        return sysfs.read(f"class/net/{netdev}/{name}") or None if netdev else None
+
+    mtu = _integer(of_netdev("mtu"))
+    mac = of_netdev("address")
+    link_layer = of_port("link_layer")
     return HcaPort(
         device=device,
         port=port,
         netdev=netdev,
         netdevs=netdevs,
-        phys_port_name=read(f"{net}/phys_port_name") or None,
-        state=_label(sysfs.read(f"{base}/state")),
-        phys_state=_label(sysfs.read(f"{base}/phys_state")),
+        phys_port_name=of_netdev("phys_port_name"),
+        state=_label(of_port("state")),
+        phys_state=_label(of_port("phys_state")),
         link_layer=link_layer,
-        rate_gbps=_rate(sysfs.read(f"{base}/rate")),
+        rate_gbps=_rate(of_port("rate")),
         mtu=mtu,
         ib_mtu=roce_mtu(mtu, "rxe" if parent else "mlx5") if link_layer == "Ethernet" else None,
-        speed_mbps=_positive(_integer(read(f"{net}/speed"))),
-        carrier={"1": True, "0": False}.get(read(f"{net}/carrier") or ""),
-        driver=sysfs.target(f"{hca}/device/driver") or (sysfs.target(f"{net}/device/driver") if netdev else None),
+        speed_mbps=_positive(_integer(of_netdev("speed"))),
+        carrier={"1": True, "0": False}.get(of_netdev("carrier") or ""),
+        driver=sysfs.target(f"{hca}/device/driver") or sysfs.target(f"class/net/{netdev}/device/driver"),
         pci=pci if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", pci) else None,
-        pcie_speed=sysfs.read(f"{hca}/device/current_link_speed") or None,
-        pcie_max_speed=sysfs.read(f"{hca}/device/max_link_speed") or None,
-        pcie_width=_positive(_integer(sysfs.read(f"{hca}/device/current_link_width"))),
-        pcie_max_width=_positive(_integer(sysfs.read(f"{hca}/device/max_link_width"))),
-        numa_node=_integer(sysfs.read(f"{hca}/device/numa_node")),
-        fw_ver=sysfs.read(f"{hca}/fw_ver") or None,
-        board_id=sysfs.read(f"{hca}/board_id") or None,
-        node_guid=sysfs.read(f"{hca}/node_guid") or None,
-        sys_image_guid=sysfs.read(f"{hca}/sys_image_guid") or None,
+        pcie_speed=of_hca("device/current_link_speed"),
+        pcie_max_speed=of_hca("device/max_link_speed"),
+        pcie_width=_positive(_integer(of_hca("device/current_link_width"))),
+        pcie_max_width=_positive(_integer(of_hca("device/max_link_width"))),
+        numa_node=_integer(of_hca("device/numa_node")),
+        fw_ver=of_hca("fw_ver"),
+        board_id=of_hca("board_id"),
+        node_guid=of_hca("node_guid"),
+        sys_image_guid=of_hca("sys_image_guid"),
         slots=len(indices),
         gids=tuple(gid for gid in (make_gid(*entry, mac=mac) for entry in table) if gid),
     )
-
-
-def _nothing(_path: str) -> None:
-    return None
 
 
 def _read_table(sysfs: Sysfs, base: str, indices: Sequence[int]) -> list[tuple[int, str, str | None, str | None]]:
@@ -539,7 +543,7 @@ def shared_subnets(functions: Sequence[HcaPort]) -> list[str]:
 
 def describe(hcas: Sequence[HcaPort], address_range: str | None = None, rails: Sequence[Rail] = ()) -> dict[str, Any]:
     """Return everything as plain data: ports, gids, twins, NCCL's choice, declared rails, remarks, and a table."""
-    behind = [(name, functions) for name, functions in twins(hcas)]
+    behind = twins(hcas)
     ports = [_port_data(hca, behind) for hca in hcas]
     selected = {f"{hca.device}:{hca.port}": _selected(hca, address_range) for hca in hcas}
     found = remarks(hcas, address_range, rails)
