@@ -4,7 +4,8 @@
 """Child processes that are watched together and never left behind.
 
 Each child leads its own process group. Leaving the ``with`` block kills every group, also when this process is told to
-stop; a child is only reaped there, so until then no other process can get its id and be killed by mistake.
+stop; a child is only reaped there, so until then no other process can get its id and be killed by mistake. When this
+process is killed and cannot do anything any more, the kernel kills its children.
 """
 
 from __future__ import annotations
@@ -21,6 +22,11 @@ from typing import Any
 
 KEEP_BYTES = 64 * 1024  # of the beginning and again of the end of what a child prints
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+# The kernel is asked, before the command runs and in the same process, to kill it when its parent is gone (the thread
+# that started it: start children in the main one); and then the parent is looked at; it may have gone just before. In
+# a child of a process with threads Python code is not safe, so util-linux does it. A command with file capabilities
+# (ping) loses the wish; it has to end by itself.
+BOUND_TO_PARENT = ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 
 
 class Child:
@@ -30,7 +36,7 @@ class Child:
         self._head = bytearray()
         self._tail = bytearray()
         self._process = subprocess.Popen(
-            list(argv),
+            [*BOUND_TO_PARENT, str(os.getpid()), *argv],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,26 +5,31 @@
 
 A GID is the address of a RoCE endpoint; its *index* (slot) in the table of an HCA port is what perftest and NCCL are
 told. Slots are filled in the order in which addresses arrived, so the index of an address is a finding, not a constant.
-``read_hcas()`` does the reading; everything else here is pure.
+``Sysfs`` does the reading; everything else here is pure. What the kernel does not say is None, never a guess.
 """
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
 import re
-from collections.abc import Iterator, Sequence
+import socket
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4
+
+MAPPED = bytes(10) + b"\xff\xff"  # of an IPv4 address, ::ffff:a.b.c.d
 ZERO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
 LARGEST_SYSFS_VALUE = 4096
-# RoCE headers around a packet, in bytes: mlx5 counts 96, rxe 80 (kernel headers of the two drivers).
+# RoCE headers around a packet, in bytes: the kernel's iboe_get_mtu(), which mlx5 uses, counts 96, rxe 80.
 ROCE_OVERHEAD = {"mlx5": 96, "rxe": 80}
 IB_MTUS = (4096, 2048, 1024, 512, 256)
-
-ReadFile = Callable[[str], Optional[str]]
+# What a table for people shows where sysfs says nothing.
+ABSENT = "absent"
 
 
 @dataclass(frozen=True)
@@ -72,107 +77,139 @@ class HcaPort:
     gids: tuple[Gid, ...] = field(repr=False)
 
 
-def read_file(path: str) -> str | None:
-    """Return the stripped text of a sysfs file, or None if it has no value.
+class Sysfs:
+    """sysfs below a root; paths are relative to it."""
 
-    Whatever error the kernel answers means "absent" to a reader: EINVAL for type and netdev of an empty slot or of a
-    netdev in another namespace, ENOENT and EOPNOTSUPP where a driver lacks the attribute.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except (OSError, ValueError):  # ValueError: a NUL in a name that came from sysfs
-        return None
-    try:
-        return os.read(descriptor, LARGEST_SYSFS_VALUE).decode("utf-8", "replace").strip()
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
+    def __init__(self, root: str = "/sys") -> None:
+        self.root = root
+
+    def read(self, path: str) -> str | None:
+        """Return the stripped text of a file, or None if it has no value.
+
+        Whatever error the kernel answers means "absent" to a reader: EINVAL for type and netdev of an empty slot or of
+        a netdev in another namespace, ENOENT and EOPNOTSUPP where a driver lacks the attribute.
+        """
+        try:
+            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError):  # ValueError: a NUL in a name that came from sysfs
+            return None
+        try:
+            return os.read(descriptor, LARGEST_SYSFS_VALUE).decode("utf-8", "replace").strip()
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
+
+    def names(self, path: str) -> list[str]:
+        """What stands in a folder; nothing if there is no such folder."""
+        try:
+            with os.scandir(f"{self.root}/{path}") as entries:
+                return [entry.name for entry in entries]
+        except (OSError, ValueError):
+            return []
+
+    def target(self, path: str) -> str | None:
+        """The name of what a link points to."""
+        try:
+            return Path(self.root, path).readlink().name
+        except (OSError, ValueError):
+            return None
 
 
-def read_hcas(sysfs_root: str = "/sys", read: ReadFile = read_file) -> list[HcaPort]:
+def read_hcas(sysfs: Sysfs) -> list[HcaPort]:
     """Read every port of every RDMA device in one pass, ordered by device and port. No RDMA at all gives ``[]``."""
-    base = f"{sysfs_root}/class/infiniband"
+    base = "class/infiniband"
     return [
-        _read_port(sysfs_root, f"{base}/{device}", device, port, read)
-        for device in sorted(_names(base))
-        for port in sorted(_numbers(f"{base}/{device}/ports"))
+        _read_port(sysfs, f"{base}/{device}", device, port)
+        for device in sorted(sysfs.names(base))
+        for port in sorted(_numbers(sysfs.names(f"{base}/{device}/ports")))
     ]
 
 
-def _names(folder: str) -> list[str]:
-    try:
-        return [entry.name for entry in Path(folder).iterdir()]
-    except (OSError, ValueError):
-        return []
+def _numbers(names: Sequence[str]) -> Iterator[int]:
+    return (int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 10)
 
 
-def _numbers(folder: str) -> Iterator[int]:
-    return (int(name) for name in _names(folder) if re.fullmatch(r"[0-9]{1,9}", name))
-
-
-def _read_port(sysfs_root: str, hca: str, device: str, port: int, read: ReadFile) -> HcaPort:
+def _read_port(sysfs: Sysfs, hca: str, device: str, port: int) -> HcaPort:
     base = f"{hca}/ports/{port}"
-    indices = sorted(_numbers(f"{base}/gids"))
-    table = _read_table(base, indices, read)
+    indices = sorted(_numbers(sysfs.names(f"{base}/gids")))
+    table = _read_table(sysfs, base, indices)
     netdevs = tuple(dict.fromkeys(netdev for _index, _gid, _type, netdev in table if netdev))
-    netdev = _netdev(hca, netdevs, read)
-    net = f"{sysfs_root}/class/net/{netdev or 'absent'}"
-    mac = read(f"{net}/address")
-    pci = Path(f"{hca}/device").resolve().name
-    driver = _link_name(f"{hca}/device/driver") or _link_name(f"{net}/device/driver")
-    mtu = _integer(read(f"{net}/mtu"))
-    link_layer = read(f"{base}/link_layer")
+    parent = _netdev_name(sysfs.read(f"{hca}/parent"))  # of soft-RoCE only
+    netdev = _netdev(sysfs, hca, port, netdevs, parent, bool(table))
+    pci = sysfs.target(f"{hca}/device") or ""
+
+    def of_hca(name: str) -> str | None:
+        return sysfs.read(f"{hca}/{name}") or None
+
+    def of_port(name: str) -> str | None:
+        return sysfs.read(f"{base}/{name}") or None
+
+    def of_netdev(name: str) -> str | None:
+        return sysfs.read(f"class/net/{netdev}/{name}") or None if netdev else None
+
+    mtu = _integer(of_netdev("mtu"))
+    mac = of_netdev("address")
+    link_layer = of_port("link_layer")
     return HcaPort(
         device=device,
         port=port,
         netdev=netdev,
         netdevs=netdevs,
-        phys_port_name=read(f"{net}/phys_port_name") or None,
-        state=_label(read(f"{base}/state")),
-        phys_state=_label(read(f"{base}/phys_state")),
+        phys_port_name=of_netdev("phys_port_name"),
+        state=_label(of_port("state")),
+        phys_state=_label(of_port("phys_state")),
         link_layer=link_layer,
-        rate_gbps=_rate(read(f"{base}/rate")),
+        rate_gbps=_rate(of_port("rate")),
         mtu=mtu,
-        ib_mtu=roce_mtu(mtu, "rxe" if read(f"{hca}/parent") else "mlx5") if link_layer == "Ethernet" else None,
-        speed_mbps=_positive(_integer(read(f"{net}/speed"))),
-        carrier={"1": True, "0": False}.get(read(f"{net}/carrier") or ""),
-        driver=driver,
-        pci=pci if re.fullmatch(r"[0-9a-f]{4,}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", pci) else None,
-        pcie_speed=read(f"{hca}/device/current_link_speed"),
-        pcie_max_speed=read(f"{hca}/device/max_link_speed"),
-        pcie_width=_positive(_integer(read(f"{hca}/device/current_link_width"))),
-        pcie_max_width=_positive(_integer(read(f"{hca}/device/max_link_width"))),
-        numa_node=_integer(read(f"{hca}/device/numa_node")),
-        fw_ver=read(f"{hca}/fw_ver") or None,
-        board_id=read(f"{hca}/board_id") or None,
-        node_guid=read(f"{hca}/node_guid"),
-        sys_image_guid=read(f"{hca}/sys_image_guid"),
+        ib_mtu=roce_mtu(mtu, "rxe" if parent else "mlx5") if link_layer == "Ethernet" else None,
+        speed_mbps=_positive(_integer(of_netdev("speed"))),
+        carrier={"1": True, "0": False}.get(of_netdev("carrier") or ""),
+        driver=sysfs.target(f"{hca}/device/driver") or sysfs.target(f"class/net/{netdev}/device/driver"),
+        pci=pci if re.fullmatch(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", pci) else None,
+        pcie_speed=of_hca("device/current_link_speed"),
+        pcie_max_speed=of_hca("device/max_link_speed"),
+        pcie_width=_positive(_integer(of_hca("device/current_link_width"))),
+        pcie_max_width=_positive(_integer(of_hca("device/max_link_width"))),
+        numa_node=_integer(of_hca("device/numa_node")),
+        fw_ver=of_hca("fw_ver"),
+        board_id=of_hca("board_id"),
+        node_guid=of_hca("node_guid"),
+        sys_image_guid=of_hca("sys_image_guid"),
         slots=len(indices),
         gids=tuple(gid for gid in (make_gid(*entry, mac=mac) for entry in table) if gid),
     )
 
 
-def _read_table(base: str, indices: Sequence[int], read: ReadFile) -> list[tuple[int, str, str | None, str | None]]:
+def _read_table(sysfs: Sysfs, base: str, indices: Sequence[int]) -> list[tuple[int, str, str | None, str | None]]:
     table = []
     for index in indices:
-        gid = read(f"{base}/gids/{index}")
+        gid = sysfs.read(f"{base}/gids/{index}")
         if gid and gid != ZERO_GID:
-            attributes = f"{base}/gid_attrs"
-            table.append((index, gid, read(f"{attributes}/types/{index}"), read(f"{attributes}/ndevs/{index}")))
+            kind = sysfs.read(f"{base}/gid_attrs/types/{index}")
+            table.append((index, gid, kind, _netdev_name(sysfs.read(f"{base}/gid_attrs/ndevs/{index}"))))
     return table
 
 
-def _netdev(hca: str, netdevs: Sequence[str], read: ReadFile) -> str | None:
-    """The netdev of a port: the owner of its lowest slot, else rxe's parent, else the netdev of the PCI function."""
-    if netdevs:
-        return netdevs[0]
-    below = sorted(_names(f"{hca}/device/net"))
-    return read(f"{hca}/parent") or (below[0] if below else None)
+def _netdev_name(text: str | None) -> str | None:
+    """A netdev's name as it may stand in a path."""
+    return text if text and re.fullmatch(r"[^/\s\0]{1,15}", text) and text not in (".", "..") else None
 
 
-def _link_name(path: str) -> str | None:
-    return Path(path).resolve().name if Path(path).is_symlink() else None
+def _netdev(sysfs: Sysfs, hca: str, port: int, owners: Sequence[str], parent: str | None, used: bool) -> str | None:
+    """The netdev of a port: of the owners of its GIDs the one that is the port itself and no VLAN on top of it.
+
+    Where GIDs exist and none of their netdevs can be read, those are in another network namespace. The name of rxe's
+    parent can be read nevertheless, but here it may be the name of something else.
+    """
+    below = [parent] if parent else sorted(sysfs.names(f"{hca}/device/net"))
+    if owners:
+        return next((owner for owner in owners if owner in below), owners[0])
+    if used and parent:
+        return None
+    if len(below) > 1:
+        below = [name for name in below if sysfs.read(f"class/net/{name}/dev_port") == str(port - 1)]
+    return below[0] if len(below) == 1 else None
 
 
 def _label(text: str | None) -> str | None:
@@ -194,6 +231,12 @@ def _positive(number: int | None) -> int | None:
     return number if number is not None and number > 0 else None
 
 
+def _transfers(text: str | None) -> float | None:
+    """'32.0 GT/s PCIe' -> 32.0."""
+    match = re.match(r"(\d{1,6}(?:\.\d{1,6})?) GT/s", text or "")
+    return float(match.group(1)) if match else None
+
+
 def roce_mtu(netdev_mtu: int | None, driver: str) -> int | None:
     """The RoCE path MTU (256 to 4096 bytes) that fits into the MTU of a netdev: 9000 -> 4096, 1500 -> 1024."""
     room = (netdev_mtu or 0) - ROCE_OVERHEAD[driver]
@@ -202,29 +245,50 @@ def roce_mtu(netdev_mtu: int | None, driver: str) -> int | None:
 
 def make_gid(index: int, text: str, type_text: str | None, netdev: str | None, mac: str | None = None) -> Gid | None:
     """Build a Gid from the texts of one slot; None for an empty slot or something that is no GID."""
-    try:
-        parsed = ipaddress.IPv6Address(text)
-    except ValueError:
+    parsed = _parse(text)
+    if parsed is None:
         return None
-    if int(parsed) == 0:
-        return None
-    ipv4 = parsed.ipv4_mapped
+    gid, address, ipv4, link_local = parsed
     version = re.search(r"v([12])$", type_text or "")
+    default = mac is not None and gid == _default_gid(mac)
     return Gid(
         index=index,
-        gid=parsed.packed.hex(":", 2),  # not .exploded: since Python 3.13 that dots mapped addresses
-        address=str(ipv4 or parsed),
-        ipv4=str(ipv4) if ipv4 else None,
+        gid=gid,
+        address=address,
+        ipv4=ipv4,
         roce_version=int(version.group(1)) if version else None,
         netdev=netdev,
-        scope=_scope(ipv4 or parsed, mac),
+        scope="default" if default else "link" if link_local else "global",
     )
 
 
-def _scope(address: ipaddress.IPv4Address | ipaddress.IPv6Address, mac: str | None) -> str:
-    if mac and address == eui64_address(mac):
-        return "default"
-    return "link" if address.is_link_local else "global"
+@functools.lru_cache(maxsize=4096)  # most GIDs stand in two slots, as v1 and as v2
+def _parse(text: str) -> tuple[str, str, str | None, bool] | None:
+    """GID in full form, address as people write it, its IPv4 if it is a mapped one, and whether it is link-local."""
+    try:
+        raw = socket.inet_pton(socket.AF_INET6, text)  # ipaddress needs 20 times as long, and rxe has 1024 slots
+    except (OSError, ValueError):
+        return None
+    if not any(raw):
+        return None
+    gid = raw.hex(":", 2)
+    if raw.startswith(MAPPED):
+        ipv4 = socket.inet_ntoa(raw[12:])
+        return gid, ipv4, ipv4, _is_link_local(ipv4)
+    address = ipaddress.IPv6Address(raw)
+    return gid, str(address), None, address.is_link_local
+
+
+@functools.lru_cache(maxsize=256)
+def _default_gid(mac: str) -> str | None:
+    address = eui64_address(mac)
+    return address.packed.hex(":", 2) if address else None
+
+
+def forget() -> None:
+    """Empty the caches, for those who measure."""
+    _parse.cache_clear()
+    _default_gid.cache_clear()
 
 
 def eui64_address(mac: str) -> ipaddress.IPv6Address | None:
@@ -242,43 +306,58 @@ class Choice:
 
     index: int
     address: str | None
+    roce_version: int | None
     reason: str
 
 
-def nccl_choice(gids: Sequence[Gid], address_range: str | None = None) -> Choice:
+def nccl_choice(gids: Sequence[Gid], address_range: str | None = None, link_layer: str | None = "Ethernet") -> Choice:
     """Reproduce what NCCL picks with NCCL_IB_GID_INDEX unset (source: NCCL 5067397c, net_ib/connect.cc).
 
     NCCL walks up from slot 0. It moves to the first IPv4 GID in the range, and from there to an IPv4 GID of RoCE v2 if
     it stands on another version. Empty slots are never candidates. 169.254/16 counts as any IPv4 address: this is why
-    a range should be given.
+    a range should be given. A slot whose version cannot be read (another namespace) is reached as an IPv4 address only.
     """
-    network = ipaddress.ip_network(address_range) if address_range else None
+    if link_layer == "InfiniBand":
+        return Choice(0, None, None, "InfiniBand, not RoCE: NCCL uses slot 0")
+    network = ipaddress.IPv4Network(address_range) if address_range else None
     current = next((gid for gid in gids if gid.index == 0), None)
     for candidate in sorted(gids, key=lambda gid: gid.index):
-        if candidate.index == 0 or candidate.ipv4 is None:
-            continue
-        if network and ipaddress.ip_address(candidate.ipv4) not in network:
+        if candidate.index == 0 or candidate.ipv4 is None or not _in_range(candidate.ipv4, network):
             continue
         better_version = candidate.roce_version == 2 and current is not None and current.roce_version != 2
         if current is None or current.ipv4 is None or better_version:
             current = candidate
     within = f" in {network}" if network else ""
     if current is None or current.ipv4 is None:
-        return Choice(0, None, f"no IPv4 GID{within}: NCCL stays at slot 0")
-    if network and ipaddress.ip_address(current.ipv4) not in network:
-        return Choice(
-            current.index, current.ipv4, f"slot 0 is an IPv4 GID outside {network}, and NCCL did not leave it"
-        )
-    return Choice(current.index, current.ipv4, f"lowest IPv4 GID{within}, RoCE v{current.roce_version}")
+        return Choice(0, None, None, f"no IPv4 GID{within}: NCCL stays at slot 0")
+    reason = f"lowest IPv4 GID{within}, {_version(current.roce_version)}"
+    if not _in_range(current.ipv4, network):
+        reason = f"slot 0 is an IPv4 GID outside {network}, and NCCL did not leave it"
+    return Choice(current.index, current.ipv4, current.roce_version, reason)
+
+
+def _in_range(ipv4: str, network: ipaddress.IPv4Network | None) -> bool:
+    if network is None:
+        return True
+    number = int.from_bytes(socket.inet_aton(ipv4), "big")
+    return number & int(network.netmask) == int(network.network_address)
+
+
+def _version(number: int | None) -> str:
+    return f"RoCE v{number}" if number else "RoCE version not readable"
 
 
 def find_address(hcas: Sequence[HcaPort], device: str, address: str) -> tuple[HcaPort, Gid] | None:
     """Where an IPv4 address is a RoCE v2 GID of a device."""
     for hca in hcas:
-        for gid in hca.gids:
-            if hca.device == device and gid.ipv4 == address and gid.roce_version == 2:
-                return hca, gid
+        gid = _roce_v2(hca, address) if hca.device == device else None
+        if gid:
+            return hca, gid
     return None
+
+
+def _roce_v2(hca: HcaPort, address: str) -> Gid | None:
+    return next((gid for gid in hca.gids if gid.ipv4 == address and gid.roce_version == 2), None)
 
 
 def port_name(hca: HcaPort) -> str | None:
@@ -295,14 +374,16 @@ def twin_key(hca: HcaPort) -> tuple[int, str]:
     return int(domain.group(1)) if domain else 0, hca.netdev or hca.device
 
 
-def twins(hcas: Sequence[HcaPort]) -> dict[str, list[HcaPort]]:
-    """The functions behind each physical port, in twin order."""
-    ports: dict[str, list[HcaPort]] = {}
+def twins(hcas: Sequence[HcaPort]) -> list[tuple[str, list[HcaPort]]]:
+    """The functions behind each physical port, in twin order: same port name and, where that is the NIC's own word,
+    same NIC (``sys_image_guid``, which soft-RoCE has one of for each netdev)."""
+    ports: dict[tuple[str, str], list[HcaPort]] = {}
     for hca in hcas:
         name = port_name(hca)
         if name:
-            ports.setdefault(name, []).append(hca)
-    return {name: sorted(ports[name], key=twin_key) for name in sorted(ports)}
+            nic = hca.sys_image_guid if hca.phys_port_name else None
+            ports.setdefault((name, nic or ""), []).append(hca)
+    return [(name, sorted(ports[name, nic], key=twin_key)) for name, nic in sorted(ports)]
 
 
 def addresses(hca: HcaPort) -> list[str]:
@@ -310,36 +391,140 @@ def addresses(hca: HcaPort) -> list[str]:
     return list(dict.fromkeys(gid.ipv4 for gid in hca.gids if gid.ipv4))
 
 
-def remarks(hcas: Sequence[HcaPort], address_range: str | None = None) -> list[str]:
-    """What a person should know about these tables before trusting an index."""
-    found = []
-    for hca in hcas:
-        where = f"{hca.device} port {hca.port} ({hca.netdev or 'no netdev'})"
-        usable = [address for address in addresses(hca) if not address.startswith("169.254.")]
-        choice = nccl_choice(hca.gids, address_range)
-        if hca.link_layer == "Ethernet" and not usable:
-            found.append(f"{where}: no IPv4 GID; give the rail its address, NCCL would not use RoCE over it")
-        if choice.address and choice.address.startswith("169.254."):
-            found.append(
-                f"{where}: NCCL would pick {choice.address} (index {choice.index}), a link-local address; "
-                "set NCCL_IB_ADDR_RANGE to the subnets of the rails"
-            )
-        if len(usable) > 1:
-            found.append(
-                f"{where}: {len(usable)} IPv4 addresses ({', '.join(usable)}); which one is used depends on their order"
-            )
-        if hca.pcie_width and hca.pcie_max_width and hca.pcie_width < hca.pcie_max_width:
-            found.append(
-                f"{where}: PCIe link is x{hca.pcie_width} of x{hca.pcie_max_width}, which limits the rail; "
-                "update the firmware (fwupdmgr) and power the host off and on"
-            )
-    for name, functions in twins(hcas).items():
+@dataclass(frozen=True)
+class Rail:
+    """A rail as it is declared: this IPv4 address on this netdev."""
+
+    netdev: str
+    address: str
+
+
+@dataclass(frozen=True)
+class RailGid:
+    """Where the address of a declared rail stands; absent is None. ``nccl_index`` is what NCCL takes on that port."""
+
+    netdev: str
+    address: str
+    device: str | None
+    port: int | None
+    index: int | None
+    nccl_index: int | None
+
+    @property
+    def agrees(self) -> bool:
+        """Whether NCCL would use the declared address by itself."""
+        return self.index is not None and self.index == self.nccl_index
+
+
+def parse_rails(raw: Mapping[str, Any]) -> list[Rail]:
+    """Check the argument, `{netdev: address}`, and say what is wrong with the first bad entry."""
+    rails = [Rail(str(netdev), str(address)) for netdev, address in raw.items()]
+    for rail in rails:
+        if _netdev_name(rail.netdev) is None:
+            raise ValueError(f"rails: {rail.netdev!r} is no name of a network interface")
+        check_ipv4(f"rails.{rail.netdev}", rail, ("address",))
+    return rails
+
+
+def find_rail(hcas: Sequence[HcaPort], rail: Rail, address_range: str | None = None) -> RailGid:
+    """The RoCE v2 GID of a declared rail, and whether NCCL comes to the same."""
+    hca = next((hca for hca in hcas if rail.netdev in (hca.netdev, *hca.netdevs)), None)
+    if hca is None:
+        return RailGid(rail.netdev, rail.address, None, None, None, None)
+    gid = _roce_v2(hca, rail.address)
+    choice = nccl_choice(hca.gids, address_range, hca.link_layer)
+    nccl_index = choice.index if choice.address else None
+    return RailGid(rail.netdev, rail.address, hca.device, hca.port, gid.index if gid else None, nccl_index)
+
+
+@dataclass(frozen=True)
+class Remark:
+    """What a person should know before trusting an index: a name, where it is, what was seen, and the way out."""
+
+    name: str
+    where: str
+    text: str
+    way_out: str
+
+
+def remarks(hcas: Sequence[HcaPort], address_range: str | None = None, rails: Sequence[Rail] = ()) -> list[Remark]:
+    """What is suspicious about the tables, by port; then the declared rails; then what only twins show together."""
+    found = [remark for hca in hcas for remark in (*_about_gids(hca, address_range), *_about_pcie(hca))]
+    for rail in rails:
+        found += _about_rail(hcas, rail, find_rail(hcas, rail, address_range))
+    for name, functions in twins(hcas):
+        netdevs = " and ".join(hca.netdev or hca.device for hca in functions)
         for subnet in shared_subnets(functions):
-            netdevs = " and ".join(hca.netdev or hca.device for hca in functions)
-            found.append(
-                f"port {name}: {netdevs} both have an address in {subnet}; each rail needs a subnet of its own"
+            text = (
+                f"{netdevs} both have an address in {subnet} (a /24 assumed), so traffic of both may take one of them"
             )
+            found.append(Remark("shared_subnet", f"port {name}", text, "give each rail a subnet of its own"))
     return found
+
+
+def _where(hca: HcaPort) -> str:
+    return f"{hca.device} port {hca.port} ({hca.netdev or 'no netdev'})"
+
+
+def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
+    if hca.link_layer != "Ethernet":
+        return
+    where = _where(hca)
+    usable = [address for address in addresses(hca) if not _is_link_local(address)]
+    choice = nccl_choice(hca.gids, address_range)
+    if not usable and hca.state == "ACTIVE":  # without a link NetworkManager takes the address away; no cable, no news
+        text = "no IPv4 GID; NCCL would not use RoCE over it"
+        yield Remark("no_ipv4", where, text, "give the rail its address")
+    if choice.address and _is_link_local(choice.address):
+        text = f"NCCL would pick {choice.address} (index {choice.index}), a link-local address"
+        yield Remark("link_local_picked", where, text, "set NCCL_IB_ADDR_RANGE to the subnets of the rails")
+    if choice.address and choice.roce_version == 1:
+        text = (
+            f"NCCL would pick {choice.address} as RoCE v1 (index {choice.index}); there is no RoCE v2 GID of its kind"
+        )
+        yield Remark("roce_v1_picked", where, text, "take the address off the interface and give it again")
+    if len(usable) > 1:
+        text = f"{len(usable)} IPv4 addresses ({', '.join(usable)}); which one is used depends on their order"
+        yield Remark("several_addresses", where, text, "keep the rail's address only, or set NCCL_IB_ADDR_RANGE")
+    hidden = [gid.index for gid in hca.gids if gid.roce_version is None or gid.netdev is None]
+    if hidden:
+        text = f"RoCE version or netdev of {len(hidden)} used slots (first: {hidden[0]}) cannot be read"
+        yield Remark(
+            "other_namespace", where, text, "look from the host's network namespace (container: --network host)"
+        )
+
+
+def _about_pcie(hca: HcaPort) -> Iterator[Remark]:
+    way_out = "update the firmware (fwupdmgr), then shut down and pull the power plug for a minute"
+    if hca.pcie_width and hca.pcie_max_width and hca.pcie_width < hca.pcie_max_width:
+        text = f"PCIe link is x{hca.pcie_width} of x{hca.pcie_max_width}, which limits the rail"
+        yield Remark("narrow_pcie", _where(hca), text, way_out)
+    speed, most = _transfers(hca.pcie_speed), _transfers(hca.pcie_max_speed)
+    if speed and most and speed < most:
+        text = f"PCIe link runs at {speed:g} of {most:g} GT/s, which limits the rail"
+        yield Remark("slow_pcie", _where(hca), text, way_out)
+
+
+def _about_rail(hcas: Sequence[HcaPort], rail: Rail, found: RailGid) -> Iterator[Remark]:
+    where = f"rail {rail.netdev}"
+    hca = next((hca for hca in hcas if (hca.device, hca.port) == (found.device, found.port)), None)
+    if hca is None:
+        text = "no RDMA device has this netdev"
+        yield Remark("rail_absent", where, text, "plug the cable in; a ConnectX-7 is not on the bus without one")
+        return
+    if found.index is None:
+        others = [_where(other) for other in hcas if other is not hca and rail.address in addresses(other)]
+        state = "" if hca.state == "ACTIVE" else f"; the port is {hca.state or ABSENT}"
+        stands = f", it stands on {' and '.join(others)}" if others else ""
+        text = f"{rail.address} is no RoCE v2 GID of {hca.device}{stands}{state}"
+        yield Remark("address_elsewhere" if others else "address_absent", where, text, "run the fabric playbook")
+    elif not found.agrees:
+        text = f"NCCL would pick index {found.nccl_index} of {hca.device}; {rail.address} is at index {found.index}"
+        yield Remark("other_picked", where, text, "set NCCL_IB_ADDR_RANGE to the subnets of the rails")
+
+
+def _is_link_local(address: str) -> bool:
+    return address.startswith("169.254.")
 
 
 def shared_subnets(functions: Sequence[HcaPort]) -> list[str]:
@@ -350,36 +535,51 @@ def shared_subnets(functions: Sequence[HcaPort]) -> list[str]:
     seen: dict[str, set[str]] = {}
     for hca in functions:
         for address in addresses(hca):
-            subnet = str(ipaddress.ip_network(f"{address}/24", strict=False))
-            seen.setdefault(subnet, set()).add(hca.device)
+            if not _is_link_local(address):
+                subnet = address.rpartition(".")[0] + ".0/24"
+                seen.setdefault(subnet, set()).add(hca.device)
     return sorted(subnet for subnet, devices in seen.items() if len(devices) > 1)
 
 
-def describe(hcas: Sequence[HcaPort], address_range: str | None = None) -> dict[str, Any]:
-    """Return everything as plain data: ports, gids, twins, NCCL's choice, index by address, remarks and a table."""
+def describe(hcas: Sequence[HcaPort], address_range: str | None = None, rails: Sequence[Rail] = ()) -> dict[str, Any]:
+    """Return everything as plain data: ports, gids, twins, NCCL's choice, declared rails, remarks, and a table."""
+    behind = twins(hcas)
+    ports = [_port_data(hca, behind) for hca in hcas]
+    selected = {f"{hca.device}:{hca.port}": _selected(hca, address_range) for hca in hcas}
+    found = remarks(hcas, address_range, rails)
+    located = [find_rail(hcas, rail, address_range) for rail in rails]
     return {
         "present": bool(hcas),
-        "ports": [_port_data(hca) for hca in hcas],
+        "ports": ports,
         "gids": [{"device": hca.device, "port": hca.port, **vars(gid)} for hca in hcas for gid in hca.gids],
         "twins": [
             {"port": name, "devices": [hca.device for hca in functions], "netdevs": [hca.netdev for hca in functions]}
-            for name, functions in twins(hcas).items()
+            for name, functions in behind
         ],
-        "selected": {f"{hca.device}:{hca.port}": _selected(hca, address_range) for hca in hcas},
+        "selected": selected,
+        "rails": [{**vars(rail), "agrees": rail.agrees} for rail in located],
         "by_address": _by_address(hcas),
-        "remarks": remarks(hcas, address_range),
-        "stdout_lines": table(hcas),
+        "remarks": [vars(remark) for remark in found],
+        "stdout_lines": [*table(hcas), *_port_table(ports, selected), *_remark_lines(found)],
     }
 
 
-def _port_data(hca: HcaPort) -> dict[str, Any]:
+def _port_data(hca: HcaPort, behind: Sequence[tuple[str, list[HcaPort]]]) -> dict[str, Any]:
     data = {name: value for name, value in vars(hca).items() if name != "gids"}
-    return {**data, "netdevs": list(hca.netdevs), "port_name": port_name(hca), "addresses": addresses(hca)}
+    rail = twin = None
+    for name, functions in behind:
+        if hca in functions:
+            rail = f"{name}/{functions.index(hca)}"
+            others = [other.device for other in functions if other is not hca]
+            twin = others[0] if len(others) == 1 else None
+    more = {"port_name": port_name(hca), "rail": rail, "twin": twin, "addresses": addresses(hca)}
+    return {**data, "netdevs": list(hca.netdevs), **more}
 
 
 def _selected(hca: HcaPort, address_range: str | None) -> dict[str, Any]:
-    unbound = vars(nccl_choice(hca.gids))
-    return {"default": unbound, "in_range": vars(nccl_choice(hca.gids, address_range)) if address_range else None}
+    unbound = vars(nccl_choice(hca.gids, None, hca.link_layer))
+    bound = vars(nccl_choice(hca.gids, address_range, hca.link_layer)) if address_range else None
+    return {"default": unbound, "in_range": bound}
 
 
 def _by_address(hcas: Sequence[HcaPort]) -> dict[str, dict[str, dict[str, str | int]]]:
@@ -392,15 +592,41 @@ def _by_address(hcas: Sequence[HcaPort]) -> dict[str, dict[str, dict[str, str | 
     return found
 
 
-TABLE = "{:<14} {:>4} {:>5}  {:<39}  {:<15}  {:<3}  {:<7}  {}"
+TABLE = "{:<14} {:>4} {:>5}  {:<39}  {:<15}  {:<6}  {:<7}  {}"
+PORT_TABLE = "{:<14} {:>4}  {:<15}  {:<6}  {:<7}  {:>8}  {:>6}  {:>8}  {:<12}  {}"
 
 
 def table(hcas: Sequence[HcaPort]) -> list[str]:
-    """The table of the classic tool, with columns that do not move: a dash stands for absent."""
+    """The table of the classic tool, with columns that do not move. A dash: this GID is no IPv4 address."""
     lines = [TABLE.format("DEV", "PORT", "INDEX", "GID", "IPv4", "VER", "SCOPE", "NETDEV")]
     for hca in hcas:
         for gid in hca.gids:
-            version = f"v{gid.roce_version}" if gid.roce_version else "-"
-            row = (hca.device, hca.port, gid.index, gid.gid, gid.ipv4 or "-", version, gid.scope, gid.netdev or "-")
+            version = f"v{gid.roce_version}" if gid.roce_version else ABSENT
+            row = (hca.device, hca.port, gid.index, gid.gid, gid.ipv4 or "-", version, gid.scope, gid.netdev or ABSENT)
             lines.append(TABLE.format(*row))
     return [*lines, f"{len(lines) - 1} GIDs on {len(hcas)} ports"]
+
+
+def _port_table(ports: Sequence[Mapping[str, Any]], selected: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each port, with the index that NCCL would take; Gb/s, bytes, PCIe lanes of maximum."""
+    if ports:
+        yield ""
+        yield PORT_TABLE.format(
+            "DEV", "PORT", "NETDEV", "RAIL", "STATE", "Gb/s", "MTU", "ROCE-MTU", "PCIE", "NCCL TAKES"
+        )
+    for port in ports:
+        choices = selected[f"{port['device']}:{port['port']}"]
+        choice = choices["in_range"] or choices["default"]
+        lanes = [f"x{width}" if width else ABSENT for width in (port["pcie_width"], port["pcie_max_width"])]
+        shown = [
+            ABSENT if value is None else value
+            for value in (port["netdev"], port["rail"], port["state"], port["rate_gbps"], port["mtu"], port["ib_mtu"])
+        ]
+        pcie = ABSENT if lanes == [ABSENT, ABSENT] else " of ".join(lanes)
+        takes = f"index {choice['index']}, {choice['address']}" if choice["address"] else "no IPv4 GID"
+        yield PORT_TABLE.format(port["device"], port["port"], *shown, pcie, takes)
+
+
+def _remark_lines(found: Sequence[Remark]) -> list[str]:
+    lines = [f"! {remark.where}: {remark.text}; {remark.way_out}" for remark in found]
+    return ["", *lines] if lines else []

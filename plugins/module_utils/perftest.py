@@ -88,12 +88,13 @@ def argv(
     return [*command, test.peer] if test.end == "client" else command
 
 
+SETTINGS = re.compile(r"RDMA_Write BW Test")
 ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 TABLE_HEADER = re.compile(r"^[ \t]*#bytes[ \t]+#iterations[ \t]+BW peak\[(?P<unit>[^\]]{1,16})\]", re.MULTILINE)
 TABLE_ROW = re.compile(
     r"^[ \t]*(\d{1,18})[ \t]+(\d{1,18})[ \t]+(\d{1,12}\.\d{1,9})[ \t]+(\d{1,12}\.\d{1,9})\s", re.MULTILINE
 )
-GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID: (?P<gid>[0-9:]{{16,80}})[ \t]*$"
+GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID:[ \t]{{1,16}}(?P<gid>[0-9:]{{16,80}})[ \t]*$"
 
 
 def parse_text(output: str) -> Report | None:
@@ -121,7 +122,7 @@ def parse_text(output: str) -> Report | None:
 
 
 def _field(text: str, name: str) -> str | None:
-    match = re.search(rf"(?:^|\t) {{0,4}}{re.escape(name)}[ \t]*:[ \t]*(\S{{1,64}})", text, re.MULTILINE)
+    match = re.search(rf"(?:^|\t|  ) {{0,4}}{re.escape(name)}[ \t]*:[ \t]*(\S{{1,64}})", text, re.MULTILINE)
     return match.group(1) if match else None
 
 
@@ -188,7 +189,8 @@ KNOWN_FAULTS = tuple(
     for pattern, fault in (
         (r"error while loading shared libraries", MISSING_PACKAGE),
         (
-            r"Invalid Command or flag|unrecognized option|not compatible with versions older",
+            # The last one since 26.01, which compares the options of both ends.
+            r"Invalid Command or flag|unrecognized option|not compatible with versions older|mismatch: local=",
             Fault(
                 "version_mismatch",
                 "perftest does not accept what it was given",
@@ -225,10 +227,6 @@ KNOWN_FAULTS = tuple(
             ),
         ),
         (
-            r"Requested mtu is higher than active mtu",
-            Fault("mtu", "the path MTU is larger than the port allows", "set the same MTU on both rails (fabric_mtu)"),
-        ),
-        (
             r"Failed to modify QP \S{0,32} ?to RTR|Unable to Connect the HCA's through the link",
             Fault(
                 "gid_unroutable",
@@ -263,7 +261,8 @@ KNOWN_FAULTS = tuple(
             ),
         ),
         (
-            r"Couldn't read remote address|Failed to exchange data|Couldn't read reports|Unable to (?:read|write)",
+            r"Couldn't read remote address|Failed to exchange data|Couldn't (?:read|send) reports"
+            r"|Couldn't send local address|Couldn't write to socket|Unable to (?:read|write)",
             Fault(
                 "peer_died",
                 "the other end went away during the test",
@@ -286,16 +285,27 @@ def classify(output: str, status: int) -> Fault:
         if match:
             return replace(fault, text=f"{fault.text} (perftest: {_line_around(text, match)!r})")
     quote = next((line.strip() for line in reversed(text.splitlines()) if line.strip(" -")), "nothing")
+    if status == 0 and SETTINGS.search(text):
+        return Fault(
+            "no_report",
+            "perftest printed its settings and no result, as it does when its packets do not arrive",
+            "compare show_gids on both hosts and ping the peer over the rail; UDP port 4791 must be open",
+        )
     if status == 0:
         return Fault(
             "unreadable",
             f"perftest succeeded, but its report could not be read (last line: {quote[:LARGEST_QUOTE]!r})",
             "compare `ib_write_bw -V` with the versions that the module documents",
         )
-    how = f"was killed by signal {-status}" if status < 0 else f"exited with {status}"
+    if status < 0:
+        return Fault(
+            "died",
+            f"perftest was killed by signal {-status}",
+            "see `journalctl -k` for the out-of-memory killer or a crash, then run it again",
+        )
     return Fault(
         "failed",
-        f"perftest {how} (last line: {quote[:LARGEST_QUOTE]!r})",
+        f"perftest exited with {status} (last line: {quote[:LARGEST_QUOTE]!r})",
         "run the command of this result by hand on both hosts",
     )
 
@@ -304,6 +314,17 @@ def _line_around(text: str, match: re.Match[str]) -> str:
     start = text.rfind("\n", 0, match.start()) + 1
     end = text.find("\n", match.end())
     return text[start : end if end >= 0 else None].strip()[:LARGEST_QUOTE]
+
+
+def check_mtu(report: Report, ib_mtu: int | None) -> Fault | None:
+    """perftest silently takes the smaller path MTU of the two ends; ``ib_mtu`` is what this end's port allows."""
+    if not report.mtu or not ib_mtu or report.mtu >= ib_mtu:
+        return None
+    return Fault(
+        "mtu_mismatch",
+        f"the ends agreed on a path MTU of {report.mtu} bytes, this one allows {ib_mtu}: the peer's MTU is smaller",
+        "set the same MTU on both rails (fabric_mtu)",
+    )
 
 
 def check_ends(test: Test, report: Report) -> Fault | None:

@@ -4,8 +4,8 @@
 """Run this host's ends of the bandwidth tests of one round, all at once, and leave nothing behind.
 
 The other ends run on other hosts at the same time, started by the same task. A server waits for its client, a client
-tries until its server listens; the pairing timeout bounds both. perftest's sockets have no timeouts of their own, so a
-deadline bounds everything else.
+tries until its server listens; the pairing timeout bounds both. perftest's sockets have no timeouts of their own, so an
+end that has met its peer gets the duration of its test and some time more, and a deadline bounds everything.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ RETRY_S = 0.5
 VERSION_TIMEOUT_S = 5.0
 # A client's last attempt may have started just before the pairing timeout; it gets this long to connect or be refused.
 LAST_ATTEMPT_S = 5.0
+# Of a test that has met its peer, beyond its duration: soft-RoCE takes long to set up and to empty its queues.
+OVERTIME_S = 60.0
 LARGEST_JSON = 64 * 1024
 OUTPUT_TAIL = 2000
 TCP_ESTABLISHED, TCP_LISTEN = "01", "0A"
@@ -98,10 +100,13 @@ def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, dea
 
 
 class _End:
-    """One end from its start to its result; ``step()`` moves it on and never waits."""
+    """One end from its start to its result; ``step()`` moves it on and never waits. ``port`` is this end's HCA port."""
 
-    def __init__(self, test: Test, command: Sequence[str], json_path: Path, children: Children, clock: Clock) -> None:
+    def __init__(
+        self, test: Test, port: HcaPort, command: Sequence[str], json_path: Path, children: Children, clock: Clock
+    ) -> None:
         self.test = test
+        self.port = port
         self.command = list(command)
         self.json_path = json_path
         self.result: dict[str, Any] | None = None
@@ -109,7 +114,7 @@ class _End:
         self._clock = clock
         self._started = clock()
         self._listening_after_s: float | None = None
-        self._paired = False
+        self._paired_at: float | None = None
         self._attempts = 0
         self._retry_at = 0.0
         self._child: Child | None = None
@@ -126,17 +131,20 @@ class _End:
                 self._start()
         elif self._child.finished():
             self._ended(now < pairing_until)
-        elif now >= until:
+        elif now >= until or (
+            self._paired_at is not None and now >= self._paired_at + self.test.duration_s + OVERTIME_S
+        ):
             self._stop("timeout", "the test did not end in time", "check that the peer is up and its rail answers ping")
-        elif not self._paired:
+        elif self._paired_at is None:
             self._watch_pairing(self._child, now, pairing_until)
 
     def _watch_pairing(self, child: Child, now: float, pairing_until: float) -> None:
         states = tcp_states(child.pid, self.test.port)
         if TCP_LISTEN in states and self._listening_after_s is None:
             self._listening_after_s = round(now - self._started, 3)
-        self._paired = TCP_ESTABLISHED in states
-        if self._paired or now < pairing_until:
+        if TCP_ESTABLISHED in states:
+            self._paired_at = now
+        if TCP_ESTABLISHED in states or now < pairing_until:
             return
         if self.test.end == "client":
             if now >= pairing_until + LAST_ATTEMPT_S:
@@ -163,14 +171,15 @@ class _End:
         report = perftest.parse_text(child.output)
         fault = None if status == 0 and report else perftest.classify(child.output, status)
         if report and not fault:
-            fault = perftest.check_ends(self.test, report)
+            fault = perftest.check_ends(self.test, report) or perftest.check_mtu(report, self.port.ib_mtu)
         if fault and fault.name == "refused" and self.test.end == "client" and may_retry:
-            self._child = None
+            self._child = self._paired_at = None
             self._retry_at = self._clock() + RETRY_S
             return
         self._conclude(child.output, fault, report)
 
     def _conclude(self, output: str, fault: Fault | None, report: perftest.Report | None) -> None:
+        valid = fault is None or fault.name == "mtu_mismatch"  # a figure of this rail, if of one that is set up wrong
         self.result = _result(
             self.test,
             self.command,
@@ -178,7 +187,7 @@ class _End:
             attempts=self._attempts,
             listening_after_s=self._listening_after_s,
             json_agrees=perftest.json_agrees(report, _read(self.json_path)) if report else None,
-            figures={**asdict(report), "gbytes_per_s": round(report.gbytes_per_s, 3)} if report and not fault else None,
+            figures={**asdict(report), "gbytes_per_s": round(report.gbytes_per_s, 3)} if report and valid else None,
             output=output[-OUTPUT_TAIL:] if fault else "",
         )
 
@@ -192,7 +201,14 @@ def _read(path: Path) -> str:
 
 
 def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any) -> dict[str, Any]:
-    blank = {"attempts": 0, "listening_after_s": None, "json_agrees": None, "figures": None, "output": ""}
+    blank = {
+        "perftest": None,
+        "attempts": 0,
+        "listening_after_s": None,
+        "json_agrees": None,
+        "figures": None,
+        "output": "",
+    }
     return {
         **asdict(test),
         "state": "failed" if fault else "ok",
@@ -244,7 +260,7 @@ def run_ends(
                 version=version,
                 json_path=str(json_path),
             )
-            ends.append(_End(test, command, json_path, children, clock))
+            ends.append(_End(test, found[0], command, json_path, children, clock))
         running = [end for end in ends if isinstance(end, _End)]
         while True:
             for end in running:
@@ -254,7 +270,8 @@ def run_ends(
                 break
             time.sleep(POLL_S)
         results = [end.result or {} if isinstance(end, _End) else end for end in ends]
-    return f"{version[0]}.{version[1]:02d}" if version else None, results
+    own = f"{version[0]}.{version[1]:02d}" if version else None
+    return own, [{**result, "perftest": own} for result in results]
 
 
 def _version(executable: str, children: Children, clock: Clock) -> tuple[int, int] | None:

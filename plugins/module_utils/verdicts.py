@@ -19,7 +19,9 @@ SEVERITIES = ("ok", "warn", "error")
 # Faults that mean: RDMA is not usable on this rail, so NCCL would fall back to TCP.
 NO_RDMA_PATH = {"no_gid", "no_rdma", "no_device"}
 # What an end says when the cause is at the other end, whose own words then explain more.
-CONSEQUENCES = {"no_client", "refused", "unreachable", "peer_died", "timeout"}
+CONSEQUENCES = {"no_client", "refused", "unreachable", "peer_died", "timeout", "retry_exceeded", "no_report"}
+# Those that two different versions of perftest can bring about.
+OF_VERSIONS = {"peer_died", "no_report"}
 THRESHOLDS = (
     "port_min_gbps",
     "rail_min_gbps",
@@ -152,9 +154,11 @@ def _degraded(rail: Rail) -> tuple[str, str, str, str]:
         "error",
         f"{rail.netdev} carries {rail.gbps:.1f} Gb/s, the signature of a ConnectX-7 that came up degraded. Some guides "
         "explain such a figure with the single queue pair of the test; this verdict follows the measurements, in which "
-        "one queue pair gives 107 to 112 Gb/s on a healthy rail and more queue pairs do not help a degraded one",
-        "shut down both hosts, pull the power plugs for at least a minute with the cable out, plug the cable in again, "
-        "then power on; `dmesg | grep 'slot power capability was not advertised'` confirms the cause",
+        "one queue pair gives 107 to 112 Gb/s on a healthy rail and more queue pairs do not help a degraded one. Nor "
+        "is it a mistaken unit: 13.3 GB/s would be a healthy rail, this is Gb/s",
+        "shut down both hosts, pull the power plugs for at least a minute, and power on with the cable in, which must "
+        "not come later (sometimes a reboot of both with the cable in is enough); "
+        "`dmesg | grep 'slot power capability was not advertised'` confirms the cause",
     )
 
 
@@ -178,6 +182,18 @@ def _figures(rails: Sequence[Rail], alone: Sequence[Rail]) -> dict[str, Any]:
     }
 
 
-def cause(faults: Sequence[Mapping[str, str]]) -> Mapping[str, str] | None:
-    """Of the faults that the two ends of a test report, the one that explains the other."""
-    return min(faults, key=lambda fault: fault["name"] in CONSEQUENCES, default=None)
+def cause(faults: Sequence[Mapping[str, str]], versions: Iterable[str | None] = ()) -> Mapping[str, str] | None:
+    """Of the faults that the two ends of a test report, the one that explains the other.
+
+    ``versions`` are perftest's own of both ends. Where the ends merely lost each other and their versions differ, that
+    is the explanation: perftest wants the same version at both ends.
+    """
+    found = min(faults, key=lambda fault: fault["name"] in CONSEQUENCES, default=None)
+    known = sorted({version for version in versions if version})
+    if found and found["name"] in OF_VERSIONS and len(known) > 1:
+        return {
+            "name": "version_mismatch",
+            "text": f"{found['text']}; the ends have different versions of perftest, {' and '.join(known)}",
+            "way_out": "install the same version of perftest on both hosts",
+        }
+    return found

@@ -12,8 +12,9 @@ description:
   - Runs the ends that this host has in one round of bandwidth tests with perftest's C(ib_write_bw), all at once.
   - The other ends run on other hosts. Run the same task on all hosts of a round (strategy linear), so that both ends
     are alive together. A server waits until its client came, a client tries until its server listens.
-  - Whatever happens, no process is left behind. A measurement that fails is a result with a name and a way out; the
-    module itself only fails on wrong arguments.
+  - Whatever happens, no process is left behind, also when the module itself is killed. A measurement that fails is a
+    result with a name and a way out; the module itself only fails on wrong arguments.
+  - The text table of perftest is what is read. Its JSON is compared with it where it is valid (from 24.01 on).
 options:
   tests:
     description: The ends to run, as the filter P(gb10.fleet.fabric_rounds#filter) gives them for this host.
@@ -67,7 +68,9 @@ options:
     type: int
     default: 60
   deadline_s:
-    description: After how many seconds every test is ended, whatever it does.
+    description:
+      - After how many seconds every test is ended, whatever it does. A test that has met its peer is ended 60 s after
+        its duration at the latest.
     type: int
     default: 180
 attributes:
@@ -114,10 +117,14 @@ version:
 tests:
   description:
     - One result for each test, in order, with its arguments, C(state) (V(ok), V(failed), or V(planned) in check mode),
-      C(command), C(attempts), C(listening_after_s), C(json_agrees), C(output) (its end, if the test failed), and
+      C(perftest) (the version), C(command), C(attempts), C(listening_after_s), C(json_agrees), C(output) (its end, if
+      the test failed), and
     - C(figures), where C(gbps) is in Gb/s and C(gbytes_per_s) in GB/s (both decimal), C(mtu) is the RoCE path MTU, and
       the addresses are those of the GIDs that perftest used, or
-    - C(fault) with C(name), C(text) and C(way_out).
+    - C(fault) with C(name), C(text) and C(way_out). Names are V(missing_package), V(no_rdma), V(no_device), V(no_gid),
+      V(port_down), V(port_busy), V(gid_family), V(gid_unroutable), V(mtu_mismatch) (the one fault with
+      figures), V(retry_exceeded), V(memlock), V(resolve), V(refused), V(unreachable), V(no_client), V(not_listening),
+      V(peer_died), V(died), V(timeout), V(version_mismatch), V(wrong_path), V(no_report), V(unreadable) and V(failed).
   returned: always
   type: list
   elements: dict
@@ -126,6 +133,7 @@ tests:
       end: client
       state: ok
       fault: null
+      perftest: "6.20"
       figures:
         gbps: 97.51
         gbytes_per_s: 12.189
@@ -171,7 +179,7 @@ def main() -> None:
         tests = perftest_ends.parse_tests(module.params["tests"], **limits)
     except ValueError as error:
         module.fail_json(msg=str(error))
-    hcas = gids.read_hcas()
+    hcas = gids.read_hcas(gids.Sysfs())
     if module.check_mode:
         module.exit_json(changed=False, version=None, tests=perftest_ends.planned(tests, hcas))
     executable = module.get_bin_path("ib_write_bw")  # type: ignore[no-untyped-call]

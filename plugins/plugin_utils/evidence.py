@@ -170,14 +170,15 @@ def _ends(members: Mapping[str, Record], results: Mapping[str, Record]) -> tuple
 def _rail(netdev: str, results: Mapping[str, Record], ports: Sequence[Record]) -> verdicts.Rail:
     """One rail of a pairing. Both ends print the same figure; a fault at either end is a fault of the rail."""
     both = [results[end] for end in ("client", "server") if end in results]
-    cause = verdicts.cause([result["fault"] for result in both if result["fault"]])
-    faulty = next((result for result in both if cause is not None and result["fault"] is cause), None)
+    faults = [result["fault"] for result in both if result["fault"]]
+    cause = verdicts.cause(faults, [result.get("perftest") for result in both])
+    faulty = next((result for result in both if result["fault"] is cause), both[0])
     figures: Mapping[str, Any] = next((result["figures"] for result in both if result["figures"]), {})
     widths = [port["pcie_width"] for port in ports if port.get("pcie_width")]
     return verdicts.Rail(
         netdev=netdev,
-        gbps=None if faulty else figures.get("gbps"),
-        fault={**faulty["fault"], "text": f"{faulty['host']}: {faulty['fault']['text']}"} if faulty else None,
+        gbps=None if cause else figures.get("gbps"),
+        fault={**cause, "text": f"{faulty['host']}: {cause['text']}"} if cause else None,
         subnets=tuple(_subnets(ports[0])),
         pcie_width=min(widths, default=None),
         mtu=figures.get("mtu"),

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils import gids
 
 from benchmarks import cli, desired, report
+from benchmarks import gids as gid_tables
 from benchmarks.meter import Cost
 from benchmarks.report import Results, Run
 from tests.proofs import facts
@@ -130,3 +132,20 @@ class TestRecaps:
         log = tmp_path / "log"
         log.write_text(text)
         assert bool(cli.changed(log)) is some
+
+
+def test_both_ways_to_read_gid_tables_find_the_same(tmp_path: Path) -> None:
+    gid_tables.build(tmp_path, used=5, slots=12)
+    result = gids.describe(gids.read_hcas(gids.Sysfs(str(tmp_path))))
+    ours = [
+        f"{gid['device']} {gid['port']} {gid['index']} {gid['gid']} v{gid['roce_version']} {gid['netdev']}"
+        for gid in result["gids"]
+    ]
+    assert len(ours) == 4 * 5
+    assert sorted(ours) == sorted(gid_tables.classic_lines(tmp_path))
+
+
+def test_a_way_that_misses_a_gid_is_no_way(tmp_path: Path) -> None:
+    gid_tables.build(tmp_path, used=5, slots=12)
+    with pytest.raises(ValueError, match="ours found 20 GIDs of 21"):
+        gid_tables.median_ms(gid_tables.ours, tmp_path, 1, 21)

@@ -68,6 +68,15 @@ def test_a_fault_at_either_end_is_a_fault_of_the_rail() -> None:
     assert "spark-b: the test did not end in time" in reason["text"]
 
 
+def test_different_versions_of_perftest_explain_a_lost_peer() -> None:
+    hosts = proof("pair")
+    fault = {"name": "peer_died", "text": "the other end went away", "way_out": "see the peer"}
+    for host, version in (("spark-a", "6.20"), ("spark-b", "6.24")):
+        hosts[host]["bandwidth"][0].update(state="failed", figures=None, fault=fault, perftest=version)
+    [reason] = build(hosts)["reasons"]
+    assert "version_mismatch" in reason["text"] and "6.20 and 6.24" in reason["text"]
+
+
 def test_twins_in_one_subnet_are_noticed() -> None:
     hosts = proof("pair")
     hosts["spark-a"]["gids"]["ports"][1]["addresses"].append("192.168.100.77")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import socket
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +20,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils import perftest_ends
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Children
 from ansible_collections.gb10.fleet.plugins.module_utils.gids import HcaPort, make_gid
 from ansible_collections.gb10.fleet.plugins.module_utils.perftest import Test
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests.ports import free_port
 
@@ -106,6 +112,7 @@ def test_both_ends_meet_whoever_starts_first(tmp_path: Path, port: int) -> None:
         assert result["figures"]["gbps"] == 97.51
         assert result["figures"]["gbytes_per_s"] == 12.189
         assert (result["figures"]["mtu"], result["figures"]["gid_index"]) == (4096, 3)
+        assert result["perftest"] == "6.20"
     assert (client["figures"]["local_address"], client["figures"]["remote_address"]) == (CLIENT_ADDRESS, SERVER_ADDRESS)
     assert server["command"][-1].startswith("--out_json_file="), "a server is not given a host"
 
@@ -189,6 +196,65 @@ def test_the_wrong_end_answered(tmp_path: Path, port: int) -> None:
     assert client["fault"]["name"] == "wrong_path" and client["figures"] is None
 
 
+def test_a_smaller_mtu_at_the_peer_is_a_fault_with_figures(tmp_path: Path, port: int) -> None:
+    executable = install(tmp_path, STAND_IN.replace("4096[B]", "1024[B]"))
+    tests = [make_test("server", port), make_test("client", port)]
+    hcas = [replace(hca(tests[0].address), ib_mtu=4096), replace(hca(tests[1].address), device="other", ib_mtu=1024)]
+    tests[1] = replace(tests[1], device="other")
+    _version, (large, small) = perftest_ends.run_ends(
+        tests, hcas, executable=executable, pairing_timeout_s=10, deadline_s=20
+    )
+    assert (large["state"], large["fault"]["name"], large["figures"]["gbps"]) == ("failed", "mtu_mismatch", 97.51)
+    assert (small["state"], small["fault"]) == ("ok", None)
+
+
+def test_a_test_that_met_its_peer_does_not_get_the_whole_deadline(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(perftest_ends, "OVERTIME_S", -1.5)  # with 2 s of test: half a second
+    stuck = install(tmp_path, STAND_IN.replace("connection.recv(1)", "import time; time.sleep(60)"))
+    started = time.monotonic()
+    results = run(stuck, make_test("server", port), make_test("client", port), pairing=30, deadline=50)
+    assert [result["fault"]["name"] for result in results] == ["timeout", "timeout"]
+    assert time.monotonic() - started < 25
+
+
+def test_a_peer_that_dies_is_named(tmp_path: Path, port: int) -> None:
+    script = STAND_IN.replace(
+        'connection.sendall(b"x")',
+        "import os, signal\nif not peer: os.kill(os.getpid(), signal.SIGKILL)\nconnection.sendall(b'x')",
+    ).replace(
+        "connection.recv(1)",
+        "\ntry: assert connection.recv(1)\n"
+        'except (AssertionError, OSError): sys.exit("ethernet_read_keys: Couldn\'t read remote address")',
+    )
+    server, client = run(install(tmp_path, script), make_test("server", port), make_test("client", port))
+    assert (server["fault"]["name"], client["fault"]["name"]) == ("died", "peer_died")
+
+
+def test_both_rails_of_a_port_at_once(tmp_path: Path, port: int) -> None:
+    executable, second = install(tmp_path, STAND_IN), free_port()
+    tests = [make_test(end, number) for end in ("server", "client") for number in (port, second)]
+    results = run(executable, *tests)
+    assert [(result["state"], result["port"]) for result in results] == [
+        *[("ok", port), ("ok", second)],
+        *[("ok", port), ("ok", second)],
+    ]
+
+
+@pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="perftest is not installed here")
+def test_the_real_perftest(port: int) -> None:
+    version, (result,) = perftest_ends.run_ends(
+        [make_test("server", port)],
+        [hca(SERVER_ADDRESS)],
+        executable=shutil.which("ib_write_bw"),
+        pairing_timeout_s=5,
+        deadline_s=10,
+    )
+    assert version in ("6.06", "6.20", "6.24")
+    assert result["fault"]["name"] in ("no_rdma", "no_device"), result["output"]
+
+
 def test_missing_package(port: int) -> None:
     (result,) = run(None, make_test("client", port))
     assert (result["fault"]["name"], result["command"]) == ("missing_package", [])
@@ -225,6 +291,18 @@ def test_tcp_states_of_a_process_only(port: int) -> None:
     assert perftest_ends.tcp_states(2**22 + 1, port) == set()
 
 
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.binary(max_size=300), st.booleans())
+def test_any_table_of_sockets_is_readable(tmp_path: Path, content: bytes, header: bool) -> None:
+    proc = tmp_path / "proc"
+    (proc / "net").mkdir(parents=True, exist_ok=True)
+    (proc / "7/fd").mkdir(parents=True, exist_ok=True)
+    if not (proc / "7/fd/3").is_symlink():
+        (proc / "7/fd/3").symlink_to("socket:[4711]")
+    (proc / "net/tcp").write_bytes(b"header\n" * header + content)
+    assert perftest_ends.tcp_states(7, 18515, str(proc)) <= {"0A", "01"}
+
+
 def test_termination_ends_the_children(tmp_path: Path) -> None:
     # The runner in a process of its own, told to stop: what it started must go with it.
     code = (
@@ -240,6 +318,45 @@ def test_termination_ends_the_children(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 128 + 15, done.stderr
     assert not Path(f"/proc/{done.stdout.strip()}").exists()
+
+
+@pytest.mark.parametrize("when", ["the command runs", "the command is about to run"])
+def test_a_killed_runner_leaves_nothing(tmp_path: Path, when: str) -> None:
+    # SIGKILL gives the runner no chance to do anything. The second case: it is gone before the kernel knows our wish.
+    pause = "import time; time.sleep(60)" if when == "the command runs" else "os.kill(os.getpid(), signal.SIGKILL)"
+    setpriv = tmp_path / "setpriv"
+    if when != "the command runs":
+        setpriv.write_text(f'#!/bin/sh\nsleep 1\nexec {shutil.which("setpriv")} "$@"\n', encoding="utf-8")
+        setpriv.chmod(0o755)
+    code = (
+        "import sys, os, signal\n"
+        f"sys.path[:0] = {[str(Path(entry).absolute()) for entry in sys.path if entry]!r}\n"
+        "from ansible_collections.gb10.fleet.plugins.module_utils.children import Children\n"
+        "with Children() as children:\n"
+        "    print(children.start(['sleep', '60']).pid, flush=True)\n"
+        f"    {pause}\n"
+    )
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment) as runner:
+        assert runner.stdout is not None
+        child = Path(f"/proc/{runner.stdout.readline().strip()}")
+        wait_until(lambda: when != "the command runs" or "sleep" in (child / "cmdline").read_text().split("\0")[0])
+        runner.send_signal(signal.SIGKILL)
+    wait_until(lambda: gone(child))
+
+
+def wait_until(reached: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not reached():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def gone(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 def test_output_is_bounded() -> None:

@@ -80,7 +80,8 @@ def test_a_rail_alone_shows_the_fault_too() -> None:
 def test_thirteen_gigabit_follows_the_measurements_and_says_so() -> None:
     result = judge_port(rails(13.35, 13.26), NUMBERS)
     assert "one queue pair gives 107 to 112 Gb/s" in result.text
-    assert "pull the power plugs" in result.way_out
+    assert "13.3 GB/s would be a healthy rail" in result.text
+    assert "pull the power plugs" in result.way_out and "power on with the cable in" in result.way_out
     claims = DATA["claims"]
     assert [claims[name]["followed"] for name in ("thirteen_gbps_is_an_artifact", "thirteen_gbps_is_a_fault")] == [
         False,
@@ -134,3 +135,20 @@ def test_the_end_that_knows_the_cause_is_heard() -> None:
     assert cause([no_client, missing]) is cause([missing, no_client]) is missing
     assert cause([no_client]) is no_client
     assert cause([]) is None
+
+
+def test_ends_that_lost_each_other_may_have_different_versions() -> None:
+    died = {"name": "peer_died", "text": "the other end went away", "way_out": "see there"}
+    busy = {"name": "port_busy", "text": "another process has the TCP port", "way_out": "end it"}
+    found = cause([died, died], ["6.20", "6.24"])
+    assert found is not None and found["name"] == "version_mismatch"
+    assert "6.20 and 6.24" in found["text"] and "same version" in found["way_out"]
+    assert cause([died, died], ["6.20", "6.20"]) is died
+    assert cause([died], ["6.20", None]) is died, "what is not known explains nothing"
+    assert cause([died, busy], ["6.20", "6.24"]) is busy, "a port that is taken has nothing to do with versions"
+
+
+def test_a_retry_that_was_exceeded_is_explained_by_the_other_end() -> None:
+    retry = {"name": "retry_exceeded", "text": "no answer came", "way_out": "check the MTU"}
+    died = {"name": "died", "text": "perftest was killed by signal 9", "way_out": "see journalctl -k"}
+    assert cause([retry, died]) is died
