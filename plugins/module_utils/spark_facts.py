@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ansible_collections.gb10.fleet.plugins.module_utils.port_owners import read_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     DPKG_LOCK,
     Database,
@@ -98,6 +99,9 @@ def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
         "routes": [route for route in routes if route["cidr"] != DEFAULT_ROUTE],
         "interfaces": lasting,
         "rails": rails,
+        "port_owners": read_owners(
+            host.system, [item for item in seen if item["name"] in {rail["netdev"] for rail in rails}]
+        ),
         "gpu": _gpu(host),
         "driver": _driver(host, packages),
         "packages": packages,

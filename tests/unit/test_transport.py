@@ -9,6 +9,7 @@ import re
 import stat
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
 from typing import Any
@@ -237,7 +238,8 @@ class Host(Action):
     """A host whose answers stand in a list; an exception stands for a call that finds no way to it."""
 
     def __init__(self, *answers: dict[str, Any] | Exception) -> None:
-        self._connection, self.answers, self.requests = Connection(), list(answers), []
+        self._connection, self.answers = Connection(), list(answers)
+        self.requests: list[dict[str, Any]] = []
 
     def _low_level_execute_command(self, cmd: str, in_data: bytes, sudoable: bool) -> dict[str, Any]:
         packed = re.search(rb'REQUEST = "([^"]*)"', in_data) or re.search(rb"REQUEST = '([^']*)'", in_data)
@@ -258,8 +260,8 @@ LAST = {"changes": [], "diff": [], "subprocesses": 4, "guard": None, "error": No
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(transport.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(transport.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
     return now
 
 
@@ -303,7 +305,7 @@ def test_a_host_that_comes_back_says_that_it_went_back(clock: list[float]) -> No
 @pytest.mark.usefixtures("fake")
 def test_a_host_that_stays_away_is_given_up_after_all_has_fired(clock: list[float]) -> None:
     host = Host(FIRST, *[AnsibleConnectionFailure("no route")] * 200)
-    with pytest.raises(AnsibleActionFail, match="spark-a: the network was changed.*go to its console"):
+    with pytest.raises(AnsibleActionFail, match=r"spark-a: the network was changed.*go to its console"):
         send(host)
     assert 130 + transport.CONFIRM_MARGIN_S <= clock[0] <= 150
 

@@ -203,7 +203,7 @@ def test_a_later_step_that_fails_takes_the_rails_back(
     assert (manager.ended, said["guard"]) == (["CheckpointRollback"], None)
 
 
-# ---------------------------------------------------------------------------------------------------- the timer's script
+# --------------------------------------------------------------------------------------------------- the timer's script
 
 NMCLI = """#!/bin/sh
 echo "nmcli $*" >>"$LOG"
