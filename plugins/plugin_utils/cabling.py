@@ -109,7 +109,8 @@ def _is_first(end: End, partners: Mapping[End, Sequence[End]]) -> bool:
     partner = partners[end][0]
     if end[1] != partner[1]:
         return end[1] > partner[1]
-    return list(partners).index(end) < list(partners).index(partner)
+    order = list(partners)
+    return partner not in partners or order.index(end) < order.index(partner)
 
 
 def _statement(end: End, verdict: str, there: Sequence[End], text: str, way_out: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
     "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
     "driver_branch", "driver_mismatch", "gpu_absent", "apt_lock", "dpkg_interrupted", "security_floor", "state_refused",
+    "fabric_plan",
 )  # fmt: skip
 REFUSED = "_refused"  # after the name of a role: what the role's document refuses
 # No written reason makes a host reachable, a value readable or a rail exist.
@@ -139,6 +140,11 @@ def refused(host: str, role: str, text: str) -> Finding:
 def state_refused(host: str, text: str) -> Finding:
     """What the engine says that would keep it from bringing the host to its state."""
     return Finding("state_refused", "error", host, text, "repair what it names, then run again")
+
+
+def planned(host: str, lines: Sequence[str]) -> Finding:
+    """What the rails will get, said before anything changes."""
+    return Finding("fabric_plan", "info", host, "; ".join(lines), "nothing to do: the role fabric does it")
 
 
 def _accept(subject: Subject, findings: list[Finding]) -> list[Finding]:

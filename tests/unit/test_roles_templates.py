@@ -556,6 +556,32 @@ def test_rails_that_wait_for_consent_are_refused_by_name() -> None:
     assert "Set fabric_allow_activation to true" in found
 
 
+@pytest.mark.parametrize(
+    ("renderer", "replace", "says"),
+    [
+        ("NetworkManager", False, "or set fabric_replace_foreign to true"),
+        ("NetworkManager", True, None),
+        ("networkd", True, "Delete that file or take the port out of it"),
+    ],
+)
+def test_a_port_with_another_owner_is_refused_by_the_file(renderer: str, replace: bool, says: str | None) -> None:
+    claim = {"interface": "enp1s0f0np0", "file": "/etc/netplan/40-cx7.yaml", "name": None, "uuid": None}
+    said = {"fabric_topology": "pair", "fabric_allow_activation": True, "fabric_replace_foreign": replace}
+    own = facts(port_owners=[{**claim, "renderer": renderer}])
+    document = render(
+        "fabric", Context("spark-a", own, said, PAIR, peers={"spark-b": facts()}, said={"spark-b": said})
+    )
+    assert len(document.refusals) == (says is not None)
+    for text in document.refusals:
+        assert text.startswith("enp1s0f0np0 belongs to /etc/netplan/40-cx7.yaml already") and str(says) in text
+
+
+def test_the_peers_of_a_rail_must_answer_before_its_change_is_kept() -> None:
+    document = paired("fabric", "spark-b", fabric_allow_activation=True)
+    peers = [resource["peers"] for resource in document.resources if "nm_profile" in resource]
+    assert peers == [["192.168.100.10"], ["192.168.101.10"]]
+
+
 def test_without_a_fabric_the_rails_are_left_alone() -> None:
     assert rendered("fabric") == Rendered("fabric")
 

@@ -291,6 +291,16 @@ def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manage
     assert host.converge(resources, fabric_allow_activation=True).changes == []
 
 
+def test_a_profile_that_names_no_port_gives_way_and_is_left_to_the_others(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    """The usual DHCP profile may carry the management port as well: to switch it off would cut us off at the next boot."""
+    manager.foreign("dhcp", "", device=P0)
+    host.both([rail()], fabric_allow_activation=True)
+    assert manager.profiles["foreign-dhcp"]["connection.autoconnect"] == "yes"
+    assert manager.profiles[UUID_P0]["device"] == P0
+
+
 def test_a_profile_that_networkmanager_made_up_gives_way(host: FakeHost, manager: FakeNetworkManager) -> None:
     manager.foreign("Wired connection 1", P0, device=P0, filename="/run/NetworkManager/system-connections/x")
     host.both([rail()], fabric_allow_activation=True)
