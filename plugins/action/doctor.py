@@ -16,14 +16,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import (
-    catalog,
-    documents,
-    fabric_plan,
-    findings,
-    host,
-    transport,
-)
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documents, findings, host, transport
 
 CATALOGS = ("products", "platforms", "security_floors")
 
@@ -120,7 +113,8 @@ def _look(own: host.Host, sound: bool) -> Look:
     if sound and (facts is None or answer["stale"]):
         context, rendered = own.render(own.roles, answer["facts"], looking=True)
     found = [findings.refused(own.name, made.role, text) for made in rendered for text in made.refusals]
-    found += _planned(own, context)
+    if context is not None and "fabric" in own.roles and context.fabric.coming:
+        found.append(findings.planned(own.name, context.fabric.coming))
     settled = (
         facts is not None
         and not answer["stale"]
@@ -131,18 +125,6 @@ def _look(own: host.Host, sound: bool) -> Look:
         and not (answer["orphans"] and own.variables.get("gb10_orphans") == "remove")
     )
     return Look(answer["facts"], found + refused, settled, answer)
-
-
-def _planned(own: host.Host, context: documents.Context | None) -> list[findings.Finding]:
-    """What waiting rails will get, as far as the facts of the whole cluster are known."""
-    if context is None or "fabric" not in own.roles:
-        return []
-    try:
-        plan = context.fabric.plan
-        waiting = plan["hosts"][own.name]["waiting"]
-    except (fabric_plan.PlanError, AnsibleError, KeyError):
-        return []  # the refusal of the role says why
-    return [findings.planned(own.name, fabric_plan.in_words(plan, own.name))] if waiting else []
 
 
 def _evaluated(

@@ -121,6 +121,14 @@ class Fabric:
         mine: dict[str, Any] = self.plan["hosts"][self._context.host]
         return mine
 
+    @property
+    def coming(self) -> list[str]:
+        """What the rails of the host get, in words; empty where they have it, or where no plan can be made of this yet."""
+        try:
+            return fabric_plan.in_words(self.plan, self._context.host) if self.mine["waiting"] else []
+        except fabric_plan.PlanError:
+            return []  # the refusal of the role says why
+
 
 def digest(value: Any) -> str:
     """The SHA-256 of a value in canonical JSON, as the engine computes it."""

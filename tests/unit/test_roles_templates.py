@@ -582,6 +582,20 @@ def test_the_peers_of_a_rail_must_answer_before_its_change_is_kept() -> None:
     assert peers == [["192.168.100.10"], ["192.168.101.10"]]
 
 
+def test_what_the_rails_get_is_told_while_they_wait_for_it() -> None:
+    said = {"fabric_topology": "pair"}
+
+    def coming(**live: Any) -> list[str]:
+        own = facts(rails=[{**rail, **live} for rail in rails()[:1]] + rails()[1:])
+        peers = {"spark-b": facts()}
+        return Context("spark-a", own, said, PAIR, peers=peers, said={"spark-b": said}).fabric.coming
+
+    assert coming()[0] == "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to spark-b p0 192.168.100.11"
+    assert coming(addresses=["192.168.100.10/24"], mtu=9000)[0].endswith("(as it is)")
+    assert Context("spark-a", facts()).fabric.coming == []
+    assert Context("spark-a", facts(), said, PAIR, said={"spark-b": said}).fabric.coming == [], "no facts of the peer"
+
+
 def test_without_a_fabric_the_rails_are_left_alone() -> None:
     assert rendered("fabric") == Rendered("fabric")
 
