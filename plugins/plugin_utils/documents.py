@@ -122,6 +122,12 @@ class Fabric:
         return mine
 
     @property
+    def fixed_gid_index(self) -> bool:
+        """Whether NCCL is to be told an index, which each host finds out by itself at every start."""
+        asked = bool(_Variables(load("fabric"), self._context.variables)["fabric_fixed_gid_index"])
+        return asked and self.plan["topology"] != "none"
+
+    @property
     def coming(self) -> list[str]:
         """What the rails of the host get, in words; empty where they have it, or where no plan can be made of this yet."""
         try:

@@ -63,6 +63,7 @@ class Peer:
 class Profile:
     """What one rail of one host shall be. ``cidr`` is address/prefix, ``mtu`` is that of the netdev in bytes.
 
+    ``gid`` is the address as sysfs shows it in the GID table.
     ``answering`` are the addresses of the peers that have a cable in: they must answer before a change is kept.
     """
 
@@ -77,6 +78,7 @@ class Profile:
     address: str
     prefix: int
     cidr: str
+    gid: str
     mtu: int
     peers: tuple[Peer, ...]
     answering: tuple[str, ...] = ()
@@ -134,6 +136,7 @@ def plan(
                     address=address[host],
                     prefix=SUBNET_PREFIX,
                     cidr=f"{address[host]}/{SUBNET_PREFIX}",
+                    gid=ipaddress.IPv6Address(f"::ffff:{address[host]}").exploded,
                     mtu=mtu,
                     peers=peers,
                     answering=tuple(

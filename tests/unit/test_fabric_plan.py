@@ -59,6 +59,7 @@ def test_pair_with_the_defaults() -> None:
         "address": "192.168.100.10",
         "prefix": 24,
         "cidr": "192.168.100.10/24",
+        "gid": "0000:0000:0000:0000:0000:ffff:c0a8:640a",
         "mtu": 9000,
         "peers": [
             {"host": "spark-b", "port": "p0", "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "address": "192.168.100.11"}

@@ -689,3 +689,46 @@ def test_the_defaults_are_those_of_the_catalog() -> None:
 @pytest.mark.parametrize("name", ["host_sets", "software", "kernel_parameters"])
 def test_the_catalogs_carry_their_evidence(name: str) -> None:
     assert catalog.load(name)
+
+
+def gid_tables(root: Path, *indexes: int) -> Path:
+    """sysfs with the addresses of spark-a at these indexes, v1 in front of v2."""
+    for hca, index, gid in zip(("rocep1s0f0", "roceP2p1s0f0"), indexes, ("640a", "650a"), strict=True):
+        table = root / "sys/class/infiniband" / hca / "ports/1"
+        for folder in ("gids", "gid_attrs/types"):
+            (table / folder).mkdir(parents=True)
+        for slot in range(8):
+            full = f"0000:0000:0000:0000:0000:ffff:c0a8:{gid}" if slot in (index - 1, index) else ":".join(["0000"] * 8)
+            (table / f"gids/{slot}").write_text(f"{full}\n")
+        (table / f"gid_attrs/types/{index - 1}").write_text("IB/RoCE v1\n")
+        (table / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
+    return root / "sys"
+
+
+@pytest.mark.parametrize(
+    ("indexes", "says"),
+    [((3, 3), None), ((5, 5), None), ((3, 5), "rocep1s0f0 port 1 has its address at index 3, roceP2p1s0f0 port 1 at 5")],
+)
+def test_a_fixed_gid_index_is_found_out_at_the_start_or_keeps_the_model_from_it(
+    tmp_path: Path, indexes: tuple[int, int], says: str | None
+) -> None:
+    document = paired("fabric", fabric_allow_activation=True, fabric_fixed_gid_index=True)
+    script, env = tmp_path / "gid-index", tmp_path / "env"
+    script.write_text(content(document, "/usr/local/sbin/gb10-gid-index"))
+    sysfs = gid_tables(tmp_path, *indexes)
+    env.write_text("of last time")
+    done = subprocess.run(["/bin/sh", script, env, sysfs], capture_output=True, text=True, check=False)
+    if says is None:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert env.read_text() == f"NCCL_IB_GID_INDEX={indexes[0]}\n"
+    else:
+        assert done.returncode == 1 and says in done.stderr
+        assert not env.exists(), "an index of last time must not be used"
+    unit = content(vllm_pair(fabric_fixed_gid_index=True), "/etc/systemd/system/gb10-vllm.service")
+    assert unit.index("gb10-gid-index /run/gb10-vllm-gid.env") < unit.index("--env-file /run/gb10-vllm-gid.env")
+
+
+def test_without_request_nobody_fixes_a_gid_index() -> None:
+    document = paired("fabric", fabric_allow_activation=True)
+    assert not [resource for resource in document.resources if "gid-index" in str(resource.get("file"))]
+    assert "gid" not in content(vllm_pair(), "/etc/systemd/system/gb10-vllm.service")
