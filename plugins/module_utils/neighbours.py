@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who is behind each port: all hosts of a cluster call out of their rails at the same time, and listen.
 
-A call is one broadcast frame of the Ethernet type that IEEE 802 sets aside for local experiments. It needs no address and
-no profile, so wrong cables are found before anything is changed. A host calls until it has heard everybody whom the plan
-puts behind its ports, and a little longer for those that started later, or until time is up.
+A call is one broadcast frame of the Ethernet type that IEEE 802 sets aside for local experiments. It needs no address
+and no profile, so wrong cables are found before anything is changed. A host calls until it has heard everybody whom the
+plan puts behind its ports, and a little longer for those that started later, or until time is up.
 """
 
 from __future__ import annotations

@@ -53,8 +53,9 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict
     for path, text in plans:
         for port in ports:
             if claims(text, port) and not _SWITCHED_OFF.search(text):
-                renderer, uuid = _RENDERER.search(text), _UUID.search(text)
-                owners.append(_owner(port, path, None, uuid and uuid[0], renderer[1] if renderer else everywhere))
+                renderer, named = _RENDERER.search(text), _UUID.search(text)
+                uuid = named[0] if named else None
+                owners.append(_owner(port, path, None, uuid, renderer[1] if renderer else everywhere))
     return sorted(owners, key=lambda owner: (owner["interface"], owner["file"]))
 
 

@@ -9,8 +9,8 @@ module: rail_neighbours
 short_description: Find out who is behind each port of a Spark
 version_added: "0.1.0"
 description:
-  - Calls out of every given interface with a small broadcast frame (Ethernet type 0x88B5, for local experiments) and listens
-    for those of the other hosts. It needs no addresses, so it tells wrong cables before anything is configured.
+  - Calls out of every given interface with a small broadcast frame (Ethernet type 0x88B5, for local experiments) and
+    listens for those of the other hosts. It needs no addresses, so it tells wrong cables before anything is configured.
   - All hosts must run it in the same task, because each hears only those that call at the same time.
   - A host that hears nobody is a result; the module itself only fails on wrong arguments or without root.
 options:

@@ -129,7 +129,7 @@ class Fabric:
 
     @property
     def coming(self) -> list[str]:
-        """What the rails of the host get, in words; empty where they have it, or where no plan can be made of this yet."""
+        """What the rails of the host get, in words; empty where they have it, or no plan can be made yet."""
         try:
             return fabric_plan.in_words(self.plan, self._context.host) if self.mine["waiting"] else []
         except fabric_plan.PlanError:

@@ -410,7 +410,7 @@ def _matrix(cluster: Mapping[str, Any]) -> list[Record] | None:
 
 def _cell(pairings: Sequence[Mapping[str, Any]], same: bool) -> Record:
     if not pairings:
-        return {"text": "" if same else "–", "verdict": "" if same else "no link", "tone": "plain"}
+        return {"text": "" if same else "-", "verdict": "" if same else "no link", "tone": "plain"}
     worst_one = max(pairings, key=lambda pairing: verdicts.SEVERITIES.index(pairing["severity"]))
     figures = [pairing["figures"]["gbps"] for pairing in pairings if pairing["figures"]["gbps"] is not None]
     return {

@@ -100,8 +100,8 @@ def plan(
     ``control`` is the interface and address at which *all* hosts of the cluster reach this one: the first rail where
     the fabric joins everyone with everyone, the management interface in a ring, whose hosts only see their neighbours.
     ``waiting`` names the rails that do not have their address and MTU yet.
-    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting}``; nobody but a person can switch off
-    a lasting one.
+    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting}``; nobody but a
+    person can switch off a lasting one.
     ``settings`` holds what each host, in the order of ``hosts``, says in the variables that they must agree on.
     """
     _check_agreement(hosts, settings or {})
@@ -139,9 +139,7 @@ def plan(
                     gid=ipaddress.IPv6Address(f"::ffff:{address[host]}").exploded,
                     mtu=mtu,
                     peers=peers,
-                    answering=tuple(
-                        peer.address for peer in peers if rails[peer.host].get("carrier") is not False
-                    ),
+                    answering=tuple(peer.address for peer in peers if rails[peer.host].get("carrier") is not False),
                 )
             )
     for host in hosts:
@@ -153,7 +151,9 @@ def plan(
         control = _control(host, topology, facts[host], profiles[host])
         result[host] = {
             "profiles": [
-                asdict(profile) | {"peers": [asdict(peer) for peer in profile.peers], "answering": list(profile.answering)} for profile in profiles[host]
+                asdict(profile)
+                | {"peers": [asdict(peer) for peer in profile.peers], "answering": list(profile.answering)}
+                for profile in profiles[host]
             ],
             "environment": _environment(topology, profiles[host], control["interface"], address_range),
             "control": control,

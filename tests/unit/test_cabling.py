@@ -32,7 +32,17 @@ def wired(*cables: tuple[End, End]) -> dict[str, list[dict[str, str]]]:
     return heard
 
 
-A0, A1, B0, B1, C0, C1 = (itertools.product(("spark-0", "spark-1", "spark-2"), ("p0", "p1")))
+A0, A1, B0, B1, C0, C1 = itertools.product(("spark-0", "spark-1", "spark-2"), ("p0", "p1"))
+
+
+def within(end: End, there: End, target: End) -> str:
+    move = f"at {there[0]}, move that end of the cable from {there[1]} to {target[1]}"
+    return f"{' '.join(end)}: the cable leads to {' '.join(there)}, and should lead to {' '.join(target)}; {move}"
+
+
+def across(end: End, there: End, target: End) -> str:
+    move = f"pull that cable out of {' '.join(there)} and put it into {' '.join(target)}"
+    return f"{' '.join(end)}: the cable leads to {' '.join(there)}, and should lead to {' '.join(target)}; {move}"
 
 
 @pytest.mark.parametrize(
@@ -41,39 +51,15 @@ A0, A1, B0, B1, C0, C1 = (itertools.product(("spark-0", "spark-1", "spark-2"), (
         (make("pair", 2), [(A0, B0)], []),
         (make("pair", 2), [], []),
         (make("pair", 2, ports=["p0", "p1"]), [(A0, B0), (A1, B1)], []),
-        (
-            make("pair", 2, ports=["p0", "p1"]),
-            [(A0, B1), (A1, B0)],
-            [
-                "spark-0 p0: the cable leads to spark-1 p1, and should lead to spark-1 p0; at spark-1, move that end of the"
-                " cable from p1 to p0",
-                "spark-0 p1: the cable leads to spark-1 p0, and should lead to spark-1 p1; at spark-1, move that end of the"
-                " cable from p0 to p1",
-            ],
-        ),
+        (make("pair", 2, ports=["p0", "p1"]), [(A0, B1), (A1, B0)], [within(A0, B1, B0), within(A1, B0, B1)]),
         (make("ring", 3), [(A1, B0), (B1, C0), (C1, A0)], []),
         (
             make("ring", 3),
             [(A1, C0), (B1, A0), (C1, B0)],
-            [
-                "spark-0 p1: the cable leads to spark-2 p0, and should lead to spark-1 p0; pull that cable out of spark-2 p0"
-                " and put it into spark-1 p0",
-                "spark-1 p1: the cable leads to spark-0 p0, and should lead to spark-2 p0; pull that cable out of spark-0 p0"
-                " and put it into spark-2 p0",
-                "spark-2 p1: the cable leads to spark-1 p0, and should lead to spark-0 p0; pull that cable out of spark-1 p0"
-                " and put it into spark-0 p0",
-            ],
+            [across(A1, C0, B0), across(B1, A0, C0), across(C1, B0, A0)],
         ),
-        (  # at one host the two cables are exchanged
-            make("ring", 3),
-            [(A1, B1), (B0, C0), (C1, A0)],
-            [
-                "spark-0 p1: the cable leads to spark-1 p1, and should lead to spark-1 p0; at spark-1, move that end of the"
-                " cable from p1 to p0",
-                "spark-1 p0: the cable leads to spark-2 p0, and should lead to spark-0 p1; pull that cable out of spark-2 p0"
-                " and put it into spark-0 p1",
-            ],
-        ),
+        # at one host the two cables are exchanged
+        (make("ring", 3), [(A1, B1), (B0, C0), (C1, A0)], [within(A1, B1, B0), across(B0, C0, A1)]),
         (make("switch", 3), [(A0, B0), (B0, C0), (A0, C0)], []),
         (make("switch", 3, ports=["p0", "p1"]), list(itertools.combinations((A0, B0, C0, A1, B1, C1), 2)), []),
     ],
@@ -102,7 +88,11 @@ def test_any_wiring_is_judged_and_a_right_end_never_moves(ends: list[End]) -> No
 
 
 def test_calls_expect_the_peers_of_the_plan() -> None:
-    assert cabling.calls(make("ring", 3), "spark-0")[2] == {"netdev": "enp1s0f1np1", "port": "p1", "expect": ["spark-1"]}
+    assert cabling.calls(make("ring", 3), "spark-0")[2] == {
+        "netdev": "enp1s0f1np1",
+        "port": "p1",
+        "expect": ["spark-1"],
+    }
 
 
 # ---------------------------------------------------------------------------------------------------- the conversation
@@ -144,7 +134,7 @@ def test_it_ends_a_little_after_the_last_expected_one_was_heard() -> None:
         neighbours.MAGIC,
         neighbours.MAGIC + b"[]",
         neighbours.MAGIC + b"[" * 1000,
-        from_b(token="of another run"),
+        from_b(**{"token": "of another run"}),
         from_b(host=7),
         from_b(host=""),
         from_b(port="p0\x1b[2J"),

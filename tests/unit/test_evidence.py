@@ -208,7 +208,7 @@ def test_a_host_that_could_not_be_read_has_a_card_too() -> None:
     assert "could not be read" in page and "unreachable" in page
 
 
-# ----------------------------------------------------------------------------------------------------- cables and figures
+# ------------------------------------------------------------------------------------------------ cables and figures
 
 
 def swapped(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

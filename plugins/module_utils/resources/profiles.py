@@ -119,7 +119,7 @@ class Stored:
         return self.device == interface or self.settings.get("connection.interface-name") == interface
 
     def owns(self, interface: str) -> bool:
-        """A profile that names no interface (the usual DHCP one) owns none: others may live on it, and ours outranks it."""
+        """A profile that names no interface (the usual DHCP one) owns none: others may need it; ours outranks it."""
         named = self.settings.get("connection.interface-name") == interface
         return named and (self.device == interface or self.autoconnect == "yes")
 

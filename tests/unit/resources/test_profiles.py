@@ -294,7 +294,7 @@ def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manage
 def test_a_profile_that_names_no_port_gives_way_and_is_left_to_the_others(
     host: FakeHost, manager: FakeNetworkManager
 ) -> None:
-    """The usual DHCP profile may carry the management port as well: to switch it off would cut us off at the next boot."""
+    """The usual DHCP profile may carry management as well: to switch it off would cut us off at the next boot."""
     manager.foreign("dhcp", "", device=P0)
     host.both([rail()], fabric_allow_activation=True)
     assert manager.profiles["foreign-dhcp"]["connection.autoconnect"] == "yes"
