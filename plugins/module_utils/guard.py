@@ -144,7 +144,7 @@ def _arm(system: System, interfaces: Sequence[str], seconds: int) -> None:
     _save(system, interfaces)
     identity = os.urandom(8).hex()
     _mark(system, Guard(identity, "", system.clock.now() + seconds))
-    _start_timer(system, seconds + NET_S)
+    _start_timer(system, f"{UNIT}-{identity}-change", seconds + NET_S)
     # No interface stands for all of them: what our change does to another one must be taken back as well.
     checkpoint = call(system, "CheckpointCreate", "aouu", "0", str(seconds), str(_CHECKPOINT_FLAGS))
     _mark(system, Guard(identity, checkpoint, system.clock.now() + seconds))
@@ -157,7 +157,8 @@ def _wait_for_word(system: System) -> None:
     if guard is None:
         raise HostError(f"{MARK} is gone")
     call(system, "CheckpointAdjustRollbackTimeout", "ou", guard.checkpoint, str(CONFIRM_S))
-    _start_timer(system, CONFIRM_S + NET_S)
+    _start_timer(system, f"{UNIT}-{guard.id}-word", CONFIRM_S + NET_S)
+    _stop_timer(system, f"{UNIT}-{guard.id}-change")
     _mark(system, Guard(guard.id, guard.checkpoint, system.clock.now() + CONFIRM_S))
 
 
@@ -245,14 +246,14 @@ def _forget(system: System) -> None:
         system.path(FOLDER).rmdir()
 
 
-def _start_timer(system: System, seconds: int) -> None:
-    _stop_timer(system)
+def _start_timer(system: System, name: str, seconds: int) -> None:
+    """Of a name that never was: systemd may still hold on to one that has just ended."""
     when = [f"--on-active={seconds}s", "--timer-property=AccuracySec=1s"]
-    system.ask(["systemd-run", "--quiet", "--collect", f"--unit={UNIT}", *when, "/bin/sh", RESTORE])
+    system.ask(["systemd-run", "--quiet", "--collect", f"--unit={name}", *when, "/bin/sh", RESTORE])
 
 
-def _stop_timer(system: System) -> None:
-    system.run(["systemctl", "stop", f"{UNIT}.timer"])  # fails where there is none
+def _stop_timer(system: System, name: str = f"{UNIT}-*") -> None:
+    system.ask(["systemctl", "stop", f"{name}.timer"])  # a pattern that nothing matches is no failure
 
 
 def _save(system: System, interfaces: Sequence[str]) -> None:

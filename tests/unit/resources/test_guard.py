@@ -71,13 +71,18 @@ def test_a_change_waits_armed_twice_until_it_is_confirmed(host: FakeHost, manage
     assert adjusted == [["CheckpointAdjustRollbackTimeout", "ou", "/checkpoint/1", "90"]]
     timers = host.commands("systemd-run")
     assert [line.split("--on-active=")[1].split()[0] for line in timers] == ["80s", "120s"]
+    names = [line.split("--unit=")[1].split()[0] for line in timers]
+    assert names[0] != names[1], "the second one is armed before the first one ends"
+    stopped = [line.split()[-1] for line in host.commands("systemctl stop")]
+    assert stopped == ["gb10-guard-*.timer", f"{names[0]}.timer"]
     assert entry(host)["left"] is None and entry(host)["unfinished"], "nothing of it is settled yet"
 
     host.calls.clear()
     said = ask(host, confirm=said["guard"]["id"])
     assert (said["error"], said["guard"], said["changes"]) == (None, None, [])
     assert manager.ended == ["CheckpointDestroy"]
-    assert host.commands("systemctl stop") and not host.commands("systemd-run")
+    assert host.commands("systemctl stop") == ["systemctl stop gb10-guard-*.timer"]
+    assert not host.commands("systemd-run")
     assert not host.path(guard.FOLDER).exists()
     assert entry(host)["left"] and entry(host)["unfinished"] is None
     assert ask(host, confirm="later")["guard"] is None, "nothing to do leaves nothing armed"

@@ -60,7 +60,7 @@ class FakeNetworkManager:
         host.on("busctl call", self.busctl)
         host.on("nmcli --terse --fields DEVICE", self.devices)
         host.on("systemd-run", "")
-        host.on("systemctl stop gb10-guard.timer", "")
+        host.on("systemctl stop gb10-guard-", "")
         host.on("/bin/sh /run/gb10-fleet/guard/restore", "")
 
     def devices(self, argv: list[str], stdin: str | None) -> str:
