@@ -252,6 +252,7 @@ def _wrong(
         for finding in proof["findings"]:
             if finding["severity"] == "error" and not finding["accepted"]:
                 wrong.append(_reason(host, finding["id"], finding["fact"], finding["way_out"]))
+        wrong += _foreign_addresses(host, proof)
         for ping in proof["pings"]:
             if not ping["ok"]:
                 where, fault = f"{host} {ping['interface']} to {ping['peer']}", ping["fault"]
@@ -262,6 +263,19 @@ def _wrong(
     if serving and serving["verdict"] != "serving":
         wrong.append(_reason(name, serving["verdict"], serving["text"], serving["way_out"]))
     return wrong
+
+
+def _foreign_addresses(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """IPv4 addresses of a rail beside the planned one: each takes a GID, and may be the one that software picks."""
+    reasons = []
+    for profile in proof["profiles"]:
+        addresses = _gid_port({host: dict(proof)}, {"host": host, **profile}).get("addresses", [])
+        foreign = [text for text in addresses if ":" not in text and text != profile["address"]]
+        if foreign:
+            text = f"{profile['netdev']} also has {', '.join(foreign)}; planned is {profile['address']} alone"
+            way_out = "find out who sets it, then run the role fabric, which takes it away"
+            reasons.append(_reason(f"{host} {profile['netdev']}", "foreign_address", text, way_out))
+    return reasons
 
 
 def title_of(pairing: Mapping[str, Any]) -> str:

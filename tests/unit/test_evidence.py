@@ -281,3 +281,12 @@ def test_a_label_is_escaped_and_what_was_not_measured_is_absent() -> None:
     text = metrics.render(document)
     assert 'cluster="a\\"b\\\\c\\nd"' in text
     assert "gb10_pairing_gbps" not in text
+
+
+def test_a_second_address_of_a_rail_is_a_reason() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["gids"]["ports"][0]["addresses"] += ["192.0.2.77", "fe80::1"]
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["what"], reason["where"]) == ("foreign_address", "spark-a enp1s0f0np0")
+    assert "also has 192.0.2.77;" in reason["text"]
