@@ -250,6 +250,17 @@ def test_the_matrix_shows_every_two_hosts_and_the_worst_of_them() -> None:
     assert single["matrix"] is None
 
 
+def test_two_links_between_two_hosts_are_one_cell() -> None:
+    (cluster,) = DOCUMENTS["pair"]["clusters"]
+    (good,) = cluster["pairings"]
+    bad = {**good, "link": "other", "severity": "error", "verdict": "half_width", "figures": {"gbps": 4.0, "rails": []}}
+    for pairings in ([good, bad], [bad, good]):
+        document = {**DOCUMENTS["pair"], "clusters": [{**cluster, "pairings": pairings}]}
+        (shown,) = evidence.page_model(document)["clusters"]
+        cell = shown["matrix"][0]["cells"][1]
+        assert (cell["text"], cell["verdict"], cell["tone"]) == ("200", "half width", "bad")
+
+
 SAMPLE = re.compile(r'[a-z0-9_]+(\{[a-z_]+="(?:[^"\\\n]|\\.)*"(,[a-z_]+="(?:[^"\\\n]|\\.)*")*\})? -?[0-9.e+-]+')
 
 

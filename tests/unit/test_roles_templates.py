@@ -690,15 +690,15 @@ def test_the_catalogs_carry_their_evidence(name: str) -> None:
 
 
 def gid_tables(root: Path, *indexes: int) -> Path:
-    """sysfs with the addresses of spark-a at these indexes, v1 in front of v2."""
+    """sysfs with the addresses of spark-a at these indexes, v1 behind v2."""
     for hca, index, gid in zip(("rocep1s0f0", "roceP2p1s0f0"), indexes, ("640a", "650a"), strict=True):
         table = root / "sys/class/infiniband" / hca / "ports/1"
         for folder in ("gids", "gid_attrs/types"):
             (table / folder).mkdir(parents=True)
         for slot in range(8):
-            full = f"0000:0000:0000:0000:0000:ffff:c0a8:{gid}" if slot in (index - 1, index) else ":".join(["0000"] * 8)
+            full = f"0000:0000:0000:0000:0000:ffff:c0a8:{gid}" if slot in (index, index + 1) else ":".join(["0000"] * 8)
             (table / f"gids/{slot}").write_text(f"{full}\n")
-        (table / f"gid_attrs/types/{index - 1}").write_text("IB/RoCE v1\n")
+        (table / f"gid_attrs/types/{index + 1}").write_text("IB/RoCE v1\n")
         (table / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
     return root / "sys"
 

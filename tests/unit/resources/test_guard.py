@@ -228,7 +228,7 @@ class Net:
         self.root = root
         for name, text in (("nmcli", NMCLI), ("ip", IP)):
             self.write(f"bin/{name}", text).chmod(0o755)
-        for device in ("enP7s7", P0):
+        for device in ("enP7s7", P0, "docker0"):
             self.write(f"sys/class/net/{device}/mtu", "1500\n")
         self.write("uuid-enP7s7", "m-1\n")
         self.write("ip-enP7s7", "198.51.100.7/24")
@@ -244,6 +244,7 @@ class Net:
             return Completed((), 0, f"enP7s7:connected:m-1\n{P0}:disconnected:\ndocker0:connected (externally):d\n")
         links = [
             {"ifname": "enP7s7", "addr_info": [{"local": "198.51.100.7", "prefixlen": 24}]},
+            {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1", "prefixlen": 16}]},
             {"ifname": P0, "addr_info": [{"local": "fe80::1", "prefixlen": 64}]},
         ]
         return Completed((), 0, json.dumps(links))
@@ -283,6 +284,8 @@ def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
     (tmp_path / "uuid-enP7s7").write_text("m-2\n")
     net.write(f"uuid-{P0}", "our-own\n")
     net.write(f"sys/class/net/{P0}/mtu", "9000\n")
+    net.write("run/NetworkManager/system-connections/docker1", "made up since")
+    assert (tmp_path / guard.LIVE.lstrip("/")).read_text() == f"enP7s7 m-1 1500 198.51.100.7/24\n{P0} - 1500\n"
     assert net.fire() == [
         "nmcli connection reload",
         "nmcli --wait 20 connection up uuid m-1 ifname enP7s7",
@@ -292,7 +295,8 @@ def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["management"]
     assert (folder / "management").read_text() == "good"
     assert (tmp_path / "etc/netplan/90-NM-m-1.yaml").read_text() == "good"
-    assert (tmp_path / "run/NetworkManager/system-connections/docker0").exists(), "NetworkManager's own"
+    for name in ("docker0", "docker1"):
+        assert (tmp_path / "run/NetworkManager/system-connections" / name).exists(), "NetworkManager's own"
     assert guard.differences(System(tmp_path, net.run, privileged=True)) == []
 
 
