@@ -60,6 +60,7 @@ keep() {
 }
 now() {
     uuid=$(nmcli --get-values GENERAL.CON-UUID device show "$1" 2>/dev/null)
+    [ "$uuid" != -- ] || uuid=
     addresses=$(ip -4 -o address show dev "$1" | while read -r _ _ _ cidr _; do printf ' %s' "$cidr"; done)
     echo "${uuid:--} $(cat "$root/sys/class/net/$1/mtu")$addresses"
 }
