@@ -113,6 +113,7 @@ class Fabric:
             ports=own["fabric_ports"],
             network=own["fabric_network"],
             mtu=own["fabric_mtu"],
+            declared={member: spoken[member]["fabric_rails"] for member in context.members},
             settings={name: [spoken[member][name] for member in context.members] for name in FABRIC_SETTINGS},
         )
 

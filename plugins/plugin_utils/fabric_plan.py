@@ -93,6 +93,7 @@ def plan(
     network: str = "192.168.100.0/22",
     mtu: int = 9000,
     settings: Mapping[str, Sequence[Any]] | None = None,
+    declared: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> dict[str, Any]:
     """Return ``{topology, network, subnets, hosts: {name: {profiles, environment, control, waiting, owners}}}``.
 
@@ -102,6 +103,7 @@ def plan(
     ``waiting`` names the rails that do not have their address and MTU yet.
     ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting}``; nobody but a
     person can switch off a lasting one.
+    ``declared`` are the rails that a host says it has, by port, in the order of twins; they must not contradict facts.
     ``settings`` holds what each host, in the order of ``hosts``, says in the variables that they must agree on.
     """
     _check_agreement(hosts, settings or {})
@@ -111,6 +113,7 @@ def plan(
         return {"topology": topology, "network": network, "subnets": [], "hosts": {host: dict(empty) for host in hosts}}
 
     links = _links(topology, hosts, ports)
+    facts = {host: _with_declared(host, facts[host], (declared or {}).get(host) or {}) for host in hosts}
     segments = list(_segments(links, facts))
     subnets = _carve(network, len(segments))
     profiles: dict[str, list[Profile]] = {host: [] for host in hosts}
@@ -241,6 +244,27 @@ def _rails_on(host: str, port: str, facts: Mapping[str, Any]) -> dict[int, Mappi
             f"plug the cable into {port}, or correct fabric_ports"
         )
     return rails
+
+
+def _with_declared(host: str, facts: Mapping[str, Any], declared: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
+    """The facts with the ports of declared rails: what the machine does not tell is taken, what it denies is refused."""
+    if not declared:
+        return facts
+    rails = {rail["netdev"]: dict(rail) for rail in facts.get("rails") or []}
+    for port, netdevs in declared.items():
+        for twin_index, netdev in enumerate(netdevs):
+            rail = rails.get(netdev)
+            if rail is None:
+                there = ", ".join(rails) or "none"
+                raise PlanError(f"{host}: fabric_rails names {netdev}, which is no RDMA rail; the host has {there}")
+            if rail["port"] not in (None, port):
+                raise PlanError(f"{host}: fabric_rails puts {netdev} on {port}, and the machine says {rail['port']}")
+            rail.update(port=port, twin_index=twin_index)
+        others = [name for name, rail in rails.items() if rail["port"] == port and name not in netdevs]
+        if others:
+            missing = ", ".join(others)
+            raise PlanError(f"{host}: fabric_rails leaves out {missing}, which the machine says is on {port}")
+    return {**facts, "rails": list(rails.values())}
 
 
 def _carve(network: str, needed: int) -> list[ipaddress.IPv4Network]:

@@ -412,8 +412,9 @@ def _fabric(subject: Subject) -> Iterator[Finding]:
             " if it stays away, power off, unplug the brick for 60 s, start with the cable in",
         )
         return
+    declared = subject.setting("fabric_rails") or {}  # the plan refuses what contradicts the machine
     for port in subject.ports:
-        own = [rail for rail in rails if rail["port"] == port]
+        own = [rail for rail in rails if rail["port"] == port or rail["netdev"] in declared.get(port, ())]
         if not own:
             there = ", ".join(f"{rail['netdev']} ({rail['port'] or 'no port'})" for rail in rails)
             yield subject.error(

@@ -358,3 +358,36 @@ def test_the_plan_in_words() -> None:
     assert in_words(fabric, "a")[0] == words
     fabric["hosts"]["a"]["waiting"] = []
     assert in_words(fabric, "a")[0] == f"{words} (as it is)"
+
+
+def declared_plan(rails: dict[str, list[str]], unknown: bool = False) -> list[tuple[str, int]]:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    for rail in facts["a"]["rails"] if unknown else []:
+        rail.update(port=None, twin_index=None)
+    result = plan("pair", ["a", "b"], facts, declared={"a": rails, "b": {}})
+    return [(profile["netdev"], profile["twin_index"]) for profile in result["hosts"]["a"]["profiles"]]
+
+
+def test_declared_rails_are_taken_where_the_machine_does_not_tell() -> None:
+    own = ["enp1s0f0np0", "enP2p1s0f0np0"]
+    assert declared_plan({"p0": own}, unknown=True) == [(own[0], 0), (own[1], 1)]
+    assert declared_plan({"p0": own}) == [(own[0], 0), (own[1], 1)]
+    with pytest.raises(PlanError, match="a has no rail on port p0"):
+        declared_plan({}, unknown=True)
+
+
+@pytest.mark.parametrize(
+    ("rails", "says"),
+    [
+        (
+            {"p0": ["enp9s0", "enp1s0f0np0"]},
+            "a: fabric_rails names enp9s0, which is no RDMA rail; the host has enp1s0f0np0,",
+        ),
+        ({"p0": ["enp1s0f0np0", "enp1s0f1np1"]}, "a: fabric_rails puts enp1s0f1np1 on p0, and the machine says p1"),
+        ({"p0": ["enp1s0f0np0"]}, "a: fabric_rails leaves out enP2p1s0f0np0, which the machine says is on p0"),
+    ],
+)
+def test_declared_rails_that_contradict_the_machine_are_refused(rails: dict[str, list[str]], says: str) -> None:
+    with pytest.raises(PlanError) as error:
+        declared_plan(rails)
+    assert str(error.value).startswith(says)
