@@ -247,7 +247,7 @@ def _rails_on(host: str, port: str, facts: Mapping[str, Any]) -> dict[int, Mappi
 
 
 def _with_declared(host: str, facts: Mapping[str, Any], declared: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
-    """The facts with the ports of declared rails: what the machine does not tell is taken, what it denies is refused."""
+    """The facts with the ports of declared rails: what the machine does not tell is taken, what it denies refused."""
     if not declared:
         return facts
     rails = {rail["netdev"]: dict(rail) for rail in facts.get("rails") or []}
