@@ -81,11 +81,12 @@ echo fired >"$guard/fired"
 
 @dataclass(frozen=True)
 class Guard:
-    """An armed way back. `until`: when NetworkManager rolls back, on the clock of this boot."""
+    """An armed way back. `until`: when NetworkManager rolls back, on this boot's clock; `timer`: the second net."""
 
     id: str
     checkpoint: str
     until: float
+    timer: str
 
 
 def call(system: System, method: str, signature: str, *arguments: str) -> str:
@@ -103,7 +104,7 @@ def standing(system: System) -> Guard | None:
     """What was armed last on this boot and not ended in order."""
     try:
         mark = json.loads(system.text(MARK) or "")
-        return Guard(str(mark["id"]), str(mark["checkpoint"]), float(mark["until"]))
+        return Guard(str(mark["id"]), str(mark["checkpoint"]), float(mark["until"]), str(mark["timer"]))
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -117,7 +118,10 @@ def guarded(system: System, interfaces: Sequence[str], seconds: int) -> Iterator
     if not interfaces:
         yield
         return
-    _arm(system, interfaces, seconds)
+    if system.guard is None:  # else an earlier step of this call has armed it, and what was before that is what counts
+        _arm(system, interfaces, seconds)
+    else:
+        _wait(system, seconds)
     try:
         yield
     except BaseException as first:
@@ -130,7 +134,7 @@ def guarded(system: System, interfaces: Sequence[str], seconds: int) -> Iterator
             raise HostError(f"{first}; {later}") from first
         raise
     if system.confirms_later:
-        _wait_for_word(system)
+        _wait(system, CONFIRM_S)
         return
     try:
         _release(system)
@@ -144,23 +148,23 @@ def _arm(system: System, interfaces: Sequence[str], seconds: int) -> None:
     _forget(system)
     _save(system, interfaces)
     identity = os.urandom(8).hex()
-    _mark(system, Guard(identity, "", system.clock.now() + seconds))
-    _start_timer(system, f"{UNIT}-{identity}-change", seconds + NET_S)
+    timer = _start_timer(system, identity, "change", seconds + NET_S)
+    _mark(system, Guard(identity, "", system.clock.now() + seconds, timer))
     # No interface stands for all of them: what our change does to another one must be taken back as well.
     checkpoint = call(system, "CheckpointCreate", "aouu", "0", str(seconds), str(_CHECKPOINT_FLAGS))
-    _mark(system, Guard(identity, checkpoint, system.clock.now() + seconds))
+    _mark(system, Guard(identity, checkpoint, system.clock.now() + seconds, timer))
     system.guard = identity
 
 
-def _wait_for_word(system: System) -> None:
-    """The change is made; now it waits to be confirmed."""
+def _wait(system: System, seconds: int) -> None:
+    """Both fire that much later: the change is made and waits to be confirmed, or another one is to be made."""
     guard = standing(system)
     if guard is None:
         raise HostError(f"{MARK} is gone")
-    call(system, "CheckpointAdjustRollbackTimeout", "ou", guard.checkpoint, str(CONFIRM_S))
-    _start_timer(system, f"{UNIT}-{guard.id}-word", CONFIRM_S + NET_S)
-    _stop_timer(system, f"{UNIT}-{guard.id}-change")
-    _mark(system, Guard(guard.id, guard.checkpoint, system.clock.now() + CONFIRM_S))
+    call(system, "CheckpointAdjustRollbackTimeout", "ou", guard.checkpoint, str(seconds))
+    timer = _start_timer(system, guard.id, "word", seconds + NET_S)
+    _stop_timer(system, guard.timer)
+    _mark(system, Guard(guard.id, guard.checkpoint, system.clock.now() + seconds, timer))
 
 
 def confirm(system: System, identity: str, holds: Callable[[], None]) -> None:
@@ -247,10 +251,12 @@ def _forget(system: System) -> None:
         system.path(FOLDER).rmdir()
 
 
-def _start_timer(system: System, name: str, seconds: int) -> None:
+def _start_timer(system: System, identity: str, what: str, seconds: int) -> str:
     """Of a name that never was: systemd may still hold on to one that has just ended."""
+    name = f"{UNIT}-{identity}-{os.urandom(2).hex()}-{what}"
     when = [f"--on-active={seconds}s", "--timer-property=AccuracySec=1s"]
     system.ask(["systemd-run", "--quiet", "--collect", f"--unit={name}", *when, "/bin/sh", RESTORE])
+    return name
 
 
 def _stop_timer(system: System, name: str = f"{UNIT}-*") -> None:

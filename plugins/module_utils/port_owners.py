@@ -37,7 +37,9 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict
 
     `name` is the profile's, None for netplan; `renderer` is None for a keyfile. What is switched off claims nothing.
     """
-    owners = []
+    owners: list[dict[str, Any]] = []
+    if not ports:
+        return owners
     for path, text in _texts(system, KEYFILES, ""):
         if path.startswith(_RENDERED) or _MADE_UP.match(path):
             continue

@@ -305,3 +305,19 @@ def test_a_management_profile_in_another_hand_is_seen_by_its_address(tmp_path: P
     (tmp_path / "bin/ip").write_text(IP.replace('echo "2:', 'grep -q . "$HERE/ip-$6" && echo "2:'))
     (tmp_path / "ip-enP7s7").write_text("203.0.113.9/24")
     assert net.fire() == ["nmcli --wait 20 connection up uuid m-1 ifname enP7s7"]
+
+
+def test_two_changes_of_one_call_are_one_way_back(host: FakeHost, manager: FakeNetworkManager) -> None:
+    """What a role no longer declares goes first, and its profile is part of what the checkpoint holds."""
+    manager.link("enp1s0f1np1")
+    other = rail("enp1s0f1np1", "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0003", "192.0.2.9/30")
+    pings(host)
+    ask(host, documents=[{"role": "fabric", "resources": [other]}])
+    manager.ended.clear()
+    host.calls.clear()
+    said = ask(host, confirm="later", orphans="remove")
+    assert [change["action"] for change in said["changes"]] == ["remove", "create"], said["error"]
+    assert len([line for line in host.commands("busctl call") if "CheckpointCreate" in line]) == 1
+    assert len(manager.checkpoints) == 1
+    assert ask(host, confirm=said["guard"]["id"])["error"] is None
+    assert manager.ended == ["CheckpointDestroy"]

@@ -354,7 +354,7 @@ def test_a_run_killed_before_the_end_of_its_checkpoint_is_waited_out(
 
 def test_an_old_mark_of_a_checkpoint_costs_nothing(host: FakeHost, manager: FakeNetworkManager) -> None:
     host.converge([rail()], fabric_allow_activation=True)
-    host.file(MARK, json.dumps({"id": "0" * 16, "checkpoint": "/checkpoint/1", "until": 0}))
+    host.file(MARK, json.dumps({"id": "0" * 16, "checkpoint": "/checkpoint/1", "until": 0, "timer": "x"}))
     host.clock.time = 1000
     host.calls.clear()
     host.converge([rail()])
