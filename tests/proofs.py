@@ -77,6 +77,14 @@ def _host(name: str, names: Sequence[str], topology: str, profiles: Sequence[Map
             for item in profiles
             for peer in item["peers"]
         ],
+        "heard": [
+            {
+                "netdev": item["netdev"], "port": item["port"], "host": peer["host"],
+                "there_netdev": peer["netdev"], "there_port": peer["port"],
+            }
+            for item in profiles
+            for peer in item["peers"]
+        ],
         "bandwidth": [],
         "serving": None,
     }  # fmt: skip

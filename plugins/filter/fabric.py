@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gb10.fleet.plugins.plugin_utils import fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, fabric_plan
 
 
 def plan(hosts: Sequence[str], topology: str, facts: Mapping[str, Mapping[str, Any]], **options: Any) -> dict[str, Any]:
@@ -17,6 +17,12 @@ def plan(hosts: Sequence[str], topology: str, facts: Mapping[str, Mapping[str, A
         return fabric_plan.plan(topology, list(hosts), facts, **options)
     except fabric_plan.PlanError as error:
         raise AnsibleFilterError(str(error)) from error
+
+
+def wrong_cables(
+    heard: Mapping[str, Sequence[Mapping[str, str]]], fabric: Mapping[str, Mapping[str, Mapping[str, Any]]]
+) -> list[str]:
+    return cabling.wrong(cabling.judge({host: own["profiles"] for host, own in fabric["hosts"].items()}, heard))
 
 
 class FilterModule:
@@ -27,4 +33,7 @@ class FilterModule:
             "fabric_plan": plan,
             "fabric_pings": fabric_plan.pings,
             "fabric_rounds": fabric_plan.rounds,
+            "fabric_words": fabric_plan.in_words,
+            "fabric_neighbours": cabling.calls,
+            "fabric_wrong_cables": wrong_cables,
         }

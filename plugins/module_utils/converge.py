@@ -14,8 +14,8 @@ import posixpath
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils import guard, undo
 from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
-from ansible_collections.gb10.fleet.plugins.module_utils import undo
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
     KINDS,
     ApplyError,
@@ -36,6 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import STATUS, read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import File
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import Profile
 from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, HostError, System
 
 
@@ -94,13 +95,21 @@ def _converge(
         try:
             steps = apply(plan, states, system)
             states, plan = verify(document, steps, system)
-        except ApplyError:
+        except ApplyError as error:
+            if system.guard is not None:  # what stands above the rails failed, and nobody will confirm them
+                with contextlib.suppress(HostError):  # it fires by itself
+                    error = ApplyError(f"{error}; {guard.roll_back(system)}", error.changes)
             # It is we who left the host as it is now, so that can be undone.
             with contextlib.suppress(HostError, OSError):
                 states = read_again(document, system)
                 manifests.save(system, _closed(declared, document, states, plan, system))
-            raise
+            raise error from None
     closed = _closed(declared, document, states, plan, system)
+    if system.guard is not None:
+        # As after a kill, until the change is confirmed: what stands may be taken back behind our back.
+        waiting = {step.resource.label for step in steps if isinstance(step.resource, Profile)} & set(closed.resources)
+        closed = closed._replace(unfinished=declared.unfinished)
+        closed = manifests.ended(manifests.amended(closed, {label: {"left": None} for label in waiting}))
     if steps or closed != known:
         keep(closed, steps, system)
     return steps, plan, True

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils import lock
+from ansible_collections.gb10.fleet.plugins.module_utils import guard, lock
 from ansible_collections.gb10.fleet.plugins.module_utils.converge import converge
 from ansible_collections.gb10.fleet.plugins.module_utils.drift import drift
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
@@ -24,8 +24,14 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import (
     Outcome,
     Run,
     parse_documents,
+    verify,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import CONSENT, DocumentError, shown
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import (
+    Profile,
+    prove,
+    wait_for_checkpoint,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.undo import undo
@@ -35,13 +41,19 @@ _ORPHANS = ("show", "remove")
 _PROJECT = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}\Z")
 _RUN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@:+\\ -]{0,199}\Z")
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
+LATER = "later"
+_CONFIRM = re.compile(rf"({LATER}|[0-9a-f]{{16}})\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _PATH = re.compile(r"/[^\0-\x1f\x7f]{0,4095}\Z")
 _MAX_PATHS = 100
 
 
 class Request(NamedTuple):
-    """A request that is sound. `fact_paths`: whose disks the facts tell of; None: no facts are wanted."""
+    """A request that is sound. `fact_paths`: whose disks the facts tell of; None: no facts are wanted.
+
+    `confirm`: "later" leaves the way back from a change of the network armed, for a call over a new connection, which
+    repeats the request with the id that `guard` in the answer named. None: what holds at the end of this call is kept.
+    """
 
     verb: str
     check: bool
@@ -52,6 +64,7 @@ class Request(NamedTuple):
     remove_orphans: bool
     roles: list[str] | None
     known_roles: list[str]
+    confirm: str | None
 
 
 def answer(request: Any, system: System) -> dict[str, Any]:
@@ -65,6 +78,7 @@ def answer(request: Any, system: System) -> dict[str, Any]:
         "diff": [],
         "known": True,
         "recorded": True,
+        "guard": None,
         "error": None,
     }
     try:
@@ -99,7 +113,11 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
             ]
         if said["stale"]:
             return
+        if writes:
+            _settle_guard(request, system)
         outcome = _outcome(request, system)
+        if system.guard is not None:
+            said["guard"] = {"id": system.guard, "seconds": guard.left_s(system)}
         if outcome is None:
             said["known"] = False
             return
@@ -107,6 +125,22 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
         if writes and outcome.changes:
             system.forget()
             said["facts"] = _facts(request, system)
+
+
+def _settle_guard(request: Request, system: System) -> None:
+    """The way back that an earlier call left armed: confirmed if this call is the word it waits for."""
+    system.confirms_later = request.confirm is not None
+    profiles = [item for item in request.document.resources if isinstance(item, Profile)]
+    if request.confirm in (None, LATER):
+        guard.take_over(system, lambda system: wait_for_checkpoint(system, len(profiles)))
+        return
+
+    def holds() -> None:
+        verify(Document(tuple(profiles), request.document.consents), [], system)
+        prove(system, profiles)
+
+    guard.confirm(system, str(request.confirm), holds)
+    system.confirms_later = False
 
 
 def _outcome(request: Request, system: System) -> Outcome | None:
@@ -165,6 +199,7 @@ def parse_request(request: Any) -> Request:
         remove_orphans=take("orphans", _one_of(_ORPHANS), "show") == "remove",
         roles=take("roles", _roles, None),
         known_roles=take("known_roles", _roles, None) or [],
+        confirm=take("confirm", _line(_CONFIRM, f"{LATER} or the id of a guard"), None),
     )
     if fields:
         raise DocumentError(f"{shown(min(fields, key=str))[1:-1]}: a request has no such field")

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils import apt_preferences, apt_sources, coherence
+from ansible_collections.gb10.fleet.plugins.module_utils.port_owners import read_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     DPKG_LOCK,
     Database,
@@ -106,6 +107,9 @@ def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
         "routes": [route for route in routes if route["cidr"] != DEFAULT_ROUTE],
         "interfaces": lasting,
         "rails": rails,
+        "port_owners": read_owners(
+            host.system, [item for item in seen if item["name"] in {rail["netdev"] for rail in rails}]
+        ),
         "gpu": _gpu(host),
         "driver": _driver(host, packages, database.holds),
         "packages": packages,

@@ -63,7 +63,9 @@ options:
         C(absent).'
       - 'C(nm_profile): the name of a NetworkManager profile. C(uuid), C(interface), C(addresses) (IPv4 with prefix),
         C(mtu) (bytes), C(state) C(present) or C(absent), C(consent), the variable without which nothing of
-        NetworkManager is touched; C(replace_foreign) to take the interface from a profile of somebody else.'
+        NetworkManager is touched; C(replace_foreign) to take the interface from a profile of somebody else; C(peers),
+        addresses that must answer over it before a change is kept. A change is confirmed over a new connection, else it
+        is taken back.'
     type: list
     elements: dict
   role:

@@ -113,6 +113,7 @@ class Fabric:
             ports=own["fabric_ports"],
             network=own["fabric_network"],
             mtu=own["fabric_mtu"],
+            declared={member: spoken[member]["fabric_rails"] for member in context.members},
             settings={name: [spoken[member][name] for member in context.members] for name in FABRIC_SETTINGS},
         )
 
@@ -120,6 +121,20 @@ class Fabric:
     def mine(self) -> dict[str, Any]:
         mine: dict[str, Any] = self.plan["hosts"][self._context.host]
         return mine
+
+    @property
+    def fixed_gid_index(self) -> bool:
+        """Whether NCCL is to be told an index, which each host finds out by itself at every start."""
+        asked = bool(_Variables(load("fabric"), self._context.variables)["fabric_fixed_gid_index"])
+        return asked and self.plan["topology"] != "none"
+
+    @property
+    def coming(self) -> list[str]:
+        """What the rails of the host get, in words; empty where they have it, or no plan can be made yet."""
+        try:
+            return fabric_plan.in_words(self.plan, self._context.host) if self.mine["waiting"] else []
+        except fabric_plan.PlanError:
+            return []  # the refusal of the role says why
 
 
 def digest(value: Any) -> str:

@@ -24,6 +24,7 @@ from typing import Any
 
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils import verdicts
+from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, metrics
 from ansible_collections.gb10.fleet.plugins.plugin_utils.picture import draw
 
 SCHEMA_VERSION = 1
@@ -72,6 +73,7 @@ def _proof(name: str, proof: Mapping[str, Any]) -> Record:
         "findings": list(proof.get("findings") or []),
         "profiles": list(proof.get("profiles") or []),
         "gids": _without_ansible(proof.get("gids")),
+        "heard": list(proof.get("heard") or []),
         "pings": list(proof.get("pings") or []),
         "bandwidth": list(proof.get("bandwidth") or []),
         "serving": _without_ansible(proof.get("serving")),
@@ -97,7 +99,8 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
     pairings = _pairings(members, verdicts.thresholds_from(thresholds, first["thresholds"]))
     serving = next((proof["serving"] for proof in members.values() if proof["serving"]), None)
     unproven = _unproven(name, links, pairings, members, serving)
-    wrong = _wrong(name, pairings, members, serving)
+    cables = _cabling(members)
+    wrong = _wrong(name, cables, pairings, members, serving)
     return {
         "name": name,
         "topology": first["topology"],
@@ -105,6 +108,7 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
         "verdict": UNHEALTHY if wrong else INCOMPLETE if unproven else HEALTHY,
         "reasons": wrong + unproven,
         "links": links,
+        "cabling": cables,
         "pairings": pairings,
         "serving": serving,
     }
@@ -120,6 +124,14 @@ def _links(members: Mapping[str, Record]) -> list[Record]:
             if end not in link["ends"]:
                 link["ends"].append(end)
     return list(links.values())
+
+
+def _cabling(members: Mapping[str, Record]) -> list[Record]:
+    """Where each port of the plan leads; nothing where nobody listened."""
+    if not any(proof["heard"] for proof in members.values()):
+        return []
+    profiles = {host: proof["profiles"] for host, proof in members.items()}
+    return cabling.judge(profiles, {host: proof["heard"] for host, proof in members.items()})
 
 
 def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) -> list[Record]:
@@ -225,14 +237,23 @@ def _unproven(
 
 
 def _wrong(
-    name: str, pairings: Sequence[Record], members: Mapping[str, Record], serving: Record | None
+    name: str,
+    cables: Sequence[Record],
+    pairings: Sequence[Record],
+    members: Mapping[str, Record],
+    serving: Record | None,
 ) -> list[Record]:
     """What was measured and is not as it should be."""
-    wrong = []
+    wrong = [
+        _reason(f"{cable['host']} {cable['port']}", cabling.WRONG_CABLE, cable["text"], cable["way_out"])
+        for cable in cables
+        if cable["verdict"] == cabling.WRONG_CABLE
+    ]
     for host, proof in members.items():
         for finding in proof["findings"]:
             if finding["severity"] == "error" and not finding["accepted"]:
                 wrong.append(_reason(host, finding["id"], finding["fact"], finding["way_out"]))
+        wrong += _foreign_addresses(host, proof)
         for ping in proof["pings"]:
             if not ping["ok"]:
                 where, fault = f"{host} {ping['interface']} to {ping['peer']}", ping["fault"]
@@ -243,6 +264,19 @@ def _wrong(
     if serving and serving["verdict"] != "serving":
         wrong.append(_reason(name, serving["verdict"], serving["text"], serving["way_out"]))
     return wrong
+
+
+def _foreign_addresses(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """IPv4 addresses of a rail beside the planned one: each takes a GID, and may be the one that software picks."""
+    reasons = []
+    for profile in proof["profiles"]:
+        addresses = _gid_port({host: dict(proof)}, {"host": host, **profile}).get("addresses", [])
+        foreign = [text for text in addresses if ":" not in text and text != profile["address"]]
+        if foreign:
+            text = f"{profile['netdev']} also has {', '.join(foreign)}; planned is {profile['address']} alone"
+            way_out = "find out who sets it, then run the role fabric, which takes it away"
+            reasons.append(_reason(f"{host} {profile['netdev']}", "foreign_address", text, way_out))
+    return reasons
 
 
 def title_of(pairing: Mapping[str, Any]) -> str:
@@ -261,7 +295,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 # -- files -------------------------------------------------------------------------------------------------------------
 
-DOCUMENT, PAGE = "evidence.json", "index.html"
+DOCUMENT, PAGE, METRICS = "evidence.json", "index.html", "metrics.prom"
 
 
 def write(document: Mapping[str, Any], directory: Path) -> Path:
@@ -275,6 +309,7 @@ def write(document: Mapping[str, Any], directory: Path) -> Path:
     try:
         (building / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         (building / PAGE).write_text(render(document), encoding="utf-8")
+        (building / METRICS).write_text(metrics.render(document), encoding="utf-8")
         building.chmod(0o755)
         if target.exists():
             shutil.rmtree(target)
@@ -367,9 +402,36 @@ def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Reco
         "verdict": cluster["verdict"],
         "topology": topologies.get(cluster["topology"], cluster["topology"]),
         "count": len(cluster["hosts"]),
+        "matrix": _matrix(cluster),
         "picture": draw(cluster["topology"], places, links, _host_tones(cluster, hosts)),
         "alt": _picture_in_words(cluster),
         "serving": _serving_model(cluster["serving"]),
+    }
+
+
+def _matrix(cluster: Mapping[str, Any]) -> list[Record] | None:
+    """Hosts x hosts: for each two the sum of all their links, under the worst of their verdicts."""
+    if not cluster["pairings"]:
+        return None
+    between: dict[frozenset[str], list[Mapping[str, Any]]] = {}
+    for pairing in cluster["pairings"]:
+        between.setdefault(frozenset(_names(pairing)), []).append(pairing)
+    hosts = cluster["hosts"]
+    return [
+        {"host": host, "cells": [_cell(between.get(frozenset((host, other)), ()), host == other) for other in hosts]}
+        for host in hosts
+    ]
+
+
+def _cell(pairings: Sequence[Mapping[str, Any]], same: bool) -> Record:
+    if not pairings:
+        return {"text": "" if same else "-", "verdict": "" if same else "no link", "tone": "plain"}
+    worst_one = max(pairings, key=lambda pairing: verdicts.SEVERITIES.index(pairing["severity"]))
+    figures = [pairing["figures"]["gbps"] for pairing in pairings if pairing["figures"]["gbps"] is not None]
+    return {
+        "text": _number(sum(figures)) if figures else "none",
+        "verdict": worst_one["verdict"].replace("_", " "),
+        "tone": _TONES[worst_one["severity"]],
     }
 
 

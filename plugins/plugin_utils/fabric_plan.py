@@ -61,7 +61,11 @@ class Peer:
 
 @dataclass(frozen=True)
 class Profile:
-    """What one rail of one host shall be. ``cidr`` is address/prefix, ``mtu`` is that of the netdev in bytes."""
+    """What one rail of one host shall be. ``cidr`` is address/prefix, ``mtu`` is that of the netdev in bytes.
+
+    ``gid`` is the address as sysfs shows it in the GID table.
+    ``answering`` are the addresses of the peers that have a cable in: they must answer before a change is kept.
+    """
 
     name: str
     uuid: str
@@ -74,8 +78,10 @@ class Profile:
     address: str
     prefix: int
     cidr: str
+    gid: str
     mtu: int
     peers: tuple[Peer, ...]
+    answering: tuple[str, ...] = ()
 
 
 def plan(
@@ -87,22 +93,27 @@ def plan(
     network: str = "192.168.100.0/22",
     mtu: int = 9000,
     settings: Mapping[str, Sequence[Any]] | None = None,
+    declared: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
 ) -> dict[str, Any]:
-    """Return ``{topology, network, subnets, hosts: {name: {profiles, environment, control, waiting}}}``.
+    """Return ``{topology, network, subnets, hosts: {name: {profiles, environment, control, waiting, owners}}}``.
 
     ``ports`` says which ports of a pair or a switch are cabled; a ring always uses p0 and p1.
     ``control`` is the interface and address at which *all* hosts of the cluster reach this one: the first rail where
     the fabric joins everyone with everyone, the management interface in a ring, whose hosts only see their neighbours.
     ``waiting`` names the rails that do not have their address and MTU yet.
+    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting}``; nobody but a
+    person can switch off a lasting one.
+    ``declared`` are the rails that a host says it has, by port, in the order of twins; they must not contradict facts.
     ``settings`` holds what each host, in the order of ``hosts``, says in the variables that they must agree on.
     """
     _check_agreement(hosts, settings or {})
     _check_arguments(topology, hosts, facts, mtu)
     if topology == "none":
-        empty: dict[str, Any] = {"profiles": [], "environment": {}, "control": None, "waiting": []}
+        empty: dict[str, Any] = {"profiles": [], "environment": {}, "control": None, "waiting": [], "owners": []}
         return {"topology": topology, "network": network, "subnets": [], "hosts": {host: dict(empty) for host in hosts}}
 
     links = _links(topology, hosts, ports)
+    facts = {host: _with_declared(host, facts[host], (declared or {}).get(host) or {}) for host in hosts}
     segments = list(_segments(links, facts))
     subnets = _carve(network, len(segments))
     profiles: dict[str, list[Profile]] = {host: [] for host in hosts}
@@ -128,8 +139,10 @@ def plan(
                     address=address[host],
                     prefix=SUBNET_PREFIX,
                     cidr=f"{address[host]}/{SUBNET_PREFIX}",
+                    gid=ipaddress.IPv6Address(f"::ffff:{address[host]}").exploded,
                     mtu=mtu,
                     peers=peers,
+                    answering=tuple(peer.address for peer in peers if rails[peer.host].get("carrier") is not False),
                 )
             )
     for host in hosts:
@@ -141,11 +154,14 @@ def plan(
         control = _control(host, topology, facts[host], profiles[host])
         result[host] = {
             "profiles": [
-                asdict(profile) | {"peers": [asdict(peer) for peer in profile.peers]} for profile in profiles[host]
+                asdict(profile)
+                | {"peers": [asdict(peer) for peer in profile.peers], "answering": list(profile.answering)}
+                for profile in profiles[host]
             ],
             "environment": _environment(topology, profiles[host], control["interface"], address_range),
             "control": control,
             "waiting": _waiting(facts[host], profiles[host]),
+            "owners": _foreign_owners(facts[host], profiles[host]),
         }
     return {"topology": topology, "network": network, "subnets": [str(subnet) for subnet in subnets], "hosts": result}
 
@@ -230,6 +246,27 @@ def _rails_on(host: str, port: str, facts: Mapping[str, Any]) -> dict[int, Mappi
     return rails
 
 
+def _with_declared(host: str, facts: Mapping[str, Any], declared: Mapping[str, Sequence[str]]) -> Mapping[str, Any]:
+    """The facts with the ports of declared rails: what the machine does not tell is taken, what it denies refused."""
+    if not declared:
+        return facts
+    rails = {rail["netdev"]: dict(rail) for rail in facts.get("rails") or []}
+    for port, netdevs in declared.items():
+        for twin_index, netdev in enumerate(netdevs):
+            rail = rails.get(netdev)
+            if rail is None:
+                there = ", ".join(rails) or "none"
+                raise PlanError(f"{host}: fabric_rails names {netdev}, which is no RDMA rail; the host has {there}")
+            if rail["port"] not in (None, port):
+                raise PlanError(f"{host}: fabric_rails puts {netdev} on {port}, and the machine says {rail['port']}")
+            rail.update(port=port, twin_index=twin_index)
+        others = [name for name, rail in rails.items() if rail["port"] == port and name not in netdevs]
+        if others:
+            missing = ", ".join(others)
+            raise PlanError(f"{host}: fabric_rails leaves out {missing}, which the machine says is on {port}")
+    return {**facts, "rails": list(rails.values())}
+
+
 def _carve(network: str, needed: int) -> list[ipaddress.IPv4Network]:
     try:
         whole = ipaddress.IPv4Network(network)
@@ -293,6 +330,31 @@ def _waiting(facts: Mapping[str, Any], profiles: Sequence[Profile]) -> list[str]
 def _is_live(rail: Mapping[str, Any], profile: Profile) -> bool:
     addresses = [cidr for cidr in rail.get("addresses") or [] if ":" not in cidr]
     return addresses == [profile.cidr] and rail.get("mtu") == profile.mtu
+
+
+def _foreign_owners(facts: Mapping[str, Any], profiles: Sequence[Profile]) -> list[dict[str, Any]]:
+    ours = {profile.netdev: profile.uuid for profile in profiles}
+    return [
+        {
+            "netdev": owner["interface"],
+            "file": owner["file"],
+            "lasting": owner["renderer"] == "networkd",
+            "text": f"{owner['interface']} belongs to {owner['file']} already"
+            + (f" (the profile {owner['name']!r})" if owner["name"] else f" (netplan, for {owner['renderer']})"),
+        }
+        for owner in facts.get("port_owners") or []
+        if owner["interface"] in ours and owner["uuid"] != ours[owner["interface"]]
+    ]
+
+
+def in_words(fabric: Mapping[str, Any], host: str) -> list[str]:
+    """What a host gets, one line for each rail, for a person to read before anything changes."""
+    return [
+        f"{profile['netdev']} ({profile['port']}): {profile['cidr']}, MTU {profile['mtu']}, to "
+        + ", ".join(f"{peer['host']} {peer['port']} {peer['address']}" for peer in profile["peers"])
+        + ("" if profile["netdev"] in fabric["hosts"][host]["waiting"] else " (as it is)")
+        for profile in fabric["hosts"][host]["profiles"]
+    ]
 
 
 def _control(host: str, topology: str, facts: Mapping[str, Any], profiles: Sequence[Profile]) -> dict[str, str]:

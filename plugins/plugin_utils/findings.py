@@ -36,6 +36,7 @@ IDS = (
     "driver_branch", *(id_ for id_ in coherence.IDS if id_ not in GATE_ONLY), "gpu_absent",
     "apt_lock", "dpkg_interrupted", "security_floor",
     "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
+    "fabric_plan",
 )  # fmt: skip
 REFUSED = "_refused"  # after the name of a role: what the role's document refuses
 # No written reason makes a host reachable, a value readable or a rail exist.
@@ -150,6 +151,11 @@ def refused(host: str, role: str, text: str) -> Finding:
 def state_refused(host: str, text: str) -> Finding:
     """What the engine says that would keep it from bringing the host to its state."""
     return Finding("state_refused", "error", host, text, "repair what it names, then run again")
+
+
+def planned(host: str, lines: Sequence[str]) -> Finding:
+    """What the rails will get, said before anything changes."""
+    return Finding("fabric_plan", "info", host, "; ".join(lines), "nothing to do: the role fabric does it")
 
 
 def _accept(subject: Subject, findings: list[Finding]) -> list[Finding]:
@@ -417,8 +423,9 @@ def _fabric(subject: Subject) -> Iterator[Finding]:
             " if it stays away, power off, unplug the brick for 60 s, start with the cable in",
         )
         return
+    declared = subject.setting("fabric_rails") or {}  # the plan refuses what contradicts the machine
     for port in subject.ports:
-        own = [rail for rail in rails if rail["port"] == port]
+        own = [rail for rail in rails if rail["port"] == port or rail["netdev"] in declared.get(port, ())]
         if not own:
             there = ", ".join(f"{rail['netdev']} ({rail['port'] or 'no port'})" for rail in rails)
             yield subject.error(

@@ -30,6 +30,7 @@ class Question:
     found: list[findings.Finding]
     sound: bool
     facts: dict[str, Any] | None
+    context: documents.Context | None
     rendered: list[documents.Rendered]
     request: dict[str, Any]
 
@@ -56,13 +57,14 @@ def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Questio
     # Documents are made of variables: of unsound ones they would speak in riddles.
     sound = not any(finding.blocks for finding in found)
     facts = own.last_facts if sound else None
+    context: documents.Context | None = None
     rendered: list[documents.Rendered] = []
     expect: dict[str, str] = {}
     if facts is not None:
         context, rendered = own.render(own.roles, facts, looking=True)
         expect = context.expect
     request = own.request(host.documents_of(rendered), check=True, expect=expect)
-    return Question(own, subject, found, sound, facts, rendered, request)
+    return Question(own, subject, found, sound, facts, context, rendered, request)
 
 
 def judge(
@@ -104,14 +106,16 @@ def judge(
 
 
 def _refused(asked: Question, answer: Mapping[str, Any]) -> list[findings.Finding]:
-    """What roles and engine refuse; where the facts are not those of last time, without another call."""
-    rendered = asked.rendered
+    """What roles and engine refuse, and what waiting rails get; of other facts than last time without another call."""
+    context, rendered = asked.context, asked.rendered
     if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
-        _, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
+        context, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
     else:
         rendered = rendered if answer["facts"] else []
     name = asked.host.name
     found = [findings.refused(name, made.role, text) for made in rendered for text in made.refusals]
+    if context is not None and answer["facts"] and "fabric" in asked.host.roles and context.fabric.coming:
+        found.append(findings.planned(name, context.fabric.coming))
     return found + ([findings.state_refused(name, answer["error"]["message"])] if answer["error"] else [])
 
 

@@ -15,6 +15,7 @@ import hashlib
 import json
 import re
 import shlex
+import time
 import zlib
 from collections.abc import Mapping
 from functools import cache
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible import constants as C
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings
 
@@ -31,6 +32,8 @@ MARKER = "GB10-ANSWER:"
 CACHE = "/run/gb10-fleet"
 DEFAULT_INTERPRETER = "/usr/bin/python3"
 SHOWN_OF_AN_ANSWER = 300  # characters
+CONFIRM_MARGIN_S = 10  # after everything has fired, for the host to be reached again
+CONFIRM_PAUSE_S = 2.0
 
 _PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 _ENTRIES = (f"{_PACKAGE}.remote", f"{_PACKAGE}.system")  # what the bootstrap imports
@@ -104,8 +107,46 @@ class NoAnswer(AnsibleActionFail):
 def call(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
     """The answer of the host of this task.
 
-    AnsibleConnectionFailure where it is unreachable, NoAnswer where sudo, Python or the engine fail.
+    AnsibleConnectionFailure where it is unreachable, NoAnswer where sudo, Python or the engine fail. A change of the
+    network is confirmed over a new connection; the answer is then what the host said last, with all changes.
     """
+    if request.get("verb") != "converge" or request["check"]:
+        return _send(action, request, task_vars)
+    answer = _send(action, {**request, "confirm": "later"}, task_vars)
+    return answer if answer.get("guard") is None or answer["error"] else _confirmed(action, request, answer, task_vars)
+
+
+def _confirmed(
+    action: ActionBase, request: Mapping[str, Any], first: Mapping[str, Any], task_vars: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The same request once more, with the id of what waits: the host is to be as it says, seen over a new connection.
+
+    Without that the host goes back by itself, and is asked until it can prove that.
+    """
+    again = {**request, "expect": {}, "confirm": first["guard"]["id"]}
+    until = time.monotonic() + first["guard"]["seconds"] + CONFIRM_MARGIN_S
+    while True:
+        try:
+            action._connection.reset()  # the connection that made the change may outlive the way to the host
+            last = _send(action, again, task_vars)
+            break
+        except (AnsibleConnectionFailure, NoAnswer) as error:
+            if time.monotonic() >= until:
+                raise AnsibleActionFail(  # type: ignore[no-untyped-call]
+                    f"{task_vars['inventory_hostname']}: the network was changed, the host could not be reached over a"
+                    f" new connection, and was to be back by now; go to its console ({error})"
+                ) from error
+            time.sleep(CONFIRM_PAUSE_S)
+    kept = [item for item in first["changes"] if not last["error"] or not item["resource"].startswith("nm_profile:")]
+    return {
+        **last,
+        "changes": kept + last["changes"],
+        "diff": first["diff"] + last["diff"],
+        "subprocesses": first["subprocesses"] + last["subprocesses"],
+    }
+
+
+def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
     done = action._low_level_execute_command(  # type: ignore[no-untyped-call]
         command(_interpreter(action, task_vars)), in_data=program(request), sudoable=True
     )

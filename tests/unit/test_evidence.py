@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils import evidence, metrics
 
 from tests.proofs import ACCEPTED, HOSTS, NOW, ROOT, WARNING, documents, proof, thresholds
 
@@ -163,7 +164,7 @@ def test_the_page_is_one_file_without_script(name: str) -> None:
     page = evidence.render(DOCUMENTS[name])
     elements = Elements(page)
     assert "script" not in elements.tags and "url(" not in page and "@import" not in page
-    assert elements.fetched == ["evidence.json"]
+    assert elements.fetched == ["evidence.json", "metrics.prom"]
     assert elements.tags.count("svg") == 1
     for host in DOCUMENTS[name]["hosts"]:
         assert host in page
@@ -214,3 +215,98 @@ def test_a_host_that_could_not_be_read_has_a_card_too() -> None:
     away = {**ACCEPTED, "id": "unreachable", "accepted": None, "host": "spark-a", "fact": "no answer"}
     page = evidence.render(build({"spark-a": {"facts": {}, "findings": [away]}}))
     assert "could not be read" in page and "unreachable" in page
+
+
+# ------------------------------------------------------------------------------------------------ cables and figures
+
+
+def swapped(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """At spark-2 of a ring the two cables are exchanged: who was heard there says so at both ends."""
+    for host, own in hosts.items():
+        for entry in own["heard"]:
+            entry["port"] = {"p0": "p1", "p1": "p0"}[entry["port"]] if host == "spark-b" else entry["port"]
+            there = {"p0": "p1", "p1": "p0"}[entry["there_port"]]
+            entry["there_port"] = there if entry["host"] == "spark-b" else entry["there_port"]
+    return hosts
+
+
+def test_a_wrong_cable_is_a_reason_with_the_end_to_move() -> None:
+    document = build(swapped(proof("ring")))
+    assert document["verdict"] == "unhealthy"
+    reasons = [reason for reason in document["reasons"] if reason["what"] == "wrong_cable"]
+    assert reasons[0]["where"] == "spark-a p1"
+    assert reasons[0]["text"] == "the cable leads to spark-b p1, and should lead to spark-b p0"
+    assert reasons[0]["way_out"] == "at spark-b, move that end of the cable from p1 to p0"
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+
+
+def test_where_nobody_listened_nothing_is_said_of_cables() -> None:
+    hosts = proof("pair")
+    for own in hosts.values():
+        own["heard"] = []
+    assert build(hosts)["clusters"][0]["cabling"] == []
+
+
+def test_the_matrix_shows_every_two_hosts_and_the_worst_of_them() -> None:
+    (cluster,) = evidence.page_model(DOCUMENTS["switch-one-bad"])["clusters"]
+    matrix = {row["host"]: row["cells"] for row in cluster["matrix"]}
+    assert [cell["tone"] for cell in matrix["spark-3"]] == ["bad"] * 2 + ["plain"] + ["bad"] * 5
+    assert [cell["tone"] for cell in matrix["spark-1"]] == ["plain", "ok", "bad"] + ["ok"] * 5
+    assert (matrix["spark-1"][1]["text"], matrix["spark-1"][1]["verdict"]) == ("196", "healthy")
+    (ring,) = evidence.page_model(DOCUMENTS["ring"])["clusters"]
+    assert [cell["text"] for cell in ring["matrix"][0]["cells"]] == ["", "196", "196"]
+    (single,) = evidence.page_model(DOCUMENTS["single"])["clusters"]
+    assert single["matrix"] is None
+
+
+def test_two_links_between_two_hosts_are_one_cell() -> None:
+    (cluster,) = DOCUMENTS["pair"]["clusters"]
+    (good,) = cluster["pairings"]
+    bad = {**good, "link": "other", "severity": "error", "verdict": "half_width", "figures": {"gbps": 4.0, "rails": []}}
+    for pairings in ([good, bad], [bad, good]):
+        document = {**DOCUMENTS["pair"], "clusters": [{**cluster, "pairings": pairings}]}
+        (shown,) = evidence.page_model(document)["clusters"]
+        cell = shown["matrix"][0]["cells"][1]
+        assert (cell["text"], cell["verdict"], cell["tone"]) == ("200", "half width", "bad")
+
+
+SAMPLE = re.compile(r'[a-z0-9_]+(\{[a-z_]+="(?:[^"\\\n]|\\.)*"(,[a-z_]+="(?:[^"\\\n]|\\.)*")*\})? -?[0-9.e+-]+')
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_figures_are_what_prometheus_reads(name: str) -> None:
+    text = metrics.render(DOCUMENTS[name])
+    assert text.endswith("\n")
+    seen = []
+    for line in text.splitlines():
+        assert line.startswith("# ") or SAMPLE.fullmatch(line), line
+        if line.startswith("# TYPE"):
+            seen.append(line.split()[2])
+    assert len(set(seen)) == len(seen), "a family is told twice"
+
+
+def test_figures_of_a_pair() -> None:
+    lines = metrics.render(DOCUMENTS["pair-degraded"]).splitlines()
+    ends = 'cluster="pair1",server="spark-a:p0",client="spark-b:p0"'
+    assert f'gb10_pairing_ok{{{ends},verdict="degraded_cx7"}} 0' in lines
+    assert f'gb10_rail_gbps{{{ends},rail="enp1s0f0np0"}} 13.23' in lines
+    assert 'gb10_cable_as_planned{host="spark-a",port="p0",verdict="as_planned"} 1' in lines
+    assert any(line.startswith("gb10_proof_time_seconds 1") for line in lines)
+
+
+def test_a_label_is_escaped_and_what_was_not_measured_is_absent() -> None:
+    document = build(proof("pair"))
+    document["clusters"][0]["name"] = 'a"b\\c\nd'
+    document["clusters"][0]["pairings"][0]["figures"]["gbps"] = None
+    text = metrics.render(document)
+    assert 'cluster="a\\"b\\\\c\\nd"' in text
+    assert "gb10_pairing_gbps" not in text
+
+
+def test_a_second_address_of_a_rail_is_a_reason() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["gids"]["ports"][0]["addresses"] += ["192.0.2.77", "fe80::1"]
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["what"], reason["where"]) == ("foreign_address", "spark-a enp1s0f0np0")
+    assert "also has 192.0.2.77;" in reason["text"]

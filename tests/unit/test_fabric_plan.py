@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.filter import fabric
-from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric_plan import PlanError, pings, plan, rounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric_plan import PlanError, in_words, pings, plan, rounds
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -59,10 +59,12 @@ def test_pair_with_the_defaults() -> None:
         "address": "192.168.100.10",
         "prefix": 24,
         "cidr": "192.168.100.10/24",
+        "gid": "0000:0000:0000:0000:0000:ffff:c0a8:640a",
         "mtu": 9000,
         "peers": [
             {"host": "spark-b", "port": "p0", "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "address": "192.168.100.11"}
         ],
+        "answering": ["192.168.100.11"],
     }
     assert (second["netdev"], second["address"]) == ("enP2p1s0f0np0", "192.168.101.10")
     assert result["hosts"]["spark-b"]["environment"] == {
@@ -101,7 +103,7 @@ def test_switch_joins_all_hosts_in_one_subnet_per_rail() -> None:
 
 def test_none_plans_nothing_and_needs_no_facts() -> None:
     assert plan("none", ["alone"], {})["hosts"] == {
-        "alone": {"profiles": [], "environment": {}, "control": None, "waiting": []}
+        "alone": {"profiles": [], "environment": {}, "control": None, "waiting": [], "owners": []}
     }
 
 
@@ -308,7 +310,8 @@ def test_ring_needs_a_management_address() -> None:
 
 def test_filters() -> None:
     filters = fabric.FilterModule().filters()
-    assert sorted(filters) == ["fabric_pings", "fabric_plan", "fabric_rounds"]
+    names = ("neighbours", "pings", "plan", "rounds", "words", "wrong_cables")
+    assert sorted(filters) == [f"fabric_{name}" for name in names]
     with pytest.raises(AnsibleFilterError, match="exactly 2 hosts"):
         filters["fabric_plan"](["a"], "pair", {})
     facts = {"a": make_facts(0), "b": make_facts(1)}
@@ -316,3 +319,75 @@ def test_filters() -> None:
     assert planned["hosts"]["a"]["profiles"][0]["mtu"] == 1500
     assert len(filters["fabric_rounds"](planned, duration_s=5)) == 1
     assert len(filters["fabric_pings"](planned, "a")) == 2
+    heard = {"a": [{"port": "p0", "host": "b", "there_port": "p1"}]}
+    assert len(filters["fabric_wrong_cables"](heard, planned)) == 1
+
+
+def test_a_peer_without_a_cable_need_not_answer() -> None:
+    facts = {name: make_facts(number) for number, name in enumerate("abc")}
+    for rail in facts["c"]["rails"]:
+        rail["carrier"] = False
+    profiles = plan("switch", ["a", "b", "c"], facts)["hosts"]["a"]["profiles"]
+    assert [profile["answering"] for profile in profiles] == [["192.168.100.11"], ["192.168.101.11"]]
+
+
+def owner(**more: Any) -> dict[str, Any]:
+    known = {"interface": "enp1s0f0np0", "file": "/etc/x", "name": None, "uuid": None, "renderer": "NetworkManager"}
+    return {**known, **more}
+
+
+def test_the_files_of_others_that_claim_a_rail_are_named() -> None:
+    ours = "9eaac294-5289-5c0d-a38f-2ee88226a986"
+    claims = [
+        owner(file="/etc/netplan/40-cx7.yaml", renderer="networkd"),
+        owner(file="/etc/NetworkManager/system-connections/dhcp", name="dhcp", renderer=None),
+        owner(file="/etc/netplan/90-NM.yaml", uuid=ours),
+        owner(interface="enp1s0f1np1"),  # no rail of this plan
+    ]
+    result = plan("pair", ["a", "b"], {"a": {**make_facts(0), "port_owners": claims}, "b": make_facts(1)})
+    assert [(item["text"], item["lasting"]) for item in result["hosts"]["a"]["owners"]] == [
+        ("enp1s0f0np0 belongs to /etc/netplan/40-cx7.yaml already (netplan, for networkd)", True),
+        ("enp1s0f0np0 belongs to /etc/NetworkManager/system-connections/dhcp already (the profile 'dhcp')", False),
+    ]
+    assert result["hosts"]["b"]["owners"] == []
+
+
+def test_the_plan_in_words() -> None:
+    fabric = plan("pair", ["a", "b"], {"a": make_facts(0), "b": make_facts(1)})
+    words = "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to b p0 192.168.100.11"
+    assert in_words(fabric, "a")[0] == words
+    fabric["hosts"]["a"]["waiting"] = []
+    assert in_words(fabric, "a")[0] == f"{words} (as it is)"
+
+
+def declared_plan(rails: dict[str, list[str]], unknown: bool = False) -> list[tuple[str, int]]:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    for rail in facts["a"]["rails"] if unknown else []:
+        rail.update(port=None, twin_index=None)
+    result = plan("pair", ["a", "b"], facts, declared={"a": rails, "b": {}})
+    return [(profile["netdev"], profile["twin_index"]) for profile in result["hosts"]["a"]["profiles"]]
+
+
+def test_declared_rails_are_taken_where_the_machine_does_not_tell() -> None:
+    own = ["enp1s0f0np0", "enP2p1s0f0np0"]
+    assert declared_plan({"p0": own}, unknown=True) == [(own[0], 0), (own[1], 1)]
+    assert declared_plan({"p0": own}) == [(own[0], 0), (own[1], 1)]
+    with pytest.raises(PlanError, match="a has no rail on port p0"):
+        declared_plan({}, unknown=True)
+
+
+@pytest.mark.parametrize(
+    ("rails", "says"),
+    [
+        (
+            {"p0": ["enp9s0", "enp1s0f0np0"]},
+            "a: fabric_rails names enp9s0, which is no RDMA rail; the host has enp1s0f0np0,",
+        ),
+        ({"p0": ["enp1s0f0np0", "enp1s0f1np1"]}, "a: fabric_rails puts enp1s0f1np1 on p0, and the machine says p1"),
+        ({"p0": ["enp1s0f0np0"]}, "a: fabric_rails leaves out enP2p1s0f0np0, which the machine says is on p0"),
+    ],
+)
+def test_declared_rails_that_contradict_the_machine_are_refused(rails: dict[str, list[str]], says: str) -> None:
+    with pytest.raises(PlanError) as error:
+        declared_plan(rails)
+    assert str(error.value).startswith(says)

@@ -28,7 +28,9 @@ REQUEST: dict[str, Any] = {
     "orphans": "show",
     "roles": None,
 }
-FIELDS = {"facts", "stale", "changes", "pending", "orphans", "diff", "known", "recorded", "subprocesses", "error"}
+FIELDS = {
+    *("facts", "stale", "changes", "pending", "orphans", "diff", "known", "recorded", "guard", "subprocesses", "error")
+}
 
 
 @pytest.fixture

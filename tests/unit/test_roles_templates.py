@@ -667,6 +667,44 @@ def test_rails_that_wait_for_consent_are_refused_by_name() -> None:
     assert "Set fabric_allow_activation to true" in found
 
 
+@pytest.mark.parametrize(
+    ("renderer", "replace", "says"),
+    [
+        ("NetworkManager", False, "or set fabric_replace_foreign to true"),
+        ("NetworkManager", True, None),
+        ("networkd", True, "Delete that file or take the port out of it"),
+    ],
+)
+def test_a_port_with_another_owner_is_refused_by_the_file(renderer: str, replace: bool, says: str | None) -> None:
+    claim = {"interface": "enp1s0f0np0", "file": "/etc/netplan/40-cx7.yaml", "name": None, "uuid": None}
+    said = {"fabric_topology": "pair", "fabric_allow_activation": True, "fabric_replace_foreign": replace}
+    own = facts(port_owners=[{**claim, "renderer": renderer}])
+    document = render("fabric", Context("spark-a", own, said, PAIR, peers={"spark-b": facts()}, said={"spark-b": said}))
+    assert len(document.refusals) == (says is not None)
+    for text in document.refusals:
+        assert text.startswith("enp1s0f0np0 belongs to /etc/netplan/40-cx7.yaml already") and str(says) in text
+
+
+def test_the_peers_of_a_rail_must_answer_before_its_change_is_kept() -> None:
+    document = paired("fabric", "spark-b", fabric_allow_activation=True)
+    peers = [resource["peers"] for resource in document.resources if "nm_profile" in resource]
+    assert peers == [["192.168.100.10"], ["192.168.101.10"]]
+
+
+def test_what_the_rails_get_is_told_while_they_wait_for_it() -> None:
+    said = {"fabric_topology": "pair"}
+
+    def coming(**live: Any) -> list[str]:
+        own = facts(rails=[{**rail, **live} for rail in rails()[:1]] + rails()[1:])
+        peers = {"spark-b": facts()}
+        return Context("spark-a", own, said, PAIR, peers=peers, said={"spark-b": said}).fabric.coming
+
+    assert coming()[0] == "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to spark-b p0 192.168.100.11"
+    assert coming(addresses=["192.168.100.10/24"], mtu=9000)[0].endswith("(as it is)")
+    assert Context("spark-a", facts()).fabric.coming == []
+    assert Context("spark-a", facts(), said, PAIR, said={"spark-b": said}).fabric.coming == [], "no facts of the peer"
+
+
 def test_without_a_fabric_the_rails_are_left_alone() -> None:
     assert rendered("fabric") == Rendered("fabric")
 
@@ -760,3 +798,50 @@ def test_the_defaults_are_those_of_the_catalog() -> None:
 @pytest.mark.parametrize("name", ["host_sets", "software", "kernel_parameters"])
 def test_the_catalogs_carry_their_evidence(name: str) -> None:
     assert catalog.load(name)
+
+
+def gid_tables(root: Path, *indexes: int) -> Path:
+    """sysfs with the addresses of spark-a at these indexes, v1 behind v2."""
+    for hca, index, gid in zip(("rocep1s0f0", "roceP2p1s0f0"), indexes, ("640a", "650a"), strict=True):
+        table = root / "sys/class/infiniband" / hca / "ports/1"
+        for folder in ("gids", "gid_attrs/types"):
+            (table / folder).mkdir(parents=True)
+        for slot in range(8):
+            full = f"0000:0000:0000:0000:0000:ffff:c0a8:{gid}" if slot in (index, index + 1) else ":".join(["0000"] * 8)
+            (table / f"gids/{slot}").write_text(f"{full}\n")
+        (table / f"gid_attrs/types/{index + 1}").write_text("IB/RoCE v1\n")
+        (table / f"gid_attrs/types/{index}").write_text("RoCE v2\n")
+    return root / "sys"
+
+
+@pytest.mark.parametrize(
+    ("indexes", "says"),
+    [
+        ((3, 3), None),
+        ((5, 5), None),
+        ((3, 5), "rocep1s0f0 port 1 has its address at index 3, roceP2p1s0f0 port 1"),
+    ],
+)
+def test_a_fixed_gid_index_is_found_out_at_the_start_or_keeps_the_model_from_it(
+    tmp_path: Path, indexes: tuple[int, int], says: str | None
+) -> None:
+    document = paired("fabric", fabric_allow_activation=True, fabric_fixed_gid_index=True)
+    script, env = tmp_path / "gid-index", tmp_path / "env"
+    script.write_text(content(document, "/usr/local/sbin/gb10-gid-index"))
+    sysfs = gid_tables(tmp_path, *indexes)
+    env.write_text("of last time")
+    done = subprocess.run(["/bin/sh", script, env, sysfs], capture_output=True, text=True, check=False)
+    if says is None:
+        assert (done.returncode, done.stderr) == (0, "")
+        assert env.read_text() == f"NCCL_IB_GID_INDEX={indexes[0]}\n"
+    else:
+        assert done.returncode == 1 and says in done.stderr
+        assert not env.exists(), "an index of last time must not be used"
+    unit = content(vllm_pair(fabric_fixed_gid_index=True), "/etc/systemd/system/gb10-vllm.service")
+    assert unit.index("gb10-gid-index /run/gb10-vllm-gid.env") < unit.index("--env-file /run/gb10-vllm-gid.env")
+
+
+def test_without_request_nobody_fixes_a_gid_index() -> None:
+    document = paired("fabric", fabric_allow_activation=True)
+    assert not [resource for resource in document.resources if "gid-index" in str(resource.get("file"))]
+    assert "gid" not in content(vllm_pair(), "/etc/systemd/system/gb10-vllm.service")

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
+import base64
 import json
 import re
 import stat
 import subprocess
 import sys
+import time
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.plugin_utils import transport
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
@@ -221,6 +225,89 @@ def test_a_call_sends_the_program_with_privileges_to_the_interpreter_of_the_inve
     assert program == transport.program({"verb": "drift"})
     transport.call(action, {}, {**variables, "ansible_python_interpreter": "auto_silent"})  # type: ignore[arg-type]
     assert action.called[0] == "/usr/bin/python3 -I -S -"
+
+
+class Connection:
+    resets = 0
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+class Host(Action):
+    """A host whose answers stand in a list; an exception stands for a call that finds no way to it."""
+
+    def __init__(self, *answers: dict[str, Any] | Exception) -> None:
+        self._connection, self.answers = Connection(), list(answers)
+        self.requests: list[dict[str, Any]] = []
+
+    def _low_level_execute_command(self, cmd: str, in_data: bytes, sudoable: bool) -> dict[str, Any]:
+        packed = re.search(rb'REQUEST = "([^"]*)"', in_data) or re.search(rb"REQUEST = '([^']*)'", in_data)
+        assert packed
+        self.requests.append(json.loads(zlib.decompress(base64.b64decode(packed[1]))))
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return {"rc": 0, "stdout": transport.MARKER + json.dumps(answer), "stderr": ""}
+
+
+CONVERGE = {"verb": "converge", "check": False, "documents": [], "expect": {"rails": "0" * 64}}
+CHANGED = {"changes": [{"resource": "nm_profile:a"}, {"resource": "file:/b"}], "diff": [1], "subprocesses": 9}
+FIRST = {**CHANGED, "guard": {"id": "f" * 16, "seconds": 130}, "error": None}
+LAST = {"changes": [], "diff": [], "subprocesses": 4, "guard": None, "error": None, "facts": {"rails": []}}
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def send(host: Host, **changes: Any) -> dict[str, Any]:
+    return transport.call(host, {**CONVERGE, **changes}, {"inventory_hostname": "spark-a"})  # type: ignore[arg-type]
+
+
+@pytest.mark.usefixtures("fake", "clock")
+def test_a_change_of_the_network_is_confirmed_over_a_new_connection() -> None:
+    host = Host(FIRST, LAST)
+    answer = send(host)
+    assert host._connection.resets == 1
+    assert [request["confirm"] for request in host.requests] == ["later", "f" * 16]
+    assert host.requests[1]["expect"] == {}, "the change has changed the facts"
+    assert (answer["changes"], answer["subprocesses"], answer["facts"]) == (CHANGED["changes"], 13, {"rails": []})
+
+
+@pytest.mark.usefixtures("fake", "clock")
+@pytest.mark.parametrize("changes", [{"check": True}, {"verb": "undo"}, {"verb": "drift"}])
+def test_what_changes_no_network_is_asked_for_no_word(changes: dict[str, Any]) -> None:
+    host = Host(LAST)
+    send(host, **changes)
+    assert "confirm" not in host.requests[0] and host._connection.resets == 0
+
+
+@pytest.mark.usefixtures("fake", "clock")
+def test_a_failed_run_is_not_confirmed() -> None:
+    host = Host({**FIRST, "error": {"kind": "apply", "message": "no space"}})
+    assert send(host)["error"]["message"] == "no space"
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_host_that_comes_back_says_that_it_went_back(clock: list[float]) -> None:
+    said = {**LAST, "error": {"kind": "host", "message": "the network is back to how it was"}}
+    host = Host(FIRST, *[AnsibleConnectionFailure("no route")] * 3, said)
+    answer = send(host)
+    assert answer["error"] == said["error"] and clock[0] > 0
+    assert answer["changes"] == [{"resource": "file:/b"}], "what was taken back is no change"
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_host_that_stays_away_is_given_up_after_all_has_fired(clock: list[float]) -> None:
+    host = Host(FIRST, *[AnsibleConnectionFailure("no route")] * 200)
+    with pytest.raises(AnsibleActionFail, match=r"spark-a: the network was changed.*go to its console"):
+        send(host)
+    assert 130 + transport.CONFIRM_MARGIN_S <= clock[0] <= 150
 
 
 def test_the_bundle_holds_what_the_engine_imports_and_no_more() -> None:

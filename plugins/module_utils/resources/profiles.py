@@ -10,11 +10,11 @@ NetworkManager moves keyfiles into netplan and would make every second run see a
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
     Kind,
@@ -34,23 +34,18 @@ from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
 
-# DELETE_NEW_CONNECTIONS: a rollback also removes the profiles that the run has created.
-_CHECKPOINT_FLAGS = 0x02
 _ACTIVATION_S = 10
 _SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again
 _STORE_S = 30  # for all that is written before and after
-_ROLLBACK_S = 10  # what NetworkManager may take for it
-# While a checkpoint of ours is open, when it ends on the clock of this boot: if we are killed, what the next run reads
-# is void until NetworkManager has rolled back.
-CHECKPOINT_MARK = "/run/gb10-fleet/checkpoint"
-
-_NM = "org.freedesktop.NetworkManager"
-_NM_PATH = "/org/freedesktop/NetworkManager"
+_PEERS_S = 45.0  # what the hosts of a cluster may be apart in their work on the same task
+_IPV4_AND_ICMP_HEADERS = 20 + 8
+_MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+_ADDRESS = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}\Z")
 _CIDR = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])\Z")
 # NetworkManager makes these up, in memory, for a port that no profile claims.
 _MADE_UP = re.compile(r"Wired connection [0-9]+\Z")
@@ -60,7 +55,10 @@ _NETPLAN = "/run/NetworkManager/system-connections/netplan-"
 
 @dataclass(frozen=True)
 class Profile(Resource):
-    """A profile and what it makes of its interface. `former` is an undo: the record of how both stood before."""
+    """A profile and what it makes of its interface. `former` is an undo: the record of how both stood before.
+
+    `peers`: who must answer over the interface, with packets as large as its MTU, before a change of it is kept.
+    """
 
     KIND = "nm_profile"
 
@@ -71,6 +69,7 @@ class Profile(Resource):
     mtu: int = 0
     consent: str = ""
     replace_foreign: bool = False
+    peers: tuple[str, ...] = ()
     former: Mapping[str, Any] | None = None
 
     @property
@@ -120,7 +119,9 @@ class Stored:
         return self.device == interface or self.settings.get("connection.interface-name") == interface
 
     def owns(self, interface: str) -> bool:
-        return self.device == interface or (self.claims(interface) and self.autoconnect == "yes")
+        """A profile that names no interface (the usual DHCP one) owns none: others may need it; ours outranks it."""
+        named = self.settings.get("connection.interface-name") == interface
+        return named and (self.device == interface or self.autoconnect == "yes")
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
                 "addresses": fields.lines("addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"),
                 "mtu": fields.number("mtu", 576, 65535),
                 "replace_foreign": bool(fields.flag("replace_foreign")),
+                "peers": fields.lines("peers", _ADDRESS, "an IPv4 address") if fields.has("peers") else (),
             }
             if not wish["addresses"]:
                 raise fields.fail("addresses", "expected at least one IPv4 address with prefix")
@@ -173,7 +175,8 @@ class ProfileKind(Kind[Profile, NetworkState]):
     def read(self, system: System, resources: Sequence[Profile]) -> NetworkState:
         state = self._look(system, resources)
         # On a host where all is well, nobody has to be asked whether that is about to be rolled back.
-        if _was_interrupted(system) or any(_differs(resource, state) for resource in resources):
+        # What this very process has in hand, nobody rolls back behind its back.
+        if system.guard is None and (_was_interrupted(system) or any(_differs(item, state) for item in resources)):
             wait_for_checkpoint(system, len(resources))
             system.forget()
             state = self._look(system, resources)
@@ -210,7 +213,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
     def apply(self, system: System, steps: Sequence[Step[Profile]], state: NetworkState, progress: Progress) -> None:
         profiles = [step.resource for step in steps]
         interfaces = [profile.interface for profile in profiles if profile.interface in state.links]
-        with _checkpoint(system, interfaces, checkpoint_s(len(profiles))):
+        with guard.guarded(system, interfaces, checkpoint_s(len(profiles))):
             for profile in profiles:
                 if profile.state == "present":
                     _store(system, profile, state)
@@ -364,69 +367,26 @@ def read_link(system: System, interface: str, addresses: Mapping[str, Sequence[s
     )
 
 
-def call(system: System, method: str, signature: str, *arguments: str) -> str:
-    """A method of NetworkManager's manager object; the last word of its answer, for example an object path."""
-    answer = system.ask(["busctl", "call", _NM, _NM_PATH, _NM, method, signature, *arguments])
-    return answer.split()[-1].strip('"') if answer.split() else ""
-
-
 def checkpoint_s(profiles: int) -> int:
     """Seconds after which NetworkManager rolls back by itself, if this run dies: enough for that many activations."""
     return profiles * int(_ACTIVATION_S + _SETTLE_S) + _STORE_S
 
 
-def create_checkpoint(system: System, interfaces: Sequence[str], seconds: int) -> str:
-    devices = [call(system, "GetDeviceByIpIface", "s", interface) for interface in interfaces]
-    count, flags = str(len(devices)), str(_CHECKPOINT_FLAGS)
-    return call(system, "CheckpointCreate", "aouu", count, *devices, str(seconds), flags)
-
-
-@contextlib.contextmanager
-def _checkpoint(system: System, interfaces: Sequence[str], seconds: int) -> Iterator[None]:
-    """Either all of it happens, or NetworkManager goes back to how it was, also if we are killed."""
-    if not interfaces:  # NetworkManager would take that for all interfaces of the host
-        yield
-        return
-    system.write(CHECKPOINT_MARK, f"{system.clock.now() + seconds:.0f}\n".encode(), mode=0o600)
-    checkpoint = create_checkpoint(system, interfaces, seconds)
-    try:
-        yield
-    except BaseException as first:
-        try:
-            call(system, "CheckpointRollback", "o", checkpoint)
-        except HostError as second:
-            if not isinstance(first, HostError):
-                raise first from second
-            later = f"asking for the rollback failed ({second}); NetworkManager does it by itself within {seconds} s"
-            raise HostError(f"{first}; {later}") from first
-        raise
-    try:
-        call(system, "CheckpointDestroy", "o", checkpoint)
-    except HostError as error:
-        raise HostError(f"NetworkManager has rolled back already: it took longer than {seconds} s ({error})") from None
-    system.path(CHECKPOINT_MARK).unlink(missing_ok=True)
-
-
 def _was_interrupted(system: System) -> bool:
     """Whether a run may have been killed so lately that its checkpoint is still open."""
-    return system.clock.now() < _mark(system) + _ROLLBACK_S
-
-
-def _mark(system: System) -> int:
-    mark = (system.text(CHECKPOINT_MARK) or "").strip()
-    return int(mark) if mark.isdigit() else -_ROLLBACK_S
+    armed = guard.standing(system)
+    return armed is not None and system.clock.now() < armed.until + guard.ROLLBACK_S
 
 
 def wait_for_checkpoint(system: System, profiles: int) -> None:
     """A killed run leaves a checkpoint: NetworkManager will roll back, and what is read before that is void."""
-    deadline = max(_mark(system), system.clock.now() + checkpoint_s(profiles)) + _ROLLBACK_S
-    while True:
-        answer = system.ask(["busctl", "get-property", _NM, _NM_PATH, _NM, "Checkpoints"])
-        if answer.split()[:2] == ["ao", "0"]:
-            return
+    armed = guard.standing(system)
+    end = armed.until if armed is not None else 0.0
+    deadline = max(end, system.clock.now() + checkpoint_s(profiles)) + guard.ROLLBACK_S
+    while found := guard.open_checkpoints(system):
         if system.clock.now() >= deadline:
             raise HostError(
-                f"somebody holds a checkpoint of NetworkManager open ({answer.strip()}); wait until it ends"
+                f"somebody holds a checkpoint of NetworkManager open ({', '.join(found)}); wait until it ends"
             )
         system.clock.sleep(1.0)
 
@@ -548,3 +508,81 @@ def _activate(system: System, profile: Profile) -> None:
         if system.clock.now() >= deadline:
             raise HostError(f"{profile.label}: is active, but the link has {found}; NetworkManager rolled back")
         system.clock.sleep(0.5)
+
+
+def prove(system: System, profiles: Sequence[Profile]) -> None:
+    """HostError unless the rails do what they are for: one GID for each address, and every peer answers."""
+    up = []
+    for profile in profiles:
+        link = read_link(system, profile.interface, {})
+        if profile.state == "present" and link is not None and link.carrier:
+            up.append(profile)
+    _see_gids(system, up)
+    _see_peers(system, up)
+
+
+def _see_gids(system: System, profiles: Sequence[Profile]) -> None:
+    """The kernel enters an address into the GID table in its own time."""
+    deadline = system.clock.now() + _SETTLE_S
+    for profile in profiles:
+        wanted = {address.partition("/")[0] for address in profile.addresses}
+        while True:
+            found = _gid_addresses(system, profile.interface)
+            if found is None or found == wanted:
+                break
+            if system.clock.now() >= deadline:
+                raise HostError(
+                    f"{profile.label}: the GID table of {profile.interface} holds the IPv4 addresses"
+                    f" {', '.join(sorted(found)) or 'none'}, and should hold {', '.join(sorted(wanted))}"
+                )
+            system.clock.sleep(0.5)
+
+
+def _gid_addresses(system: System, interface: str) -> set[str] | None:
+    """The IPv4 addresses in the GID table of an interface; None where it has no RDMA device."""
+    found = None
+    for hca in system.names("/sys/class/infiniband"):
+        for port in system.names(f"/sys/class/infiniband/{hca}/ports"):
+            base = f"/sys/class/infiniband/{hca}/ports/{port}"
+            for slot in system.names(f"{base}/gid_attrs/ndevs"):
+                if (system.text(f"{base}/gid_attrs/ndevs/{slot}") or "").strip() != interface:
+                    continue  # an empty slot answers EINVAL
+                found = set() if found is None else found
+                gid = (system.text(f"{base}/gids/{slot}") or "").strip()
+                if gid.startswith(_MAPPED):
+                    digits = gid[len(_MAPPED) :].replace(":", "")
+                    found.add(".".join(str(byte) for byte in bytes.fromhex(digits)))
+    return found
+
+
+def _see_peers(system: System, profiles: Sequence[Profile]) -> None:
+    """Every peer works on the same at the same time, so it gets a while."""
+    deadline = system.clock.now() + _PEERS_S
+    for profile in profiles:
+        for peer in profile.peers:
+            while not _answers(system, profile, peer, profile.mtu):
+                if system.clock.now() >= deadline:
+                    raise _silent(system, profile, peer)
+                system.clock.sleep(1.0)
+
+
+def _silent(system: System, profile: Profile, peer: str) -> HostError:
+    where = f"{profile.label}: {peer} does not answer over {profile.interface}"
+    if _answers(system, profile, peer, 576):
+        return HostError(
+            f"{where} to packets of {profile.mtu} bytes, but to small ones: the MTU is smaller at the other end or on"
+            " the way; give both ends and the switch at least fabric_mtu"
+        )
+    return HostError(
+        f"{where} within {_PEERS_S:.0f} s: check that the peer is up and has this address, and that the cable leads to"
+        " it (`ansible-playbook gb10.fleet.validate` names the cable to move)"
+    )
+
+
+def _answers(system: System, profile: Profile, peer: str, size: int) -> bool:
+    """One unfragmented packet of `size` bytes, there and back. The kernel gives up on ARP after 3 s."""
+    packet = ["-M", "do", "-c", "1", "-W", "3", "-s", str(size - _IPV4_AND_ICMP_HEADERS)]
+    done = system.run(["ping", "-n", "-q", *packet, "-I", profile.interface, peer], timeout=10)
+    if done.rc == 127:
+        raise HostError(f"{profile.label}: there is no ping to see the peer with; install iputils-ping")
+    return done.rc == 0

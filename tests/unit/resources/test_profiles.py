@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import CHECKPOINT_MARK, parse_terse
+from ansible_collections.gb10.fleet.plugins.module_utils.guard import MARK
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import parse_terse
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ class FakeNetworkManager:
             "busctl get-property", lambda argv, stdin: " ".join(["ao", str(len(self.checkpoints)), *self.checkpoints])
         )
         host.on("busctl call", self.busctl)
+        host.on("nmcli --terse --fields DEVICE", self.devices)
+        host.on("systemd-run", "")
+        host.on("systemctl stop gb10-guard-", "")
+        host.on("/bin/sh /run/gb10-fleet/guard/restore", "")
+
+    def devices(self, argv: list[str], stdin: str | None) -> str:
+        active = {profile["device"]: identity for identity, profile in self.profiles.items() if profile["device"]}
+        return "\n".join(f"{name}:connected:{active.get(name, '')}" for name in self.addresses)
 
     def delete(self, argv: list[str], stdin: str | None) -> str:
         interface = self.profiles.pop(argv[4])["device"]
@@ -132,11 +141,11 @@ class FakeNetworkManager:
 
     def busctl(self, argv: list[str], stdin: str | None) -> str:
         method, arguments = argv[5], argv[7:]
-        if method == "GetDeviceByIpIface":
-            return f'o "/org/freedesktop/NetworkManager/Devices/{arguments[0]}"\n'
         if method == "CheckpointCreate":
             self.checkpoints.append("/checkpoint/1")
             return 'o "/checkpoint/1"\n'
+        if method == "CheckpointAdjustRollbackTimeout":
+            return ""
         self.checkpoints.remove(arguments[0])
         self.ended.append(method)
         return "a{su} 0\n" if method == "CheckpointRollback" else ""
@@ -154,9 +163,8 @@ def test_rails_are_created_and_activated_under_one_checkpoint(host: FakeHost, ma
     outcome = host.both(PAIR, fabric_allow_activation=True)
 
     assert [change["action"] for change in outcome.changes] == ["create", "create"]
-    created = host.commands("busctl call")[2].split()
-    assert created[5:9] == ["CheckpointCreate", "aouu", "2", f"/org/freedesktop/NetworkManager/Devices/{P0}"]
-    assert created[-2:] == ["70", "2"]
+    (created,) = (line.split()[5:] for line in host.commands("busctl call") if "CheckpointCreate" in line)
+    assert created == ["CheckpointCreate", "aouu", "0", "70", "2"], "of all interfaces, for 70 s"
     assert manager.ended == ["CheckpointDestroy"]
     assert manager.profiles[UUID_P0]["ipv6.method"] == "disabled"
     assert manager.profiles[UUID_P0]["ipv4.never-default"] == "yes"
@@ -283,6 +291,16 @@ def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manage
     assert host.converge(resources, fabric_allow_activation=True).changes == []
 
 
+def test_a_profile_that_names_no_port_gives_way_and_is_left_to_the_others(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    """The usual DHCP profile may carry management as well: to switch it off would cut us off at the next boot."""
+    manager.foreign("dhcp", "", device=P0)
+    host.both([rail()], fabric_allow_activation=True)
+    assert manager.profiles["foreign-dhcp"]["connection.autoconnect"] == "yes"
+    assert manager.profiles[UUID_P0]["device"] == P0
+
+
 def test_a_profile_that_networkmanager_made_up_gives_way(host: FakeHost, manager: FakeNetworkManager) -> None:
     manager.foreign("Wired connection 1", P0, device=P0, filename="/run/NetworkManager/system-connections/x")
     host.both([rail()], fabric_allow_activation=True)
@@ -331,12 +349,12 @@ def test_a_run_killed_before_the_end_of_its_checkpoint_is_waited_out(
 
     host.clock.at_sleep = roll_back
     assert [change["action"] for change in host.converge([rail()], fabric_allow_activation=True).changes] == ["create"]
-    assert not host.path(CHECKPOINT_MARK).exists()
+    assert not host.path(MARK).exists()
 
 
 def test_an_old_mark_of_a_checkpoint_costs_nothing(host: FakeHost, manager: FakeNetworkManager) -> None:
     host.converge([rail()], fabric_allow_activation=True)
-    host.file(CHECKPOINT_MARK, "0\n")
+    host.file(MARK, json.dumps({"id": "0" * 16, "checkpoint": "/checkpoint/1", "until": 0, "timer": "x"}))
     host.clock.time = 1000
     host.calls.clear()
     host.converge([rail()])

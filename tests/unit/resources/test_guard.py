@@ -1,0 +1,323 @@
+"""A change of the network that nobody confirms does not stay, whoever dies meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils import guard
+from ansible_collections.gb10.fleet.plugins.module_utils.remote import answer
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, System
+
+from tests.unit.resources.test_profiles import P0, FakeNetworkManager, rail
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.resources.conftest import FakeHost
+
+LABEL, PEER = f"nm_profile:gb10-{P0}", "192.0.2.2"
+MANAGEMENT = "/etc/NetworkManager/system-connections/management.nmconnection"
+
+
+@pytest.fixture
+def manager(host: FakeHost) -> FakeNetworkManager:
+    host.file(MANAGEMENT, "[connection]\nid=management\n", mode=0o600)
+    return FakeNetworkManager(host)
+
+
+def ask(host: FakeHost, **changes: Any) -> dict[str, Any]:
+    request = {
+        "verb": "converge",
+        "check": False,
+        "documents": [{"role": "fabric", "resources": [rail(peers=[PEER])]}],
+        "consents": {"fabric_allow_activation": True},
+        "project": "0.2.0",
+        "run": "somebody",
+        **changes,
+    }
+    return answer(request, System(host.root, host.run, host.clock, privileged=True))
+
+
+def pings(host: FakeHost, *, large: bool = True, small: bool = True) -> None:
+    def reply(argv: list[str], stdin: str | None) -> Completed:
+        return Completed(tuple(argv), 0 if (large if argv[argv.index("-s") + 1] == "8972" else small) else 1)
+
+    host.on("ping", reply)
+
+
+def entry(host: FakeHost) -> dict[str, Any]:
+    manifest = json.loads(host.path("/var/lib/gb10-fleet/manifest.json").read_text())
+    return {**manifest["resources"][LABEL], "unfinished": manifest["unfinished"]}
+
+
+def changed(host: FakeHost) -> dict[str, Any]:
+    """The answer to a first call, which waits for the word of a second one."""
+    pings(host)
+    said = ask(host, confirm="later")
+    assert said["error"] is None, said["error"]
+    return said
+
+
+def test_a_change_waits_armed_twice_until_it_is_confirmed(host: FakeHost, manager: FakeNetworkManager) -> None:
+    said = changed(host)
+    assert said["guard"]["seconds"] == guard.CONFIRM_S + guard.NET_S + guard.ROLLBACK_S
+    assert manager.checkpoints and manager.ended == []
+    adjusted = [line.split()[5:] for line in host.commands("busctl call") if "Adjust" in line]
+    assert adjusted == [["CheckpointAdjustRollbackTimeout", "ou", "/checkpoint/1", "90"]]
+    timers = host.commands("systemd-run")
+    assert [line.split("--on-active=")[1].split()[0] for line in timers] == ["80s", "120s"]
+    names = [line.split("--unit=")[1].split()[0] for line in timers]
+    assert names[0] != names[1], "the second one is armed before the first one ends"
+    stopped = [line.split()[-1] for line in host.commands("systemctl stop")]
+    assert stopped == ["gb10-guard-*.timer", f"{names[0]}.timer"]
+    assert entry(host)["left"] is None and entry(host)["unfinished"], "nothing of it is settled yet"
+
+    host.calls.clear()
+    said = ask(host, confirm=said["guard"]["id"])
+    assert (said["error"], said["guard"], said["changes"]) == (None, None, [])
+    assert manager.ended == ["CheckpointDestroy"]
+    assert host.commands("systemctl stop") == ["systemctl stop gb10-guard-*.timer"]
+    assert not host.commands("systemd-run")
+    assert not host.path(guard.FOLDER).exists()
+    assert entry(host)["left"] and entry(host)["unfinished"] is None
+    assert ask(host, confirm="later")["guard"] is None, "nothing to do leaves nothing armed"
+
+
+def test_the_second_net_is_there_before_the_first_change(host: FakeHost, manager: FakeNetworkManager) -> None:
+    changed(host)
+    lines = host.commands()
+    order = [
+        next(i for i, line in enumerate(lines) if word in line) for word in ("systemd-run", "Create", "nmcli conn")
+    ]
+    assert order == sorted(order)
+    assert host.path(guard.SAVED + MANAGEMENT).read_text() == "[connection]\nid=management\n"
+    assert host.path(guard.LIVE).read_text() == f"{P0} - 1500\n"
+    assert host.path(guard.FOLDER).stat().st_mode & 0o777 == 0o700
+
+
+def test_without_the_second_net_nothing_is_changed(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    host.on("systemd-run", fail("Failed to start transient timer unit"))
+    said = ask(host, confirm="later")
+    assert "Failed to start transient timer unit" in said["error"]["message"]
+    assert manager.profiles == {}
+
+
+def back(manager: FakeNetworkManager) -> None:
+    """What a rollback of NetworkManager does."""
+    manager.profiles.clear()
+    manager.link(P0)
+
+
+@pytest.mark.parametrize(
+    ("large", "small", "words"),
+    [(False, True, "the MTU is smaller at the other end"), (False, False, "check that the peer is up")],
+)
+def test_a_peer_that_does_not_answer_takes_it_back(
+    host: FakeHost, manager: FakeNetworkManager, large: bool, small: bool, words: str
+) -> None:
+    waiting = changed(host)["guard"]["id"]
+    pings(host, large=large, small=small)
+    said = ask(host, confirm=waiting)
+    message = said["error"]["message"]
+    assert f"{LABEL}: {PEER} does not answer over {P0}" in message and words in message
+    assert "the network is back to how it was before: 1 files of profiles are the same byte for byte" in message
+    assert manager.ended == ["CheckpointRollback"]
+    assert host.clock.time <= 50, "long before it would have fired by itself"
+    assert entry(host)["left"] is None, "the next run does it again"
+
+
+def test_a_gid_that_is_not_of_the_plan_takes_it_back(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    table = "/sys/class/infiniband/rocep1s0f0/ports/1"
+    for slot, gid in ((1, "c000:0201"), (3, "a9fe:0708")):  # 192.0.2.1 and 169.254.7.8
+        host.file(f"{table}/gid_attrs/ndevs/{slot}", f"{P0}\n")
+        host.file(f"{table}/gids/{slot}", f"0000:0000:0000:0000:0000:ffff:{gid}\n")
+    message = ask(host, confirm=waiting)["error"]["message"]
+    assert "holds the IPv4 addresses 169.254.7.8, 192.0.2.1, and should hold 192.0.2.1" in message
+    back(manager)
+    host.path(f"{table}/gid_attrs/ndevs/3").unlink()
+    assert ask(host, confirm=changed(host)["guard"]["id"])["error"] is None
+
+
+def test_what_is_no_longer_as_declared_is_taken_back(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    manager.link(P0, "192.0.2.1/30", mtu=1500)
+    message = ask(host, confirm=waiting)["error"]["message"]
+    assert "live MTU 1500 -> 9000" in message and "back to how it was" in message
+
+
+def test_networkmanager_that_rolled_back_first_is_said_and_proven(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    manager.checkpoints.clear()
+    back(manager)
+    message = ask(host, confirm=waiting)["error"]["message"]
+    assert "no such profile" in message and "1 files of profiles are the same byte for byte" in message
+    assert manager.ended == []
+
+
+def test_a_file_that_did_not_come_back_is_named(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    manager.checkpoints.clear()
+    back(manager)
+    host.file(MANAGEMENT, "[connection]\nid=other\n")
+    message = ask(host, confirm=waiting)["error"]["message"]
+    assert f"was to go back to how it was, but differs in {MANAGEMENT}" in message
+
+
+def test_a_restarted_networkmanager_forgets_and_what_holds_is_kept(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    manager.checkpoints.clear()
+    assert ask(host, confirm=waiting)["error"] is None
+    assert host.commands("systemctl stop")
+
+
+def test_a_word_for_another_change_is_refused(host: FakeHost, manager: FakeNetworkManager) -> None:
+    changed(host)
+    assert "no longer known" in ask(host, confirm="0" * 16)["error"]["message"]
+    assert manager.checkpoints, "it still waits for its own"
+
+
+def test_the_next_run_waits_for_what_a_dead_controller_left_armed(host: FakeHost, manager: FakeNetworkManager) -> None:
+    changed(host)
+
+    def roll_back() -> None:
+        manager.checkpoints.clear()
+        back(manager)
+
+    host.clock.at_sleep = roll_back
+    said = ask(host)
+    assert [change["action"] for change in said["changes"]] == ["create"]
+    assert not host.path(guard.FOLDER).exists()
+
+
+def test_a_later_step_that_fails_takes_the_rails_back(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    host.file("/etc/gb10-fleet", "in the way")
+    resources = [rail(), {"file": "/etc/after", "content": "x", "validate": ["check", "%s"]}]
+    host.on("check", fail("no"))
+    said = ask(host, confirm="later", documents=[{"role": "fabric", "resources": resources}])
+    assert "back to how it was" in said["error"]["message"]
+    assert (manager.ended, said["guard"]) == (["CheckpointRollback"], None)
+
+
+# --------------------------------------------------------------------------------------------------- the timer's script
+
+NMCLI = """#!/bin/sh
+echo "nmcli $*" >>"$LOG"
+case "$*" in *CON-UUID*) cat "$HERE/uuid-$5" 2>/dev/null;; *"connection up"*) echo "$6" >"$HERE/uuid-$8"
+    echo 1500 >"$HERE/sys/class/net/$8/mtu";; esac
+"""
+IP = """#!/bin/sh
+case "$*" in *address*) echo "2: $6    inet $(cat "$HERE/ip-$6") brd x";; *) echo "ip $*" >>"$LOG"
+    echo "$6" >"$HERE/sys/class/net/$4/mtu";; esac
+"""
+
+
+class Net:
+    """A host below a folder, on which the timer fires."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        for name, text in (("nmcli", NMCLI), ("ip", IP)):
+            self.write(f"bin/{name}", text).chmod(0o755)
+        for device in ("enP7s7", P0, "docker0"):
+            self.write(f"sys/class/net/{device}/mtu", "1500\n")
+        self.write("uuid-enP7s7", "m-1\n")
+        self.write("ip-enP7s7", "198.51.100.7/24")
+        self.write("etc/NetworkManager/system-connections/management", "good")
+        self.write("etc/netplan/90-NM-m-1.yaml", "good")
+        self.write("run/NetworkManager/system-connections/docker0", "made up")
+        host = System(root, self.run, privileged=True)
+        host.private_directory("/run/gb10-fleet")
+        guard._save(host, [P0])
+
+    def run(self, argv: Any, stdin: str | None, timeout: float) -> Completed:
+        if argv[0] == "nmcli":
+            return Completed((), 0, f"enP7s7:connected:m-1\n{P0}:disconnected:\ndocker0:connected (externally):d\n")
+        links = [
+            {"ifname": "enP7s7", "addr_info": [{"local": "198.51.100.7", "prefixlen": 24}]},
+            {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1", "prefixlen": 16}]},
+            {"ifname": P0, "addr_info": [{"local": "fe80::1", "prefixlen": 64}]},
+        ]
+        return Completed((), 0, json.dumps(links))
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def fire(self) -> list[str]:
+        """What the script did, but for its questions."""
+        log = self.write("log", "")
+        self.write(f"ip-{P0}", "") if not (self.root / f"ip-{P0}").exists() else None
+        env = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "HERE": str(self.root), "LOG": str(log)}
+        script = self.root / guard.RESTORE.lstrip("/")
+        done = subprocess.run(["/bin/sh", script, self.root], env=env, capture_output=True, text=True, check=False)
+        assert done.stderr == ""
+        assert (self.root / guard.FOLDER.lstrip("/") / "fired").exists()
+        return [line for line in log.read_text().splitlines() if "CON-UUID" not in line]
+
+
+def test_a_timer_that_finds_everything_in_order_does_nothing(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    (tmp_path / f"ip-{P0}").write_text("")
+    (tmp_path / "bin/ip").write_text(IP.replace('echo "2:', 'grep -q . "$HERE/ip-$6" && echo "2:'))
+    assert net.fire() == []
+
+
+def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    (tmp_path / "bin/ip").write_text(IP.replace('echo "2:', 'grep -q . "$HERE/ip-$6" && echo "2:'))
+    folder = tmp_path / "etc/NetworkManager/system-connections"
+    (folder / "management").write_text("bad")
+    (folder / f"gb10-{P0} x").write_text("new")
+    (tmp_path / "etc/netplan/90-NM-m-1.yaml").unlink()
+    (tmp_path / "uuid-enP7s7").write_text("m-2\n")
+    net.write(f"uuid-{P0}", "our-own\n")
+    net.write(f"sys/class/net/{P0}/mtu", "9000\n")
+    net.write("run/NetworkManager/system-connections/docker1", "made up since")
+    assert (tmp_path / guard.LIVE.lstrip("/")).read_text() == f"enP7s7 m-1 1500 198.51.100.7/24\n{P0} - 1500\n"
+    assert net.fire() == [
+        "nmcli connection reload",
+        "nmcli --wait 20 connection up uuid m-1 ifname enP7s7",
+        f"nmcli device disconnect {P0}",
+        f"ip link set dev {P0} mtu 1500",
+    ]
+    assert sorted(path.name for path in folder.iterdir()) == ["management"]
+    assert (folder / "management").read_text() == "good"
+    assert (tmp_path / "etc/netplan/90-NM-m-1.yaml").read_text() == "good"
+    for name in ("docker0", "docker1"):
+        assert (tmp_path / "run/NetworkManager/system-connections" / name).exists(), "NetworkManager's own"
+    assert guard.differences(System(tmp_path, net.run, privileged=True)) == []
+
+
+def test_a_management_profile_in_another_hand_is_seen_by_its_address(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    (tmp_path / "bin/ip").write_text(IP.replace('echo "2:', 'grep -q . "$HERE/ip-$6" && echo "2:'))
+    (tmp_path / "ip-enP7s7").write_text("203.0.113.9/24")
+    assert net.fire() == ["nmcli --wait 20 connection up uuid m-1 ifname enP7s7"]
+
+
+def test_two_changes_of_one_call_are_one_way_back(host: FakeHost, manager: FakeNetworkManager) -> None:
+    """What a role no longer declares goes first, and its profile is part of what the checkpoint holds."""
+    manager.link("enp1s0f1np1")
+    other = rail("enp1s0f1np1", "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0003", "192.0.2.9/30")
+    pings(host)
+    ask(host, documents=[{"role": "fabric", "resources": [other]}])
+    manager.ended.clear()
+    host.calls.clear()
+    said = ask(host, confirm="later", orphans="remove")
+    assert [change["action"] for change in said["changes"]] == ["remove", "create"], said["error"]
+    assert len([line for line in host.commands("busctl call") if "CheckpointCreate" in line]) == 1
+    assert len(manager.checkpoints) == 1
+    assert ask(host, confirm=said["guard"]["id"])["error"] is None
+    assert manager.ended == ["CheckpointDestroy"]
