@@ -500,13 +500,18 @@ def _driver(subject: Subject) -> Iterator[Finding]:
         yield subject.error(
             "driver_branch",
             f"the driver's userland is {userland}, supported is branch {', '.join(branches)}",
-            "install the 580 set that DGX OS offers (nvidia-driver-580-open); gb10.fleet does not change drivers",
+            "install the 580 set that DGX OS offers (nvidia-driver-580-open); gb10.fleet moves drivers within 580 only",
         )
 
 
+def _moves(subject: Subject) -> bool:
+    """Whether this very run brings driver and kernel to a named set: what that puts right is no reason to stop it."""
+    return subject.setting("driver_allow_move") is True and subject.setting("driver_host_set") != "installed"
+
+
 def _coherence(subject: Subject) -> Iterator[Finding]:
-    """The verdicts of the gate. What this very run puts right by moving the whole set is no reason to stop it."""
-    moves = subject.setting("driver_allow_move") is True and subject.setting("driver_host_set") != "installed"
+    """The verdicts of the gate."""
+    moves = _moves(subject)
     for verdict in coherence.judge(subject.facts):
         severity = "warn" if moves and verdict["id"] in MENDED_BY_A_MOVE else verdict["severity"]
         if verdict["id"] not in GATE_ONLY:
@@ -522,7 +527,9 @@ def _gpu(subject: Subject) -> Iterator[Finding]:
         )
         if any(verdict["id"] == "pending_reboot" for verdict in coherence.judge(subject.facts)):
             way_out = "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
-        yield subject.error("gpu_absent", f"no GPU answers: {gpu['query_error']}", way_out)
+        # So it is in the middle of a move, after `dpkg -i`, and in the fallback kernel: where a move is the way out.
+        told = subject.warn if _moves(subject) else subject.error
+        yield told("gpu_absent", f"no GPU answers: {gpu['query_error']}", way_out)
 
 
 def _apt(subject: Subject) -> Iterator[Finding]:
@@ -559,7 +566,8 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
     package = next((name for name in entry["packages"] if name in subject.facts["packages"]), None)
     if package:
         installed = upstream_version(subject.facts["packages"][package])
-        way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}"
+        guide = f"; {entry['guide']} says how" if "guide" in entry else ""
+        way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}{guide}"
         return (f"is {installed}", way_out) if _is_below(installed, floor) else None
     if pin:
         return f"is not installed, and {pin}", f"set {entry['pin']} to {better}"

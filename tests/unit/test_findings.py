@@ -140,7 +140,7 @@ KERNEL = facts()["driver"]["kernels"][0]
             subject(
                 driver={**dict.fromkeys(("userland", "module_on_disk", "module_loaded"), "590.48.01"), "kernels": []}
             ),
-            "driver_branch", "error", ["590.48.01", "580"],
+            "driver_branch", "error", ["590.48.01", "580", "moves drivers within 580 only"],
         ),
         (
             subject(driver={"userland": None, "module_on_disk": None, "module_loaded": None}),
@@ -181,6 +181,21 @@ KERNEL = facts()["driver"]["kernels"][0]
         (
             subject(gpu={"present": False, "query_error": "nvidia-smi did not answer within 10 s"}),
             "gpu_absent", "error", ["within 10 s", "unplug"],
+        ),
+        (
+            subject(
+                {**PAIR, "driver_allow_move": True, "driver_host_set": "installed"},
+                gpu={"present": False, "query_error": "none"},
+            ),
+            "gpu_absent", "error", ["none"],
+        ),
+        # In the middle of a move, after `dpkg -i`, and in a kernel without modules: the move must be able to begin.
+        (
+            subject(
+                {**PAIR, "driver_allow_move": True, "driver_host_set": "later"},
+                gpu={"present": False, "query_error": "Driver/library version mismatch"},
+            ),
+            "gpu_absent", "warn", ["version mismatch"],
         ),
         (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
         (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),
@@ -288,6 +303,12 @@ def test_a_pin_below_a_floor_is_possible_visible_and_dated(
     assert len(found) == bool(says)
     for word in says:
         assert word in f"{found[0].fact} {found[0].way_out}"
+
+
+def test_the_way_out_of_an_old_driver_is_its_page() -> None:
+    old = subject(packages={"libnvidia-compute-580": "580.142-0ubuntu0.24.04.1"})
+    (found,) = (f for f in evaluate_facts(old) if f.fact.startswith("NVIDIA driver 580"))
+    assert found.way_out.endswith("; docs/driver.md says how")
 
 
 def test_who_may_be_stopped_is_not_named() -> None:

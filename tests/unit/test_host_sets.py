@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Rendered
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, render
 
 from tests.unit.test_roles_templates import content, declared, facts, rendered
 
@@ -193,7 +193,14 @@ def test_what_counts_for_itself_stays_and_is_pinned_as_it_is() -> None:
 def test_without_consent_a_move_is_refused_with_the_command() -> None:
     text = refusal(driver(allow=False))
     assert f"the host has driver {OLD} on kernel 6.17.0-1014" in text
-    assert """site.yml --limit spark-a -e '{"driver_allow_move": true}'""" in text
+    assert """site.yml -i INVENTORY --limit spark-a --tags driver -e '{"driver_allow_move": true}'""" in text
+
+
+def test_the_command_of_a_refusal_names_the_whole_cluster() -> None:
+    """A part of one is refused by the doctor."""
+    spark = facts(packages=INSTALLED)
+    context = Context("spark-b", spark, {"driver_host_set": FLOOR}, ("spark-a", "spark-b"))
+    assert " --limit spark-a,spark-b " in refusal(render("driver", context))
 
 
 def test_a_set_that_the_host_has_needs_no_consent() -> None:

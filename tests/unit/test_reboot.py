@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleConnectionFailure
+from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.fleet.plugins.action import await_boot
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, reboot
 
@@ -81,6 +83,17 @@ def test_the_catalog_says_where_a_cold_start_helps() -> None:
     assert {name for name, fault in known["faults"].items() if fault["value"]} == {
         *("never_back", "slot_power", "power_delivery"),
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "allowed"), [(True, True), ("true", True), (False, False), ("false", False), ("no", False)]
+)
+def test_a_consent_as_text_is_taken_as_it_is_meant(said: Any, allowed: bool) -> None:
+    """`-e reboot_allow=true` is text to Ansible, which takes no text for a condition."""
+    tasks = yaml.safe_load((ROOT / "roles/reboot/tasks/main.yml").read_text())
+    condition = trust_as_template(tasks[0]["ansible.builtin.assert"]["that"])
+    variables = {"reboot_allow": said, "ansible_check_mode": False}
+    assert Templar(None, variables).evaluate_conditional(condition) is allowed
 
 
 # -- waiting -----------------------------------------------------------------------------------------------------------
