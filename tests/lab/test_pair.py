@@ -323,6 +323,7 @@ MODULE = "/lib/modules/6.17.0-1014-nvidia/kernel/nvidia-580-open/nvidia.ko"
 TIMER = "gb10-driver-coherence.timer"
 
 
+@pytest.mark.long
 class TestReboot:
     """With consent, never into a boot without GPU, one host after the other, and everything back."""
 
@@ -403,6 +404,7 @@ devices:
 ALLOWED, DENIED = "No such device or address", "Operation not permitted"
 
 
+@pytest.mark.long
 class TestDocker:
     """Docker's configuration and a container with a GPU, after everything of ours was undone above."""
 
