@@ -119,7 +119,7 @@ HARMLESS: dict[tuple[str, str], tuple[set[str], str]] = {
     ("json", "merge_json"): ({"mapping"}, "is a mapping"),
     ("json", "default_json"): ({"mapping"}, "is a mapping"),
     ("json", "default_unless"): ({"list"}, "is a list of keys"),
-    ("json", "default_unless[]"): (PLAIN, "is a key that is looked for in an object"),
+    ("json", "default_unless[]"): (PLAIN - {"shell"}, "is a key that is looked for in an object"),
     ("expected", "otherwise"): (PLAIN, "is only said to a person"),
     ("hold", "match"): ({"list"}, "is a list of expressions"),
     ("hold", "match[]"): ({*PLAIN, "blank"}, "is an expression that is searched in names of installed packages"),
