@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, System
 
 _MAX_WORDS = 600  # characters of apt's own text in a message
+_ERRORS = ("E:", "dpkg: error")
 
 
 class Fault(NamedTuple):
@@ -54,6 +55,11 @@ FAULTS = (
         "dpkg_killed",
         r"Sub-process \S*dpkg (exited unexpectedly|was killed|received)",
         "somebody or the kernel (out of memory?) ended dpkg in the middle: run again, and it is repaired first",
+    ),
+    _fault(
+        "apt_would_remove",
+        r"Packages need to be removed but remove is disabled",
+        "somebody has changed packages since apt was asked what it would do: run again, and you are told what would go",
     ),
     _fault(
         "disk_full",
@@ -111,8 +117,13 @@ FAULTS = (
 
 
 def find(text: str) -> Fault | None:
-    """The fault that a command's words tell of: the one that it names first, for others may follow from it."""
-    found = (fault for line in text.splitlines() for fault in FAULTS if fault.words.search(line))
+    """The fault that a command's words tell of: the one that it names first, for others may follow from it.
+
+    Errors are asked before warnings: a source that did not answer comes early in the text and may have nothing to do
+    with what made the command fail.
+    """
+    lines = sorted(text.splitlines(), key=lambda line: not line.startswith(_ERRORS))
+    found = (fault for line in lines for fault in FAULTS if fault.words.search(line))
     return next(found, None)
 
 

@@ -27,7 +27,9 @@ LISTS = "/var/lib/apt/lists"
 _PART = re.compile(r"[A-Za-z0-9_.-]+\.(list|sources)\Z")
 _OPTIONS = re.compile(r"\[([^\]]*)\]")
 _URL = re.compile(r"[a-z0-9+.-]+:(?://)?(?P<rest>.*)\Z")
-_CREDENTIALS = re.compile(r"//[^/@]*@")
+# Up to the last @ of the authority; where a slash in the password ends that too early, what is no `host:port` tells it.
+_CREDENTIALS = re.compile(r"//(?:[^/\s:\[]+:(?!\d*/)\S*|[^/\s]*)@")
+_QUERY = re.compile(r"\?\S*")
 # apt's own names of architectures, by the kernel's.
 _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
 _EMBEDDED = "a key in the file"
@@ -130,8 +132,8 @@ def _stanzas(text: str) -> Iterator[dict[str, str]]:
 
 
 def _expanded(text: str, architecture: str) -> str:
-    """Without the name and password of a URI: facts go into evidence, and evidence gets shared."""
-    return _CREDENTIALS.sub("//", text.replace("$(ARCH)", architecture))
+    """Without the name, password and query of a URI: facts go into evidence, and evidence gets shared."""
+    return _CREDENTIALS.sub("//", _QUERY.sub("", text.replace("$(ARCH)", architecture)))
 
 
 def _place(uri: str) -> str:

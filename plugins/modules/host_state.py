@@ -45,12 +45,13 @@ options:
         An attribute that is null counts as not given.
       - 'C(file): an absolute path. C(content), or C(template) (a template of the role), or C(merge_json) (a dictionary
         to merge into the JSON object in the file, lists as a union) and C(default_json) (top-level keys to set where
-        the object has none of that name); C(state) C(present), C(absent), C(directory) or C(expected); C(owner),
-        C(group), C(mode) (a quoted octal; of a directory that exists only what is stated is compared); C(validate) (the
-        arguments of a command, with C(%s) for the name of the new file); C(secret), to show nothing of the content
-        anywhere. A link in the place of a file or directory is refused. C(expected) writes nothing: the file has to be
-        there when everything above it is done, and C(otherwise) says what is wrong if it is not; C(contains) is text
-        that an up-to-date one holds, C(written_by) the service that is restarted where it is missing or out of date.
+        the object has none of that name, and none of the list C(default_unless)); C(state) C(present), C(absent),
+        C(directory) or C(expected); C(owner), C(group), C(mode) (a quoted octal; of a directory or a JSON object that
+        exists only what is stated is compared); C(validate) (the arguments of a command, with C(%s) for the name of the
+        new file); C(secret), to show nothing of the content anywhere. A link in the place of a file or directory is
+        refused. C(expected) writes nothing: the file has to be there when everything above it is done, and
+        C(otherwise) says what is wrong if it is not; C(contains) is text that an up-to-date one holds, C(written_by)
+        the service that is restarted where it is missing or out of date.
         C(fingerprint), the 40 digits of an OpenPGP key, refuses a content that is not this key alone.'
       - 'C(package): a name. C(version) (exact); C(state) C(present) or C(absent); C(consent), the variable that allows
         to exchange or remove an installed version.'

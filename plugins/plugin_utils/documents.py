@@ -24,7 +24,7 @@ from typing import Any
 from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, debian_version, fabric_plan
 from jinja2 import Environment, StrictUndefined, TemplateError, Undefined, nodes
 
 SECTIONS = ("vars", "refuse", "resources")
@@ -348,6 +348,7 @@ def _environment() -> Environment:
     for module in (core_filters, mathstuff):
         environment.filters = {**module.FilterModule().filters(), **environment.filters}
     environment.tests = {**core_tests.TestModule().tests(), **environment.tests}  # type: ignore[no-untyped-call]
+    environment.tests["dpkg_newer_than"] = debian_version.newer_than
     return environment
 
 

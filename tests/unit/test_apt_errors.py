@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed
         ("E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem.",
          "dpkg_interrupted"),
         ("E: Sub-process /usr/bin/dpkg exited unexpectedly", "dpkg_killed"),
+        ("E: Packages need to be removed but remove is disabled.", "apt_would_remove"),
         ("E: You don't have enough free space in /var/cache/apt/archives/.", "disk_full"),
         ("dpkg: error processing archive x: cannot copy: No space left on device", "disk_full"),
         ("W: GPG error: http://x y InRelease: The following signatures couldn't be verified because the public key is"
@@ -54,6 +55,18 @@ def test_the_first_fault_counts_for_others_may_follow_from_it() -> None:
     text = "W: Failed to fetch http://x  Unable to connect to x:9:\nW: Failed to fetch http://y  Could not resolve 'y'"
     fault = apt_errors.find(text)
     assert fault is not None and fault.name == "apt_mirror_unreachable"
+
+
+@pytest.mark.parametrize(
+    "error", ["E: You don't have enough free space in /x.", "dpkg: error: x: No space left on device"]
+)
+def test_an_error_counts_before_a_warning(error: str) -> None:
+    fault = apt_errors.find(f"W: Failed to fetch http://x  Could not resolve 'x'\n{error}\nE: Sub-process returned 1")
+    assert fault is not None and fault.name == "disk_full"
+    fault = apt_errors.find(
+        "W: Failed to fetch http://x  Could not resolve 'x'\nE: Some index files failed to download."
+    )
+    assert fault is not None and fault.name == "apt_name_unresolved"
 
 
 @pytest.mark.parametrize("said", ["", "E: Unable to locate package x", "Get:1 http://x y/main 580 Packages [503 kB]"])

@@ -64,6 +64,27 @@ def test_stanzas() -> None:
     assert apt_sources.shown(found[2]) == "a key in the file"
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("https://user:secret@x.example/a", "https://x.example/a"),
+        ("https://token@x.example/a", "https://x.example/a"),
+        ("https://user:sec@ret@x.example/a", "https://x.example/a"),
+        ("https://user:sec/ret@x.example/a", "https://x.example/a"),
+        ("https://x.example/a?token=secret", "https://x.example/a"),
+        ("https://u:p@x.example/a?token=secret@y", "https://x.example/a"),
+        ("http://x.example:8080/@scope/a", "http://x.example:8080/@scope/a"),
+        ("http://x.example/@scope/a", "http://x.example/@scope/a"),
+        ("http://[2001:db8::1]:80/@scope/a", "http://[2001:db8::1]:80/@scope/a"),
+        ("file:/srv/a@b", "file:/srv/a@b"),
+    ],
+)
+def test_no_fact_holds_a_password(written: str, shown: str) -> None:
+    (line,) = lists(f"deb [arch=arm64] {written} noble main")
+    (stanza,) = apt_sources.parse_deb822("/f.sources", f"Types: deb\nURIs: {written}\nSuites: noble\n", "arm64")
+    assert (line.uri, stanza.uri) == (shown, shown)
+
+
 def test_lines() -> None:
     text = (
         "# deb http://comment.example/ x main\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -15,7 +16,9 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
+
+from tests.unit.resources.conftest import FakeHost
 
 ROOT = Path(__file__).parents[2]
 DIGEST = "registry.example/vllm@sha256:" + "0" * 64
@@ -285,7 +288,6 @@ def test_docker_is_exchanged_only_with_consent() -> None:
             False,
         ),
         ({"running": True, "cgroup_driver": "cgroupfs"}, {}, False),
-        ({"running": True, "cgroup_driver": None}, {}, False),  # Docker did not answer
         ({"running": False, "cgroup_driver": None}, {}, False),  # a first installation
     ],
 )
@@ -297,6 +299,48 @@ def test_a_docker_that_loses_the_gpu_at_a_reload_is_changed_with_consent_only(
     assert [("cgroup driver systemd" in text, "docker_allow_restart" in text) for text in refusals] == [
         (True, True)
     ] * refused
+
+
+@pytest.mark.parametrize(("driver", "word"), [(None, "`docker info` and did not answer"), ("none", "is none")])
+def test_a_docker_that_does_not_name_its_cgroup_driver_is_not_taken_for_a_safe_one(
+    driver: str | None, word: str
+) -> None:
+    known = facts(docker={"present": True, "version": "29.2.1", "running": True, "cgroup_driver": driver})
+    (refusal,) = rendered("docker", spark=known).refusals
+    assert word in refusal and "docker_allow_restart to true" in refusal
+    assert rendered("docker", spark=known, docker_allow_restart=True).refusals == []
+    wanted_so = {"exec-opts": ["native.cgroupdriver=systemd"]}
+    assert rendered("docker", spark=known, docker_daemon_options=wanted_so).refusals == []
+
+
+@pytest.mark.parametrize(
+    ("role", "package", "variable", "installed", "asked", "kept"),
+    [
+        ("docker", "docker-ce", "docker_version", "5:29.3.0-1~u", "5:29.2.1-1~u", True),
+        ("docker", "docker-ce", "docker_version", "5:29.3.0~rc.1-1~u", "5:29.3.0-1~u", False),
+        ("docker", "docker-ce", "docker_version", "5:28.5.0-1~u", "30.0-1~u", True),  # the epoch counts
+        (
+            "container_toolkit",
+            "nvidia-container-toolkit",
+            "container_toolkit_version",
+            "1.19.0~rc.1-1",
+            "1.19.0-1",
+            False,
+        ),
+        ("container_toolkit", "nvidia-container-toolkit", "container_toolkit_version", "1.19.0-1", "1.19-1", True),
+    ],
+)
+def test_a_newer_package_is_what_dpkg_takes_for_newer(
+    role: str, package: str, variable: str, installed: str, asked: str, kept: bool
+) -> None:
+    known = facts(packages={package: installed})
+    document = rendered(role, spark=known, docker_allow_restart=True, **{variable: asked})
+    assert declared(document, "package", package)["version"] == (installed if kept else asked)
+
+
+def test_what_is_no_version_is_refused_in_words() -> None:
+    with pytest.raises(RenderError, match="'latest' is no version of a package, such as"):
+        rendered("docker", docker_version="latest")
 
 
 def test_a_hold_of_somebody_else_on_docker_is_named_before_it_fails() -> None:
@@ -323,18 +367,28 @@ def test_the_automatic_upgrade_passes_docker_by(package: str, expected: bool) ->
 
 
 @pytest.mark.parametrize(
-    ("options", "default"),
+    ("options", "former", "driver"),
     [
-        ({}, {"log-driver": "local"}),
-        ({"debug": True}, {"log-driver": "local"}),
-        ({"log-driver": "journald"}, None),
-        ({"log-opts": {"tag": "x"}}, None),
+        ({}, None, "local"),
+        ({"debug": True}, "{}", "local"),
+        ({"log-driver": "journald"}, "{}", "journald"),
+        ({"log-opts": {"tag": "x"}}, "{}", None),
+        ({}, '{"log-driver": "journald"}', "journald"),
+        # Those of json-file, which nobody has to name; with another driver Docker would not start.
+        ({}, '{"log-opts": {"max-size": "10m", "max-file": "3"}}', None),
     ],
 )
-def test_docker_gets_a_log_driver_only_where_nobody_chose_one(options: Any, default: Any) -> None:
+def test_docker_gets_a_log_driver_only_where_nobody_chose_one(
+    options: Any, former: str | None, driver: str | None, tmp_path: Path
+) -> None:
     daemon = declared(rendered("docker", docker_daemon_options=options), "file", "/etc/docker/daemon.json")
-    assert daemon["default_json"] == default
     assert daemon["merge_json"].keys() == {"features", "exec-opts"} | options.keys()
+    host = FakeHost(tmp_path)
+    host.on("dockerd --validate", "")
+    if former is not None:
+        host.file("/etc/docker/daemon.json", former)
+    host.both([daemon])
+    assert json.loads(host.path("/etc/docker/daemon.json").read_text()).get("log-driver") == driver
 
 
 def test_a_single_spark_serves_without_cluster_arguments() -> None:
@@ -640,7 +694,12 @@ def test_the_cdi_description_follows_the_driver(
 def test_a_cdi_description_made_by_hand_is_refused() -> None:
     both = facts(cdi=["/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"])
     (found,) = rendered("container_toolkit", spark=both).refusals
-    assert found.endswith("Remove the one under /etc/cdi.")
+    assert "/etc/cdi/nvidia.yaml" in found and found.endswith("Remove what is under /etc/cdi.")
+    others = ["/etc/cdi/nvidia-gpu.json", "/etc/cdi/nvidia_old.yaml", "/etc/cdi/nvidia.yaml.bak"]
+    (found,) = rendered("container_toolkit", spark=facts(cdi=[*others, "/var/run/cdi/nvidia.yaml"])).refusals
+    assert "/etc/cdi/nvidia-gpu.json, /etc/cdi/nvidia_old.yaml fresh" in found
+    unread = facts(cdi=["/etc/cdi/nvidia.yaml.bak", "/var/run/cdi/nvidia.yaml"])
+    assert rendered("container_toolkit", spark=unread).refusals == []
 
 
 def test_kernel_parameters_come_from_the_catalog_and_can_be_replaced() -> None:

@@ -412,8 +412,18 @@ def test_interrupted_dpkg(spark: Host) -> None:
 def test_a_held_lock_names_its_holder_and_half_done_work_is_normal(spark: Host, lock: str) -> None:
     write(spark.system.root, "/var/lib/dpkg/updates/0001", "")
     write(spark.system.root, lock, "")
-    inode = (spark.system.root / lock.lstrip("/")).stat().st_ino
-    write(spark.system.root, "/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 08:01:{inode} 0 EOF\n")
+    status = (spark.system.root / lock.lstrip("/")).stat()
+    device, other = (f"{os.major(number):02x}:{os.minor(number):02x}" for number in (status.st_dev, status.st_dev + 1))
+    others = (
+        f"1: POSIX  ADVISORY  WRITE 75 {other}:{status.st_ino} 0 EOF\n"  # the same number on another file system
+        f"2: FLOCK  ADVISORY  WRITE 76 {device}:{status.st_ino} 0 EOF\n"
+        f"3: OFDLCK ADVISORY  WRITE -1 {device}:{status.st_ino} 0 EOF\n"
+        f"3: -> POSIX  ADVISORY  WRITE 78 {device}:{status.st_ino} 0 EOF\n"
+    )
+    write(spark.system.root, "/proc/locks", others)
+    assert collect(spark)["apt"] == {"lock_held_by": None, "dpkg_interrupted": True}
+    held = f"4: POSIX  ADVISORY  WRITE 77 {device}:{status.st_ino} 0 EOF\n"
+    write(spark.system.root, "/proc/locks", others + held)
     assert collect(spark)["apt"] == {"lock_held_by": 77, "dpkg_interrupted": False}
 
 

@@ -363,6 +363,17 @@ def test_keys_of_somebody_survive_in_a_file_that_is_ours_in_part(world: World) -
     assert daemon(world) == theirs
 
 
+def test_the_way_back_of_a_json_file_shows_our_keys_only_and_keeps_who_may_read_it(world: World) -> None:
+    world.host.file(DAEMON, '{"proxies": "hunter2", "a": {"x": "hunter2"}}', 0o600)
+    world.done("converge", documents=documents_of({"file": DAEMON, "merge_json": {"a": {"b": 1}, "c": [1]}}))
+    diff = world.done("undo")["diff"]
+    assert "hunter2" not in str(diff)
+    assert [json.loads(entry["before"]) for entry in diff if DAEMON in entry.get("before_header", "")] == [
+        {"a": {"b": 1}, "c": [1]}
+    ]
+    assert world.host.path(DAEMON).stat().st_mode & 0o777 == 0o600
+
+
 def test_what_somebody_wrote_between_a_kill_and_its_repeat_is_theirs(worlds: Iterator[World]) -> None:
     def documents(motd: str) -> list[dict[str, Any]]:
         return documents_of({"file": DAEMON, "merge_json": {"a": {"b": 1}}}, {"file": "/etc/motd", "content": motd})

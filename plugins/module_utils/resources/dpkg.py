@@ -11,6 +11,7 @@ it is asked what it would do first, and it does not touch the driver or the kern
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -167,13 +168,15 @@ def _field(block: str, start: str) -> str:
 def lock_holder(system: System, lock: str) -> int | None:
     """The process that holds a lock file, from /proc/locks: asking by taking the lock could make somebody else fail."""
     try:
-        inode = system.path(lock).stat().st_ino
+        status = system.path(lock).stat()
     except OSError:
         return None
+    # Numbers of inodes repeat from one file system to the next, so the device counts as well.
+    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
     for line in (system.text("/proc/locks") or "").splitlines():
-        # 1: POSIX  ADVISORY  WRITE 1234 08:01:131074 0 EOF
+        # 1: POSIX  ADVISORY  WRITE 1234 08:01:131074 0 EOF; apt and dpkg take no other kind, and a waiter has an arrow
         fields = line.split()
-        if len(fields) >= 6 and fields[1] != "->" and fields[5].rpartition(":")[2] == str(inode):
+        if len(fields) >= 6 and fields[1] == "POSIX" and fields[5] == file:
             return int(fields[4])
     return None
 

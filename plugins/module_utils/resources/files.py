@@ -27,7 +27,14 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.json_merge import canonical, merge, noted, taken_out
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.json_merge import (
+    canonical,
+    merge,
+    noted,
+    noted_part,
+    part,
+    taken_out,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import (
     TEMPORARY_PREFIX,
@@ -68,10 +75,11 @@ _APT_PIN = "/etc/apt/preferences"
 class File(Resource):
     """A file with `content`, or one with a JSON object that is merged into, or a directory, or nothing.
 
-    `merge_json` is what the object must hold; `default_json` gives top-level keys that it lacks otherwise. `stated` are
-    the parts of owner, group and mode that the document names itself. The manifest has `sha256` in place of a content
-    that it must not keep: enough to compare. An undo is the `way_back`: it leaves a directory with something in it, and
-    only it puts back a link to `target` or takes what is `ours` out of a JSON object.
+    `merge_json` is what the object must hold; `default_json` gives top-level keys that it lacks otherwise, unless it
+    has one of `default_unless`. `stated` are the parts of owner, group and mode that the document names itself. The
+    manifest has `sha256` in place of a content that it must not keep: enough to compare. An undo is the `way_back`: it
+    leaves a directory with something in it, and only it puts back a link to `target` or takes what is `ours` out of a
+    JSON object.
     """
 
     KIND = "file"
@@ -80,6 +88,7 @@ class File(Resource):
     content: bytes | None = None
     merge_json: Mapping[str, Any] | None = None
     default_json: Mapping[str, Any] | None = None
+    default_unless: tuple[str, ...] = ()
     owner: str = "root"
     group: str = "root"
     mode: int = 0o644
@@ -94,6 +103,11 @@ class File(Resource):
     @property
     def is_json(self) -> bool:
         return self.merge_json is not None or self.default_json is not None
+
+    @property
+    def may_be_somebodys(self) -> bool:
+        """Whether it is ours in part only, so that what nobody states about its access stays as it is."""
+        return self.state == "directory" or self.is_json or self.ours is not None
 
 
 @dataclass(frozen=True)
@@ -162,6 +176,9 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
             )
         if state != "present" and (has_content or is_json):
             raise fields.fail("content", f"state {state} has no content")
+        default_unless = fields.lines("default_unless", _TEXT, "a key of the object")
+        if default_unless and default_json is None:
+            raise fields.fail("default_unless", "is for default_json")
         if secret and is_json:
             raise fields.fail("secret", "only a whole content can be one, because the manifest keeps its digest")
         default_mode = "0755" if state == "directory" else "0600" if secret else "0644"
@@ -172,6 +189,7 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
             content=content,
             merge_json=merge_json,
             default_json=default_json,
+            default_unless=default_unless,
             owner=fields.line("owner", "root", _ACCOUNT, "an account name"),
             group=fields.line("group", "root", _ACCOUNT, "a group name"),
             mode=int(fields.line("mode", default_mode, _MODE, "a quoted octal mode such as '0644'"), 8),
@@ -237,8 +255,7 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
         present = _parsed(resource, state[resource.name])
         ours = noted(record.get("ours", {}), present, resource.merge_json or {})
         merged = merge(present, resource.merge_json or {})
-        lacking = {key: value for key, value in (resource.default_json or {}).items() if key not in merged}
-        for key, value in lacking.items():
+        for key, value in _lacking(resource, merged).items():
             ours.setdefault(json.dumps([key]), {"put": value, "made": 0})
         return {**record, "ours": ours}
 
@@ -413,9 +430,14 @@ def _desired(resource: File, found: Found | None) -> bytes:
         return _laid_out(resource, found, rest)
     present = _parsed(resource, found)
     merged = merge(present, resource.merge_json or {})
-    for key, value in (resource.default_json or {}).items():
-        merged.setdefault(key, value)
-    return _laid_out(resource, found, merged)
+    return _laid_out(resource, found, {**merged, **_lacking(resource, merged)})
+
+
+def _lacking(resource: File, merged: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults for an object that has all else."""
+    if any(key in merged for key in resource.default_unless):
+        return {}
+    return {key: value for key, value in (resource.default_json or {}).items() if key not in merged}
 
 
 def _laid_out(resource: File, found: Found | None, wanted: Mapping[str, Any]) -> bytes:
@@ -455,8 +477,8 @@ def _access(resource: File) -> str:
 
 
 def _with_kept_access(resource: File, found: Found | None) -> File:
-    """A directory that exists may be somebody's: what the document does not state about its access stays."""
-    if resource.state != "directory" or found is None:
+    """What exists and is not ours alone may hold secrets of its owner: what nobody states about its access stays."""
+    if not resource.may_be_somebodys or found is None:
         return resource
     return replace(resource, **{key: getattr(found, key) for key in _ACCESS if key not in resource.stated})
 
@@ -474,11 +496,18 @@ def _access_differences(resource: File, found: Found) -> list[str]:
 
 
 def _texts(resource: File, before: bytes | None, after: bytes | None) -> tuple[str | None, str | None]:
-    """Both sides for the diff; secrets and bytes that are no text are named, not shown."""
+    """Both sides for the diff; secrets and bytes that are no text are named, not shown.
+
+    Of a JSON object only our part: the rest may hold passwords of somebody.
+    """
     if resource.secret:
         # Two different texts, so that the diff shows the change and nothing of it.
         changed = "(secret, changed)\n" if before is not None else _HIDDEN
         return (None if before is None else _HIDDEN), (None if after is None else changed)
+    if resource.is_json or resource.ours is not None:
+        ours = noted_part(resource.ours) if resource.ours is not None else {}
+        ours = merge({**(resource.default_json or {}), **ours}, resource.merge_json or {})
+        return _part(ours, before), _part(ours, after)
     texts: list[str | None] = []
     for side in (before, after):
         try:
@@ -486,6 +515,14 @@ def _texts(resource: File, before: bytes | None, after: bytes | None) -> tuple[s
         except UnicodeDecodeError:
             texts.append("(binary)\n")
     return texts[0], texts[1]
+
+
+def _part(ours: Mapping[str, Any], content: bytes | None) -> str | None:
+    """What a JSON object holds in our places, as text."""
+    if content is None:
+        return None
+    held = part(json.loads(content) if content.strip() else {}, ours)
+    return json.dumps(held, indent=2, ensure_ascii=False) + "\n"
 
 
 def _find(path: Path, users: Mapping[int, str], groups: Mapping[int, str]) -> Found | None:
@@ -524,8 +561,8 @@ def _apply(system: System, resource: File, action: str) -> None:
     # Asked again: a package installed earlier in this run may have put something there meanwhile.
     found = _find(path, {}, {})
     _refuse_other_types(resource, found)
+    resource = _with_kept_access(resource, found)
     if resource.state == "directory":
-        resource = _with_kept_access(resource, found)
         path.mkdir(mode=0o755, parents=True, exist_ok=True)
         uid, gid = system.account_id("passwd", resource.owner), system.account_id("group", resource.group)
         set_access(path, resource.mode, uid, gid)

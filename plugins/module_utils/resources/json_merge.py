@@ -13,6 +13,8 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+OF_ANOTHER = "(not ours)"
+
 
 def merge(base: Any, changes: Mapping[str, Any]) -> dict[str, Any]:
     """`changes` over `base`, mapping by mapping; keys and list items that `changes` does not name survive."""
@@ -46,6 +48,27 @@ def noted(notes: Mapping[str, Any], present: Mapping[str, Any], changes: Mapping
             result[place] = {**known, "put": merge({"": known["put"]}, {"": put})[""]}
         else:
             result[place] = {**known, "put": put}
+    return result
+
+
+def part(value: Any, ours: Any) -> Any:
+    """Of a value only what is in our places; items of a list that are not ours keep their place and are not shown."""
+    if isinstance(ours, dict) and isinstance(value, dict):
+        return {key: part(value[key], inner) for key, inner in ours.items() if key in value}
+    if isinstance(ours, list) and isinstance(value, list):
+        known = {canonical(item) for item in ours}
+        return [item if canonical(item) in known else OF_ANOTHER for item in value]
+    return value
+
+
+def noted_part(notes: Mapping[str, Any]) -> dict[str, Any]:
+    """The object that our places make."""
+    result: dict[str, Any] = {}
+    for place, note in notes.items():
+        value = note["put"]
+        for key in reversed(json.loads(place)):
+            value = {key: value}
+        result = merge(result, value)
     return result
 
 

@@ -29,6 +29,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     read_database,
     run_locked,
     simulate,
+    wait_for_dpkg,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import is_apt_source
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold
@@ -162,6 +163,9 @@ class PackageKind(Kind[Package, PackageState]):
         labels = ", ".join(package.label for package in wanted)
         held = _held(wanted, system.once(read_database))
         argv = _install(wanted, held)
+        if all(package.state == "present" for package in wanted):
+            # What apt would do was asked before it had the lock, and whoever had it may have changed the answer.
+            argv.append("--no-remove")
         if simulation.installs and (simulation.removes or simulation.installs & set(state.database.installed)):
             # What runs is exchanged or taken away only once everything that takes its place is here.
             done = run_locked(system, [*argv[:2], "--download-only", *argv[2:]])
@@ -169,6 +173,10 @@ class PackageKind(Kind[Package, PackageState]):
                 raise HostError(
                     f"{labels}: the download failed, and no package was changed: {apt_errors.explained(done, system)}"
                 )
+            wait_for_dpkg(system)
+            system.forget()
+            state = replace(state, database=system.once(read_database))
+            _refuse(wanted, _simulate(system, wanted, state.database), state)
         done = run_locked(system, argv)
         _hold_again(system, held)
         if done.rc != 0:
@@ -291,7 +299,8 @@ def _update_lists(system: System, wanted: Sequence[Package]) -> None:
             f" {_offered(package, known)})"
         )
         if done.rc != 0 or apt_errors.find(done.stderr) is not None:
-            raise HostError(f"{text}, and apt-get update failed: {apt_errors.explained(done, system)}")
+            ended = "failed" if done.rc != 0 else "warned"
+            raise HostError(f"{text}, and apt-get update {ended}: {apt_errors.explained(done, system)}")
         raise HostError(f"{text}; correct the version or the sources under /etc/apt")
 
 

@@ -229,6 +229,37 @@ def test_defaults_are_set_only_where_the_file_has_no_such_key(host: FakeHost) ->
     assert json.loads(host.path("/etc/new.json").read_text()) == default
 
 
+def test_a_default_is_left_out_beside_keys_that_it_does_not_go_with(host: FakeHost) -> None:
+    resources = [{"file": "/etc/d.json", "default_json": {"log-driver": "local"}, "default_unless": ["x", "log-opts"]}]
+    host.file("/etc/d.json", '{"log-opts": {"max-file": "3"}}')
+    assert host.both(resources).changes == []
+    assert host.both([{**resources[0], "merge_json": {"x": 1}}]).changes != []
+    assert "log-driver" not in json.loads(host.path("/etc/d.json").read_text())
+    host.file("/etc/d.json", "{}")
+    host.both(resources)
+    assert json.loads(host.path("/etc/d.json").read_text()) == {"log-driver": "local"}
+
+
+def test_a_json_file_of_somebody_else_keeps_the_access_that_nobody_states(host: FakeHost) -> None:
+    resource = {"file": "/etc/d.json", "merge_json": {"a": 1}}
+    host.file("/etc/d.json", '{"proxies": {"https-proxy": "http://u:hunter2@p"}}', mode=0o600)
+    host.both([resource])
+    assert mode_of(host, "/etc/d.json") == 0o600
+    assert host.both([{**resource, "mode": "0640"}]).changes[0]["detail"] == "mode 0600 -> 0640"
+    host.both([{**resource, "file": "/etc/new.json"}])
+    assert mode_of(host, "/etc/new.json") == 0o644
+
+
+def test_the_diff_of_a_json_file_shows_our_keys_only(host: FakeHost) -> None:
+    former = {"proxies": {"p": "hunter2"}, "a": {"b": 1, "c": "hunter2"}, "list": ["hunter2", "ours"], "d": "mine"}
+    host.file("/etc/d.json", json.dumps(former))
+    merged = {"a": {"b": 2}, "list": ["ours"], "new": True}
+    (entry,) = host.converge([{"file": "/etc/d.json", "merge_json": merged, "default_json": {"d": "ours"}}]).diff
+    assert "hunter2" not in str(entry)
+    assert json.loads(entry["before"]) == {"d": "mine", "a": {"b": 1}, "list": ["(not ours)", "ours"]}
+    assert json.loads(entry["after"]) == {"d": "mine", "a": {"b": 2}, "list": ["ours", "(not ours)"], "new": True}
+
+
 def test_merging_keeps_foreign_keys_and_the_layout_of_what_is_right_already(host: FakeHost) -> None:
     resources = [{"file": "/etc/d.json", "merge_json": {"log": {"driver": "local"}}}]
     host.file("/etc/d.json", '{"runtimes": {"nvidia": {}}, "log": {"size": 1}}')

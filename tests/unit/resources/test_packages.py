@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from tests.unit.resources.conftest import FakeHost
 
@@ -92,6 +94,13 @@ class FakeApt:
         self.state.clear()
         self.write()
         return ""
+
+
+def held_by_77(lock: Path) -> str:
+    """The line of /proc/locks."""
+    status = lock.stat()
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    return f"1: POSIX  ADVISORY  WRITE 77 {device}:{status.st_ino} 0 EOF\n"
 
 
 def test_an_unchanged_host_costs_no_command(host: FakeHost) -> None:
@@ -304,7 +313,7 @@ def test_a_dpkg_at_work_is_waited_for_and_not_repaired(host: FakeHost) -> None:
     apt.state["perftest"] = "unpacked"
     apt.write()
     lock = host.file("/var/lib/dpkg/lock-frontend", "")
-    host.file("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 08:01:{lock.stat().st_ino} 0 EOF\n")
+    host.file("/proc/locks", held_by_77(lock))
 
     def finish() -> None:
         host.file("/proc/locks", "")
@@ -315,7 +324,7 @@ def test_a_dpkg_at_work_is_waited_for_and_not_repaired(host: FakeHost) -> None:
     host.clock.at_sleep = lambda: None
     apt.state["perftest"] = "unpacked"
     apt.write()
-    host.file("/proc/locks", f"1: POSIX  ADVISORY  WRITE 77 08:01:{lock.stat().st_ino} 0 EOF\n")
+    host.file("/proc/locks", held_by_77(lock))
     with pytest.raises(HostError, match=r"apt_locked: process 77 \(unknown\) has held dpkg's lock"):
         host.converge([{"package": "perftest"}])
 
@@ -351,6 +360,40 @@ def test_nothing_is_exchanged_before_the_download_is_complete(host: FakeHost, fa
     assert host.commands("apt-get install -y") == []
 
 
+def test_nothing_is_removed_that_apt_did_not_foretell(host: FakeHost, fail: Callable[..., Completed]) -> None:
+    """While we waited for the lock somebody else may have changed what there is to remove."""
+    FakeApt(host, {"docker-ce": ["29.1"], "perftest": ["24.01"]}, snapd="2")
+    host.converge([{"package": "perftest"}])
+    (real,) = host.commands("apt-get install -y")
+    assert real.endswith(" perftest --no-remove")
+    host.calls.clear()
+    host.converge([{"package": "snapd", "state": "absent"}])
+    assert "--no-remove" not in " ".join(host.commands("apt-get install -y"))
+    host.on("apt-get install -y", fail("E: Packages need to be removed but remove is disabled.", 100))
+    with pytest.raises(ApplyError, match=r"apt-get install failed: apt_would_remove: .* run again"):
+        host.converge([{"package": "docker-ce"}])
+
+
+def test_what_a_move_removes_is_asked_again_once_the_download_is_here_and_the_lock_free(host: FakeHost) -> None:
+    apt = FakeApt(host, {"docker-ce": ["29.1"]}, docker_ce="28.0", snapd="2", perftest="24.01")
+    lock = host.file("/var/lib/dpkg/lock-frontend", "")
+
+    def download(argv: list[str], stdin: str | None) -> str:
+        host.file("/proc/locks", held_by_77(lock))
+        return ""
+
+    def finish() -> None:
+        host.file("/proc/locks", "")
+        apt.removed = ["perftest"]
+
+    host.on("apt-get install --download-only", download)
+    host.clock.at_sleep = finish
+    with pytest.raises(ApplyError, match="apt would also remove perftest"):
+        host.converge([{"package": "docker-ce", "version": "29.1"}, {"package": "snapd", "state": "absent"}])
+    assert host.commands("apt-get install -y") == []
+    assert host.clock.time > 0
+
+
 @pytest.mark.parametrize("resource", [{"package": "perftest"}, {"package": "snapd", "state": "absent"}])
 def test_what_exchanges_nothing_needs_no_download_of_its_own(host: FakeHost, resource: dict[str, str]) -> None:
     FakeApt(host, {"perftest": ["24.01"]}, snapd="2")
@@ -362,7 +405,13 @@ def test_a_failed_update_matters_only_to_what_is_still_unknown(host: FakeHost) -
     apt = FakeApt(host, {})
     warned = Completed((), 0, stderr="W: Failed to fetch http://x/InRelease  Could not resolve 'x'")
     host.on("apt-get update", warned)
-    with pytest.raises(ApplyError, match=r"no apt source offers it .*, and apt-get update failed: apt_name_unresolved"):
+    with pytest.raises(ApplyError, match=r"no apt source offers it .*, and apt-get update warned: apt_name_unresolved"):
+        host.converge([{"package": "perftest"}])
+    host.on(
+        "apt-get update",
+        Completed((), 100, stderr="E: The repository 'http://x gone Release' does not have a Release file."),
+    )
+    with pytest.raises(ApplyError, match=r"no apt source offers it .*, and apt-get update failed: apt_not_on_mirror"):
         host.converge([{"package": "perftest"}])
 
     def update(argv: list[str], stdin: str | None) -> Completed:
