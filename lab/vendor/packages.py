@@ -204,7 +204,10 @@ def kernel(abi: str, upload: str, driver: str | None) -> list[Package]:
             f"linux-image-{release}",
             upload,
             f"linux-modules-{release} (= {upload})",
-            files=(File(f"/boot/vmlinuz-{release}", b"nothing to boot\n", 0o600),),
+            # On a Spark the initrd is made by the package's postinst; its menu entry names both.
+            files=tuple(
+                File(f"/boot/{name}-{release}", b"nothing to boot\n", 0o600) for name in ("vmlinuz", "initrd.img")
+            ),
             scripts={"postinst": grub, "postrm": grub},
         ),
         Package(

@@ -28,8 +28,8 @@ Run = Callable[[Sequence[str]], str]  # a command's stdout; empty where it faile
 BRANCH = "580"  # as catalog/host_sets.yml: the branch that a Spark stays on
 IDS = (
     "coherent", "userland_newer", "module_newer", "next_kernel_without_module", "next_kernel_other_module",
-    "proprietary_flavour", "hold_lost", "invalid_pin", "mixed_userland", "candidate_not_580", "pending_reboot",
-    "no_driver", "fallback_kernel_without_module",
+    "next_kernel_incomplete", "proprietary_flavour", "module_not_loaded", "hold_lost", "invalid_pin", "mixed_userland",
+    "candidate_not_580", "candidates_unknown", "pending_reboot", "no_driver", "fallback_kernel_without_module",
 )  # fmt: skip
 # A host may stay like this: a move of the driver leaves the former kernel, GRUB's fallback, without its modules.
 HARMLESS = ("coherent", "fallback_kernel_without_module")
@@ -38,7 +38,7 @@ MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 PREFERENCES = "/etc/apt/preferences"
 OUR_PREFERENCES = f"{PREFERENCES}.d/10-gb10-nvidia"
 COMMAND_DEADLINE_S = 30.0
-# Bytes of any file but dpkg's; modules.dep has 0.8 million. Files of /proc/sys refuse a read of 4 MiB.
+# Bytes of any file but dpkg's and ours; modules.dep has 0.8 million. Files of /proc/sys refuse a read of 4 MiB.
 MAX_READ = 2 * 1024 * 1024
 MAX_SECTION = 1024 * 1024  # bytes of an ELF section; real ones have some 5,000
 
@@ -53,6 +53,8 @@ _FAMILY = re.compile(
     r"|nvidia-(driver|driver-open|driver-cuda|open|compute-utils|kernel-common|utils)\Z|cuda-drivers(-.+)?\Z"
     r"|xserver-xorg-video-nvidia-\d{3}(-.+)?\Z"
 )
+# How GRUB's default may be spelled, but for a literal.
+_ONCE, _SAVED = ("${next_entry}", "$next_entry"), ("${saved_entry}", "$saved_entry")
 _IMAGE = re.compile(r"(?:vmlinu[xz]|kernel|Image)-(.+)\Z")
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
 _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
@@ -64,7 +66,7 @@ _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOT
 def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str], run: Run) -> dict[str, Any]:
     """The facts of the driver. `packages`: {name: version} of at least those of NVIDIA and its kernels."""
     running = _text(root, "/proc/sys/kernel/osrelease").strip()
-    listed, chosen = read_grub(root)
+    listed, chosen, missing = read_grub(root)
     trees = [name for name in _names(root, "/lib/modules") if f"linux-image-{name}" in packages]
     images = [found[1] for found in map(_IMAGE.match, _names(root, "/boot")) if found]
     releases = sorted({*trees, *images})
@@ -87,6 +89,7 @@ def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str],
             for release in releases
         ],
         "next_kernel": chosen,
+        "next_missing": missing,
         "pins": read_pins(root),
         "unheld": read_unheld(root, packages, holds),
     }
@@ -98,11 +101,11 @@ def flavour(license_: str | None) -> str | None:
     return None if not license_ else "open" if "GPL" in license_ else "proprietary"
 
 
-def _text(root: Path, absolute: str) -> str:
-    """A text file; empty where it cannot be read."""
+def _text(root: Path, absolute: str, limit: int = MAX_READ) -> str:
+    """A text file; empty where it cannot be read. `limit` in bytes; -1: as long as it is."""
     try:
         with (root / absolute.lstrip("/")).open("rb") as file:
-            return file.read(MAX_READ).decode("utf-8", "replace")
+            return file.read(limit).decode("utf-8", "replace")
     except OSError:
         return ""
 
@@ -191,17 +194,46 @@ class Entry(NamedTuple):
     title: str
     id: str
     image: list[str]  # the path of the kernel, if it has one
+    initrd: list[str]  # the paths of what is loaded beside it
     below: list[Any] | None
 
 
-def read_grub(root: Path) -> tuple[set[str], str | None]:
-    """The kernels of GRUB's menu, and the one it boots next; None without GRUB, or if that entry boots no Linux."""
+class Grub(NamedTuple):
+    """What GRUB's menu says."""
+
+    listed: set[str]  # the kernels in it
+    next_kernel: str | None  # the one it boots next; None without GRUB, if that entry boots no Linux, or if unknown
+    missing: list[str]  # the files of that entry that are not there, or empty
+
+
+def read_grub(root: Path) -> Grub:
     menu, default = parse_menu(_text(root, "/boot/grub/grub.cfg"))
     variables = parse_environment(_text(root, "/boot/grub/grubenv"))
+    # GRUB's menu ends with this file, if there is one: the operator's own entries, and maybe another default.
+    own = re.search(r"(?m)^[^#\n]*\b(menuentry|submenu|default)\b", _text(root, "/boot/grub/custom.cfg"))
     images = {path for entry in _leaves(menu) for path in entry.image}
     releases = {path: _release(root, path) for path in images}
-    chosen = choose(menu, wanted(default, variables))
-    return {release for release in releases.values() if release}, releases.get(chosen) if chosen else None
+    path = None if own else wanted(default, variables)
+    chosen = None if path is None else choose(menu, path)
+    listed = {release for release in releases.values() if release}
+    if chosen is None or not chosen.image:
+        return Grub(listed, None, [])
+    files = [*chosen.image, *chosen.initrd]
+    return Grub(
+        listed, releases[chosen.image[0]], [path for path in files if "$" not in path and not _is_there(root, path)]
+    )
+
+
+def _is_there(root: Path, path: str) -> bool:
+    """Whether a file that GRUB loads has contents; its paths begin at the root of a device, maybe that of /boot."""
+    below = re.sub(r"\(.*?\)", "", path).lstrip("/")
+    for place in (root / below, root / "boot" / below.rpartition("/")[2]):
+        try:
+            if place.stat().st_size:
+                return True
+        except (OSError, ValueError):
+            continue
+    return False
 
 
 def parse_environment(text: str) -> dict[str, str]:
@@ -210,42 +242,46 @@ def parse_environment(text: str) -> dict[str, str]:
     return {name: re.sub(r"\\(.)", r"\1", value) for name, sign, value in pairs if sign}
 
 
-def parse_menu(text: str) -> tuple[list[Entry], str]:
-    """The menu of a grub.cfg, and the value of its last `set default` (but for the one of a single boot)."""
+def parse_menu(text: str) -> tuple[list[Entry], str | None]:
+    """The menu of a grub.cfg, and its default (but for the one of a single boot). None where it has several ones, for
+    conditions are not read, or one that is made of variables."""
     menu: list[Entry] = []
-    default = "0"
+    defaults: list[str] = []
     open_blocks: list[Entry] = []  # functions too, as entries that are in no menu
     for line in text.splitlines():
         words = [_unquoted(word) for word in _WORD.findall(line)]
         if not words or words[0].startswith("#"):
             continue
         if words[0] in ("menuentry", "submenu") and words[-1] == "{":
-            entry = Entry(words[1], _id(words), [], [] if words[0] == "submenu" else None)
+            entry = Entry(words[1], _id(words), [], [], [] if words[0] == "submenu" else None)
             above = open_blocks[-1].below if open_blocks else menu
             if above is not None:
                 above.append(entry)
             open_blocks.append(entry)
         elif words[-1] == "{":
-            open_blocks.append(Entry("", "", [], None))
+            open_blocks.append(Entry("", "", [], [], None))
         elif words == ["}"]:
             del open_blocks[-1:]
         elif words[0] in ("linux", "linuxefi", "linux16") and open_blocks and len(words) > 1:
             open_blocks[-1].image[:] = open_blocks[-1].image or [words[1]]
-        elif words[0] == "set" and not open_blocks and len(words) > 1 and words[1].startswith("default="):
-            value = words[1].partition("=")[2]
-            default = default if "next_entry" in value else value
-    return menu, default
+        elif words[0] in ("initrd", "initrdefi", "initrd16") and open_blocks:
+            open_blocks[-1].initrd[:] = words[1:]
+        elif not open_blocks:
+            values = [word[len("default=") :].rstrip(";") for word in words if word.startswith("default=")]
+            defaults += [value for value in values if value not in (*_ONCE, *defaults)]
+    default = (defaults or ["0"])[0]
+    return menu, None if len(defaults) > 1 or ("$" in default and default not in _SAVED) else default
 
 
-def wanted(default: str, variables: Mapping[str, str]) -> str:
+def wanted(default: str | None, variables: Mapping[str, str]) -> str | None:
     """Which entry GRUB looks for: the one for a single boot, else the default, which may be a saved one."""
-    if "saved_entry" in default:
+    if default in _SAVED:
         default = variables.get("prev_saved_entry") or variables.get("saved_entry") or "0"
     return variables.get("next_entry") or default
 
 
-def choose(menu: Sequence[Entry], path: str) -> str | None:
-    """The kernel that GRUB boots for a default like `0`, `1>2`, a title or an identifier.
+def choose(menu: Sequence[Entry], path: str) -> Entry | None:
+    """The entry that GRUB boots for a default like `0`, `1>2`, a title or an identifier.
 
     What is not in the menu stands for the first entry. A `>` that belongs to a title is written twice.
     """
@@ -257,7 +293,7 @@ def choose(menu: Sequence[Entry], path: str) -> str | None:
         else:
             chosen = next((entry for entry in menu if head and head in (entry.title, entry.id)), menu[0])
         if chosen.below is None:
-            return chosen.image[0] if chosen.image else None
+            return chosen
         menu = chosen.below
     return None
 
@@ -295,44 +331,60 @@ def _release(root: Path, path: str) -> str | None:
 # -- apt ---------------------------------------------------------------------------------------------------------------
 
 
-def read_pins(root: Path) -> list[dict[str, str]]:
-    """Regular expressions of apt's preferences that it cannot read: it only warns then, and the stanza is void."""
+def preference_files(root: Path) -> list[str]:
+    """The files of apt's preferences, in the order in which apt reads them."""
     folder = f"{PREFERENCES}.d"
     # Of the folder apt reads names without an extension, and those that end in .pref.
-    files = [name for name in _names(root, folder) if re.match(r"[A-Za-z0-9_-]+(\.pref)?\Z", name)]
+    parts = [name for name in _names(root, folder) if re.match(r"[A-Za-z0-9_-]+(\.pref)?\Z", name)]
+    return [PREFERENCES, *(f"{folder}/{name}" for name in parts)]
+
+
+def read_pins(root: Path) -> list[dict[str, str]]:
+    """Regular expressions of apt's preferences that it cannot read: it only warns then, and the stanza is void."""
     found = []
-    for path in (PREFERENCES, *(f"{folder}/{name}" for name in files)):
+    for path in preference_files(root):
         stanzas = re.sub(r"\n[ \t]+", " ", re.sub(r"(?m)^#.*\n?", "", _text(root, path)))
-        for values in re.findall(r"(?im)^(?:package|pin):(.*)$", stanzas):
-            for expression in (word[1:-1] for word in values.split() if re.match(r"/.*/\Z", word)):
-                problem = _problem(expression)
+        for field, values in re.findall(r"(?im)^(package|pin):(.*)$", stanzas):
+            words = values.split()
+            for word in map(without_architecture, words) if field.lower() == "package" else words:
+                problem = posix(word[1:-1])[0] if re.match(r"/.*/\Z", word) else None
                 if problem:
-                    found.append({"file": path, "problem": f"/{expression}/: {problem}"})
+                    found.append({"file": path, "problem": f"{word}: {problem}"})
     return found
 
 
-def _problem(expression: str) -> str | None:
-    """What the C library, whose regular expressions apt uses, has against a POSIX extended one."""
+def without_architecture(word: str) -> str:
+    """A word of a `Package:` field without `src:` before, and without what is behind the last colon, as apt cuts it."""
+    bare = word[len("src:") :] if word.startswith("src:") else word
+    return bare.rpartition(":")[0] or bare
+
+
+def posix(expression: str, texts: Collection[str] = ()) -> tuple[str | None, list[str]]:
+    """What the C library, whose regular expressions apt uses, has against a POSIX extended one; and where it is found.
+
+    Python's own reads them otherwise (`**`, `[[:`), and may ponder one for years. Without ctypes: found everywhere.
+    """
     try:
         import ctypes  # takes 3 ms, which only a host with such expressions has to pay
     except ImportError:
-        return None
+        return None, list(texts)
     library = ctypes.CDLL(None)
     compiled, said = ctypes.create_string_buffer(512), ctypes.create_string_buffer(200)
     extended, ignore_case, no_places = 1, 2, 8
     source = expression.encode(errors="replace").replace(b"\0", b"")
     error = library.regcomp(compiled, source, extended | ignore_case | no_places)
-    if not error:
-        library.regfree(compiled)
-        return None
-    library.regerror(error, compiled, said, len(said))
-    return said.value.decode(errors="replace")
+    if error:
+        library.regerror(error, compiled, said, len(said))
+        return said.value.decode(errors="replace"), []
+    found = [text for text in texts if library.regexec(compiled, text.encode(errors="replace"), 0, None, 0) == 0]
+    library.regfree(compiled)
+    return None, found
 
 
 def read_unheld(root: Path, packages: Mapping[str, str], holds: Collection[str]) -> list[str] | None:
     """The packages that the role `driver` has put on hold, and that are not any more; None where it never ran."""
     try:
-        resources = json.loads(_text(root, MANIFEST))["resources"].values()
+        resources = json.loads(_text(root, MANIFEST, limit=-1))["resources"].values()
         ours = [item["declared"] for item in resources if "driver" in item["roles"] and not item["orphan"]]
         held = [item for item in ours if "hold" in item and item.get("state", "held") == "held"]
         lost = [name for name in packages if name not in holds and any(_covers(item, name) for item in held)]
@@ -350,30 +402,36 @@ def _covers(hold: Mapping[str, Any], name: str) -> bool:
     return matches and not excepted
 
 
-def read_candidates(root: Path, packages: Mapping[str, str], run: Run) -> dict[str, str]:
+def read_candidates(root: Path, packages: Mapping[str, str], run: Run) -> dict[str, str] | None:
     """The version that apt would install next, of the driver's packages: of those installed, and with our pins in place
-    of all that apt knows."""
-    names = set(packages)
+    of all that apt knows. None where apt does not answer: it knows at least what is installed."""
+    known = set(packages)
     if (root / OUR_PREFERENCES.lstrip("/")).exists():
-        names.update(run(["apt-cache", "pkgnames"]).split())
-    asked = sorted(name for name in names if _FAMILY.match(name))
+        named = run(["apt-cache", "pkgnames"]).split()
+        if not named:
+            return None
+        known.update(named)
+    asked = sorted(name for name in known if _FAMILY.match(name))
     candidates: dict[str, str] = {}
+    answered = set()
     name = ""
     for line in run(["apt-cache", "policy", *asked]).splitlines() if asked else ():
         if not line.startswith(" "):
-            name = line.rstrip(":")
+            name = line.partition(":")[0]
+            answered.add(name)
         elif line.startswith("  Candidate: ") and "(none)" not in line:
             candidates[name] = line.partition(": ")[2]
-    return candidates
+    installed = {name for name in asked if name in packages}
+    return None if asked and not (answered and installed <= answered) else candidates
 
 
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def judge(facts: Mapping[str, Any], candidates: Mapping[str, str] | None = None) -> list[Verdict]:
+def judge(facts: Mapping[str, Any], more: Sequence[Verdict] = ()) -> list[Verdict]:
     """Named verdicts on a host, worst first; `coherent` alone where there is nothing to say.
 
-    `facts`: kernel, packages and driver of the Spark's facts. `candidates`: what apt would install; None: not asked.
+    `facts`: kernel, packages and driver of the Spark's facts. `more`: what is known besides, see `judge_candidates`.
     """
     driver = facts["driver"]
     if not driver["userland"]:
@@ -382,7 +440,7 @@ def judge(facts: Mapping[str, Any], candidates: Mapping[str, str] | None = None)
     now = list(_now(facts, mends=bool(driver["next_kernel"]) and not then))
     if now and driver["next_kernel"] == facts["kernel"]:  # the same kernel boots again: it is the same fault
         then = [verdict for verdict in then if verdict["id"] != "next_kernel_other_module"]
-    found = [*now, *then, *_fallbacks(facts), *_packages(facts["packages"], candidates or {})]
+    found = [*now, *then, *_fallbacks(facts), *more]
     if driver["unheld"]:
         fact = f"no longer on hold: {_listing(driver['unheld'])} (dpkg -i and --allow-change-held-packages clear holds)"
         found.append(_warn("hold_lost", fact, "run site.yml: the role driver holds the set again"))
@@ -398,7 +456,7 @@ def coherent(verdicts: Sequence[Verdict]) -> bool:
 
 
 def against_the_next_boot(facts: Mapping[str, Any]) -> list[Verdict]:
-    """Why the GPU would be missing after the next boot. Where GRUB does not tell, any kernel may be the next."""
+    """Why the next boot would fail, or have no GPU. Where GRUB does not tell, any kernel may be the next."""
     driver, running = facts["driver"], facts["kernel"]
     if not driver["userland"]:
         return judge(facts)
@@ -427,7 +485,12 @@ def against_the_next_boot(facts: Mapping[str, Any]) -> list[Verdict]:
             fact = f"the nvidia module of kernel {release} is the proprietary one, which does not start a GB10"
             way_out = f"install {package} and nvidia-driver-{BRANCH}-open in its place"
             found.append(_error("proprietary_flavour", fact, way_out))
-    return found
+    if driver["next_missing"]:
+        fact = f"GRUB boots an entry next that loads {_listing(driver['next_missing'])}, which is missing or empty"
+        mend = f"dpkg --configure -a, update-initramfs -c -k {driver['next_kernel'] or 'all'}, update-grub"
+        way_out = f"make room in /boot if it is full, then {mend}; do not reboot before"
+        found.append(_error("next_kernel_incomplete", fact, way_out))
+    return [*found, *_mixed(facts["packages"])]
 
 
 def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:
@@ -456,6 +519,9 @@ def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:
     elif mends and due != running and kernels.get(running, {}).get("listed"):
         fact = f"kernel {running} runs, and GRUB boots {due} next"
         yield _warn("pending_reboot", fact, "reboot when it suits (playbook gb10.fleet.reboot)")
+    if driver["module_on_disk"] == userland and not driver["module_loaded"]:
+        fact = f"kernel {running} has the nvidia module {userland}, and it is not loaded: no GPU now"
+        yield _error("module_not_loaded", fact, "modprobe nvidia; if that fails, dmesg | grep -i nvrm says why")
     if flavour(driver["license"]) == "proprietary" and due not in (None, running):
         fact = f"the nvidia module of the running kernel {running} is the proprietary one, which does not start a GB10"
         yield _error("proprietary_flavour", fact, "install the -open flavour of the driver")
@@ -471,7 +537,7 @@ def _fallbacks(facts: Mapping[str, Any]) -> Iterator[Verdict]:
             yield _warn("fallback_kernel_without_module", fact, "for rescue only; remove it once it is not needed")
 
 
-def _packages(packages: Mapping[str, str], candidates: Mapping[str, str]) -> Iterator[Verdict]:
+def _mixed(packages: Mapping[str, str]) -> Iterator[Verdict]:
     versions: dict[str, list[str]] = {}
     for name, text in packages.items():
         found = _VERSION.search(text) if _FAMILY.match(name) else None
@@ -481,11 +547,28 @@ def _packages(packages: Mapping[str, str], candidates: Mapping[str, str]) -> Ite
         common = max(versions, key=lambda version: len(versions[version]))
         others = [f"{name} {version}" for version, names in versions.items() if version != common for name in names]
         fact = f"the driver's packages are of several versions: {_listing(others)}, the others {common}"
-        yield _error("mixed_userland", fact, f"bring all of them to one version of branch {BRANCH}")
+        yield _error(
+            "mixed_userland", fact, f"bring all of them to one version of branch {BRANCH}; do not reboot before"
+        )
+
+
+def judge_candidates(candidates: Mapping[str, str] | None, files: Sequence[str]) -> list[Verdict]:
+    """What apt would install next; None: it does not say. `files`: the preferences that it reads, in this order."""
+    if candidates is None:
+        fact = "apt does not say what it would install next: apt-cache gives no answer"
+        return [
+            _warn("candidates_unknown", fact, "`apt-cache policy` says why; repair that, nothing guards the branch now")
+        ]
     leaving = [f"{name} {version}" for name, version in candidates.items() if _branch(version) != BRANCH]
-    if leaving:
-        fact = f"apt would leave branch {BRANCH}: {_listing(leaving)}"
-        yield _error("candidate_not_580", fact, "run site.yml: the role driver writes the pins that prevent it")
+    if not leaving:
+        return []
+    way_out = "run site.yml: the role driver writes the pins that prevent it"
+    if OUR_PREFERENCES in files:
+        before = " or ".join(files[: files.index(OUR_PREFERENCES)])
+        way_out = "`apt-cache policy` names the pin that lets them in; site.yml writes the role driver's anew"
+        if before:
+            way_out = f"a stanza that apt reads before {OUR_PREFERENCES} lets them in: remove it from {before}"
+    return [_error("candidate_not_580", f"apt would leave branch {BRANCH}: {_listing(leaving)}", way_out)]
 
 
 def _branch(version: str) -> str:
@@ -541,7 +624,8 @@ def gate(root: Path, run: Run) -> dict[str, Any]:
         "packages": packages,
         "driver": read_driver(root, packages, holds, run),
     }
-    verdicts = judge(facts, read_candidates(root, packages, run))
+    files = [path for path in preference_files(root) if (root / path.lstrip("/")).exists()]
+    verdicts = judge(facts, judge_candidates(read_candidates(root, packages, run), files))
     return {
         "coherent": coherent(verdicts),
         "verdicts": verdicts,

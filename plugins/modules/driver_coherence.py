@@ -50,8 +50,9 @@ verdicts:
   description:
     - Named verdicts, worst first, each with C(id), C(severity) (V(error), V(warn), V(info)), C(fact) and C(way_out).
     - The ids are C(coherent), C(userland_newer), C(module_newer), C(next_kernel_without_module),
-      C(next_kernel_other_module), C(proprietary_flavour), C(hold_lost), C(invalid_pin), C(mixed_userland),
-      C(candidate_not_580), C(pending_reboot), C(no_driver) and C(fallback_kernel_without_module).
+      C(next_kernel_other_module), C(next_kernel_incomplete), C(proprietary_flavour), C(module_not_loaded),
+      C(hold_lost), C(invalid_pin), C(mixed_userland), C(candidate_not_580), C(candidates_unknown),
+      C(pending_reboot), C(no_driver) and C(fallback_kernel_without_module).
   returned: always
   type: list
   elements: dict
@@ -61,7 +62,7 @@ verdicts:
       fact: "GRUB boots 7.0.0-1025-nvidia next, which has no nvidia module: no GPU after that"
       way_out: install linux-modules-nvidia-580-open-7.0.0-1025-nvidia, or remove that kernel; do not reboot before
 against_a_boot:
-  description: Those of the verdicts because of which the next boot would have no GPU.
+  description: Those of the verdicts because of which the next boot would fail or have no GPU.
   returned: always
   type: list
   elements: dict
@@ -83,6 +84,7 @@ driver:
     kernels:
       - {release: 6.17.0-1014-nvidia, module: "580.142", license: Dual MIT/GPL, flavour: open, listed: true}
     next_kernel: 6.17.0-1014-nvidia
+    next_missing: []
     pins: []
     unheld: []
 stdout_lines:

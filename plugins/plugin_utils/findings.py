@@ -29,7 +29,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 
 GIB = 2**30
 # Verdicts that are no findings: that all is well, and what only the gate on the host asks (`apt-cache policy`).
-GATE_ONLY = ("coherent", "candidate_not_580")
+GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
 IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
     "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
@@ -47,8 +47,11 @@ NEVER_ACCEPTED = frozenset(
     }
 )  # fmt: skip
 MENDED_BY_A_MOVE = frozenset(
-    {"userland_newer", "module_newer", "next_kernel_without_module", "next_kernel_other_module", "mixed_userland"}
-)
+    {
+        "userland_newer", "module_newer", "module_not_loaded", "mixed_userland",
+        "next_kernel_without_module", "next_kernel_other_module", "next_kernel_incomplete",
+    }
+)  # fmt: skip
 PORTS_OF_A_RING = ("p0", "p1")
 RAILS_OF_A_PORT = 2
 # What of other hosts' variables a host is judged by, see Subject.fleet.

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils import apt_preferences
 from ansible_collections.gb10.fleet.plugins.module_utils.system import System
 
+ROOT = Path(__file__).parents[2]
 NAMES = ["nvidia-utils-580", "libnvidia-compute-580", "linux-nvidia-hwe-24.04"]
 
 
@@ -60,14 +63,45 @@ def test_files_that_apt_passes_over_do_not_count(tmp_path: Path, name: str) -> N
         ("src:nvidia-graphics-drivers-580", ["src:nvidia-graphics-drivers-580"]),
         ("src:bash", []),
         ("*", []),  # a general form comes after every specific one
-        ("nvidia-utils", []),
+        ("src:ba*", []),
+        ("src:NVIDIA-graphics-drivers-580", []),
         ("/(/", []),
-        ("/", []),
-        ("//", []),
+        ("nvidia-utils-58", ["nvidia-utils-58"]),
+        # What is not installed, and may come.
+        ("nvidia-driver-610-open nvidia-open:any", ["nvidia-driver-610-open", "nvidia-open"]),
+        ("cuda-drivers", ["cuda-drivers"]),
+        ("cuda-toolkit", []),
+        (r"/\<nvidia-driver-590-open\>/", ["nvidia-driver-590-open"]),
+        ("/^nvidia-(x|utils)**-580/", ["nvidia-utils-580"]),
+        ("/^nvidia-utils-580$/:any", ["nvidia-utils-580"]),
+        ("/^nvidia-[[:alpha:]]*-580/", []),  # apt cuts it at its last colon, and takes the rest for a glob
+        ("NVIDIA-utils-*", ["nvidia-utils-580"]),
+        ("nvidia-[^a-t]tils-580", ["nvidia-utils-580"]),
+        ("nvidia-?tils-580", ["nvidia-utils-580"]),
+        (r"nvidia-util\s-*", ["nvidia-utils-580"]),
+        ("src:*", ["src:*"]),
+        ("src:/^nv/", ["src:/^nv/"]),
+        ("src:linux*", ["src:linux*"]),
+        ("src:/GRAPHICS-drivers/:any", ["src:/GRAPHICS-drivers/:any"]),
     ],
 )
 def test_names_are_read_as_apt_reads_them(field: str, named: list[str]) -> None:
     assert apt_preferences.covers(field, NAMES) == named
+
+
+@pytest.mark.parametrize("field", ["* bash", "*:any", "/", "//", "/./"])
+def test_some_words_mean_every_package(field: str) -> None:
+    assert set(apt_preferences.covers(field, NAMES)) == {*NAMES, apt_preferences.FOREIGN[0]}
+
+
+def test_what_a_host_need_not_have_is_what_the_role_keeps_away() -> None:
+    variables = yaml.safe_load((ROOT / "roles/driver/state.yml").read_text())["vars"]
+    ours = re.compile("|".join([*variables["parts"], variables["kernels"]]))
+    assert [name for name in apt_preferences.FOREIGN if not ours.search(name)] == []
+
+
+def test_an_expression_that_python_would_ponder_for_years_is_answered() -> None:
+    assert apt_preferences.covers("/^([a-z0-9-]+)+!$/", NAMES) == []
 
 
 def test_stanzas_have_comments_continuations_and_blank_lines_of_blanks() -> None:

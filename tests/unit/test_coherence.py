@@ -44,6 +44,7 @@ def spark(**driver: Any) -> dict[str, Any]:
             "license": "Dual MIT/GPL",
             "kernels": [kernel()],
             "next_kernel": RUNNING,
+            "next_missing": [],
             "pins": [],
             "unheld": [],
         }
@@ -54,7 +55,16 @@ def spark(**driver: Any) -> dict[str, Any]:
 PROPRIETARY = {"license": "NVIDIA", "flavour": "proprietary"}
 CASES = {
     "all is well": (spark(), ["coherent"]),
-    "nothing is loaded": (spark(module_loaded=None), ["coherent"]),
+    "nothing is loaded": (spark(module_loaded=None), ["module_not_loaded"]),
+    "nothing is loaded of another version": (
+        spark(module_loaded=None, module_on_disk=NEW, kernels=[kernel(module=NEW)]), ["module_newer"],
+    ),
+    "neither loaded nor there, in the fallback kernel": (
+        spark(
+            module_loaded=None, module_on_disk=None, next_kernel=OTHER, kernels=[kernel(module=None), kernel(OTHER)]
+        ),
+        ["pending_reboot"],
+    ),
     "never held": (spark(unheld=None), ["coherent"]),
     "no GRUB, all is well": (spark(next_kernel=None), ["coherent"]),
     "no driver": (spark(userland=None, module_on_disk=None), ["no_driver"]),
@@ -70,6 +80,7 @@ CASES = {
     "next kernel with another driver's module": (
         spark(next_kernel=OTHER, kernels=[kernel(), kernel(OTHER, "590.48.01")]), ["next_kernel_other_module"],
     ),
+    "the next kernel has no initrd": (spark(next_missing=["/boot/initrd.img-1"]), ["next_kernel_incomplete"]),
     "GRUB's menu is older than what is installed": (spark(next_kernel=OTHER), ["next_kernel_without_module"]),
     "GRUB does not tell, and one kernel has no module": (
         spark(next_kernel=None, kernels=[kernel(), kernel(OTHER, None)]), ["next_kernel_without_module"],
@@ -85,6 +96,13 @@ CASES = {
     "kernel-common moved alone": (
         spark(packages={"libnvidia-gl-580": f"{OLD}-0ubuntu1", "nvidia-kernel-common-580": f"{NEW}-0ubuntu1"}),
         ["mixed_userland"],
+    ),
+    "a reboot does not mend a half-moved userland": (
+        spark(
+            userland=NEW, module_on_disk=NEW, kernels=[kernel(module=NEW)],
+            packages={"libnvidia-gl-580": f"{NEW}-0ubuntu1"},
+        ),
+        ["mixed_userland", "userland_newer"],
     ),
     "moved, not rebooted": (
         spark(userland=NEW, module_on_disk=NEW, kernels=[kernel(module=NEW)]), ["pending_reboot"],
@@ -121,7 +139,8 @@ def test_verdicts(facts: dict[str, Any], ids: list[str]) -> None:
 
 
 def test_every_verdict_has_a_case() -> None:
-    assert {id_ for _facts, ids in CASES.values() for id_ in ids} == set(coherence.IDS) - {"candidate_not_580"}
+    asked_of_apt = {"candidate_not_580", "candidates_unknown"}
+    assert {id_ for _facts, ids in CASES.values() for id_ in ids} == set(coherence.IDS) - asked_of_apt
 
 
 def test_what_speaks_against_a_boot() -> None:
@@ -132,6 +151,9 @@ def test_what_speaks_against_a_boot() -> None:
     assert ids(userland=None) == ["no_driver"]
     assert ids(userland=NEW) == ["next_kernel_other_module"], "the same kernel again is no way out"
     assert ids(next_kernel=OTHER) == ["next_kernel_without_module"]
+    assert ids(packages={"libnvidia-gl-580": f"{NEW}-0ubuntu1"}) == ["mixed_userland"]
+    assert ids(next_missing=["/initrd.img-1"]) == ["next_kernel_incomplete"]
+    assert ids(module_loaded=None) == [], "a reboot may load it"
 
 
 @pytest.mark.parametrize(
@@ -143,9 +165,31 @@ def test_what_speaks_against_a_boot() -> None:
     ],
 )
 def test_candidates_stay_on_the_branch(candidates: dict[str, str], named: list[str]) -> None:
-    verdicts = [verdict for verdict in judge(spark(), candidates) if verdict["id"] != "coherent"]
+    verdicts = coherence.judge_candidates(candidates, [])
     assert [verdict["id"] for verdict in verdicts] == ["candidate_not_580"] * bool(named)
     assert all(name in verdicts[0]["fact"] for name in named)
+
+
+def test_a_candidate_that_our_pins_do_not_keep_away_has_another_way_out() -> None:
+    leaving = {"nvidia-open": "1:610.43.02-1"}
+    files = [
+        "/etc/apt/preferences",
+        "/etc/apt/preferences.d/00-x",
+        coherence.OUR_PREFERENCES,
+        "/etc/apt/preferences.d/z",
+    ]
+    (without,) = coherence.judge_candidates(leaving, [files[0], files[3]])
+    (beside,) = coherence.judge_candidates(leaving, files)
+    (alone,) = coherence.judge_candidates(leaving, files[2:])
+    assert "run site.yml" in without["way_out"]
+    assert "remove it from /etc/apt/preferences or /etc/apt/preferences.d/00-x" in beside["way_out"]
+    assert "apt-cache policy" in alone["way_out"]
+
+
+def test_without_an_answer_of_apt_a_host_is_not_coherent() -> None:
+    verdicts = judge(spark(), coherence.judge_candidates(None, []))
+    assert [(verdict["id"], verdict["severity"]) for verdict in verdicts] == [("candidates_unknown", "warn")]
+    assert not coherence.coherent(verdicts)
 
 
 def test_the_branch_is_the_catalog_s() -> None:
@@ -263,11 +307,57 @@ def test_the_next_kernel_is_grubs(
     write(tmp_path, "/boot/grub/grub.cfg", grub_cfg(default, boot))
     write(tmp_path, "/boot/grub/grubenv", grubenv(**environment))
     (tmp_path / "boot/vmlinuz").symlink_to("vmlinuz-5.0-own")
-    assert coherence.read_grub(tmp_path) == ({RUNNING, OTHER, "5.0-own"}, chosen)
+    assert coherence.read_grub(tmp_path)[:2] == ({RUNNING, OTHER, "5.0-own"}, chosen)
 
 
 def test_without_grub_nothing_is_known(tmp_path: Path) -> None:
-    assert coherence.read_grub(tmp_path) == (set(), None)
+    assert coherence.read_grub(tmp_path) == (set(), None, [])
+
+
+@pytest.mark.parametrize(
+    ("default", "more", "own", "known"),
+    [
+        ("0", "", "", True),
+        ("0", "", "# menuentry, default\nset timeout=3\n", True),
+        ("0", "", "  menuentry 'own' {\n", False),
+        ("0", "", "set default=own\n", False),
+        ("${chosen}", "", "", False),
+        ("${saved_entry}>1", "", "", False),
+        ("0", "set default=0\n", "", True),
+        ("0", "set default=1\n", "", False),
+        ("0", "default=1\n", "", False),
+        ("0", "if [ -s x ]; then set default=1; fi\n", "", False),
+        ("0", "set timeout=1\n", "", True),
+    ],
+)
+def test_where_grub_may_boot_something_else_it_does_not_tell(
+    tmp_path: Path, default: str, more: str, own: str, known: bool
+) -> None:
+    write(tmp_path, "/boot/grub/grub.cfg", grub_cfg(default) + more)
+    write(tmp_path, "/boot/grub/custom.cfg", own)
+    said = coherence.read_grub(tmp_path)
+    assert (said.next_kernel, said.listed) == (OTHER if known else None, {RUNNING, OTHER})
+
+
+@pytest.mark.parametrize("boot", ["/boot", "", "(hd0,gpt2)/boot"])
+def test_kernel_and_initrd_of_the_next_entry_must_be_there(tmp_path: Path, boot: str) -> None:
+    write(tmp_path, "/boot/grub/grub.cfg", grub_cfg(boot=boot))
+    paths = [f"{boot}/vmlinuz-{OTHER}", f"{boot}/initrd.img-{OTHER}"]
+    assert coherence.read_grub(tmp_path).missing == paths
+    write(tmp_path, f"/boot/vmlinuz-{OTHER}", "kernel")
+    write(tmp_path, f"/boot/initrd.img-{OTHER}", "")
+    assert coherence.read_grub(tmp_path).missing == paths[1:]
+    write(tmp_path, f"/boot/initrd.img-{OTHER}", "initrd")
+    assert coherence.read_grub(tmp_path).missing == []
+
+
+def test_only_what_the_next_entry_names_is_asked_for(tmp_path: Path) -> None:
+    text = "menuentry 'a' {\nlinux /vmlinuz-1-own\n}\nmenuentry 'b' {\nlinux /vmlinuz-2\ninitrd /a.img /$b\n}\n"
+    write(tmp_path, "/boot/grub/grub.cfg", text)
+    write(tmp_path, "/vmlinuz-1-own", "kernel")
+    assert coherence.read_grub(tmp_path).missing == []
+    write(tmp_path, "/boot/grub/grubenv", grubenv(next_entry="b"))
+    assert coherence.read_grub(tmp_path).missing == ["/vmlinuz-2", "/a.img"]
 
 
 @pytest.mark.parametrize(
@@ -307,7 +397,7 @@ def install(root: Path, release: str, version: str, license_: str = "Dual MIT/GP
     lines = f"kernel/nvidia-580-open/nvidia-drm.ko{suffix}: {module} kernel/drm.ko\n{module}: kernel/drm.ko\n"
     write(root, f"/lib/modules/{release}/modules.dep", lines)
     write(root, f"/lib/modules/{release}/{module}", stand_in(version, license_))
-    write(root, f"/boot/vmlinuz-{release}", b"")
+    write(root, f"/boot/vmlinuz-{release}", b"kernel")
 
 
 def test_the_kernels_of_a_host(tmp_path: Path) -> None:
@@ -364,6 +454,7 @@ def test_a_module_that_is_none_has_no_version(tmp_path: Path, content: bytes) ->
         ("Package: /^nvidia-(?!container)/\nPin: version *\nPin-Priority: -1\n", 1),
         ("Explanation: x\npackage: good /a)b/\n /[/\n /a{2,1}/\nPin: version /(/\n", 3),
         ("# Package: /(/\nExplanation: /(/\n", 0),
+        ("Package: /(/:any src:/(/ src:/(/:any\nPin: version *\n", 3),
     ],
 )
 def test_what_apt_cannot_read_is_named(tmp_path: Path, stanzas: str, void: int) -> None:
@@ -399,6 +490,12 @@ def test_holds_are_lost_that_the_manifest_knows(tmp_path: Path, resources: Any, 
     assert coherence.read_unheld(tmp_path, packages, ["nvidia-driver-580-open"]) == lost
 
 
+def test_a_large_manifest_is_read_as_well(tmp_path: Path) -> None:
+    resources = {"x": held(declared={"file": "x" * 3 * 2**20}), "hold": held(["^nvidia-"])}
+    write(tmp_path, coherence.MANIFEST, json.dumps({"format": 1, "resources": resources}))
+    assert coherence.read_unheld(tmp_path, {"nvidia-utils-580": "1"}, []) == ["nvidia-utils-580"]
+
+
 STATUS = """Package: dpkg
 Status: install ok installed
 Version: 1.22
@@ -428,6 +525,7 @@ def test_the_gate_asks_apt_for_what_is_pinned(tmp_path: Path) -> None:
     write(tmp_path, "/proc/sys/kernel/osrelease", f"{RUNNING}\n")
     write(tmp_path, "/var/lib/dpkg/status", STATUS)
     write(tmp_path, coherence.OUR_PREFERENCES, "")
+    write(tmp_path, "/proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {OLD}\n")
     install(tmp_path, RUNNING, OLD)
     asked = []
 
@@ -439,6 +537,21 @@ def test_the_gate_asks_apt_for_what_is_pinned(tmp_path: Path) -> None:
     assert asked[1] == ["apt-cache", "policy", "libnvidia-compute-580", "nvidia-driver-590"]
     assert [verdict["id"] for verdict in said["verdicts"]] == ["candidate_not_580"]
     assert (said["coherent"], said["against_a_boot"]) == (False, [])
+
+
+@pytest.mark.parametrize(
+    ("names", "policy"),
+    [("", POLICY), ("nvidia-driver-590\n", ""), ("nvidia-driver-590\n", POLICY[POLICY.index("nvidia-driver-590") :])],
+)
+def test_an_apt_that_does_not_answer_is_no_good_sign(tmp_path: Path, names: str, policy: str) -> None:
+    write(tmp_path, coherence.OUR_PREFERENCES, "")
+    packages = {"libnvidia-compute-580": f"{OLD}-0ubuntu0.24.04.1"}
+
+    def apt(argv: Sequence[str]) -> str:
+        return names if argv[1] == "pkgnames" else policy
+
+    assert coherence.read_candidates(tmp_path, packages, apt) is None
+    assert coherence.read_candidates(tmp_path, {"bash": "1"}, lambda argv: "bash" * (argv[1] == "pkgnames")) == {}
 
 
 def test_the_module_is_a_program_of_its_own() -> None:

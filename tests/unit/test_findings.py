@@ -176,6 +176,11 @@ KERNEL = facts()["driver"]["kernels"][0]
             subject(packages={"libnvidia-compute-580": "580.178.04-0", "nvidia-kernel-common-580": "580.142-0"}),
             "mixed_userland", "error", ["nvidia-kernel-common-580 580.142"],
         ),
+        (subject(driver={"module_loaded": None}), "module_not_loaded", "error", ["580.178.04", "modprobe nvidia"]),
+        (
+            subject(driver={"next_missing": ["/boot/initrd.img-1"]}),
+            "next_kernel_incomplete", "error", ["/boot/initrd.img-1", "do not reboot"],
+        ),
         (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
         (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
         (

@@ -161,7 +161,7 @@ def test_the_program_takes_its_figures_from_the_unit(server: Callable[[int], str
     known = catalog.load("memory")["guard"]
     assert figures == {
         "MEMFREE_LOW_GIB": "8", "WORTH_GIB": "1", "INTERVAL_S": "1", "PAUSE_S": "10",
-        "LIMIT_S": str(known["limit"]["value"]),
+        "LIMIT_S": str(known["limit"]["value"]), "DROP_S": str(known["drop"]["value"]),
     }  # fmt: skip
     script = tmp_path / "guard"
     script.write_text(resource(made, GUARD)["content"])
@@ -171,6 +171,19 @@ def test_the_program_takes_its_figures_from_the_unit(server: Callable[[int], str
     )
     assert done.returncode == 0, done.stderr
     assert "ready after 0 s; 0 drops gave back 0.0 GiB" in done.stdout
+
+
+def test_a_drop_that_hangs_is_given_up(
+    program: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hanging = tmp_path / "drop"
+    hanging.write_text("#!/bin/sh\nexec sleep 60\n")
+    hanging.chmod(0o700)
+    monkeypatch.setattr(program, "DROP", str(hanging))
+    program.drop(0.05)
+    assert "took longer" in capsys.readouterr().out
+    unit = resource(document("page_cache"), "/etc/systemd/system/gb10-drop-caches.service")["content"]
+    assert f"TimeoutStartSec={catalog.load('memory')['guard']['drop']['value']}\n" in unit
 
 
 def test_operators_get_one_command_and_nothing_else() -> None:

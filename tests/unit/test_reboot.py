@@ -96,6 +96,34 @@ def test_a_consent_as_text_is_taken_as_it_is_meant(said: Any, allowed: bool) -> 
     assert Templar(None, variables).evaluate_conditional(condition) is allowed
 
 
+@pytest.mark.parametrize(
+    ("apt", "words"),
+    [
+        ({"lock_held_by": None, "dpkg_interrupted": False}, None),
+        ({"lock_held_by": 4711, "dpkg_interrupted": False}, "process 4711 holds a lock"),
+        ({"lock_held_by": None, "dpkg_interrupted": True}, "dpkg --configure -a"),
+    ],
+)
+def test_nothing_is_rebooted_in_the_middle_of_an_installation(apt: dict[str, Any], words: str | None) -> None:
+    tasks = yaml.safe_load((ROOT / "roles/reboot/tasks/main.yml").read_text())
+    names = [task["name"] for task in tasks]
+    place = names.index("Refuse in the middle of an installation")
+    assert place < next(index for index, name in enumerate(names) if name.startswith("Reboot into"))
+    refuse = tasks[place]["ansible.builtin.assert"]
+    templar = Templar(None, {"ansible_facts": {"gb10_spark": {"apt": apt}}, "inventory_hostname": "spark-a"})
+    assert all(templar.evaluate_conditional(trust_as_template(each)) for each in refuse["that"]) is (words is None)
+    if words:
+        assert words in templar.template(trust_as_template(refuse["fail_msg"]))
+
+
+@pytest.mark.parametrize(("said", "batch"), [(None, 1), (0, 1), (-1, 1), ("0", 1), ("no", 1), (3, 3), ("2", 2)])
+def test_never_all_hosts_at_once_by_a_slip(said: Any, batch: int) -> None:
+    """Ansible takes a `serial` of 0, or less, for all hosts."""
+    (play,) = yaml.safe_load((ROOT / "playbooks/reboot.yml").read_text())
+    variables = {} if said is None else {"reboot_at_once": said}
+    assert Templar(None, variables).template(trust_as_template(play["serial"])) == batch
+
+
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 

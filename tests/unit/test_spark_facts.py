@@ -153,7 +153,7 @@ def test_a_spark(spark: Host) -> None:
                 "listed": False,
             },
         ],
-        "next_kernel": None, "pins": [], "unheld": None,
+        "next_kernel": None, "next_missing": [], "pins": [], "unheld": None,
     }  # fmt: skip
     assert sorted(facts["packages"]) == [
         "docker-ce", "libnvidia-compute-580", "linux-image-6.17.0-1014-nvidia", "nvidia-driver-580-open",
@@ -437,7 +437,7 @@ def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> 
     assert facts["rails"] == facts["interfaces"] == facts["disks"] == facts["holds"] == []
     assert facts["ssh"] == {"interface": None, "local_address": None, "peer_address": None}
     driver = facts["driver"]
-    assert driver.pop("kernels") == driver.pop("pins") == []
+    assert driver.pop("kernels") == driver.pop("pins") == driver.pop("next_missing") == []
     assert set(driver.values()) == {None}
 
 

@@ -75,7 +75,10 @@ def test_modules_take_the_userland_they_were_built_for_and_no_other() -> None:
 
 def test_a_kernel_lays_down_what_grub_boots() -> None:
     image = {package.name: package for package in SUITES["base"]}["linux-image-6.17.0-1014-nvidia"]
-    assert [file.path for file in image.files] == ["/boot/vmlinuz-6.17.0-1014-nvidia"]
+    assert [file.path for file in image.files] == [
+        *("/boot/vmlinuz-6.17.0-1014-nvidia", "/boot/initrd.img-6.17.0-1014-nvidia"),
+    ]
+    assert all(file.content for file in image.files), "an empty one would not boot"
 
 
 def test_every_offer_has_the_updates_that_must_arrive() -> None:
