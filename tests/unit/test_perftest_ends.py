@@ -242,19 +242,6 @@ def test_both_rails_of_a_port_at_once(tmp_path: Path, port: int) -> None:
     ]
 
 
-@pytest.mark.skipif(shutil.which("ib_write_bw") is None, reason="perftest is not installed here")
-def test_the_real_perftest(port: int) -> None:
-    version, (result,) = perftest_ends.run_ends(
-        [make_test("server", port)],
-        [hca(SERVER_ADDRESS)],
-        executable=shutil.which("ib_write_bw"),
-        pairing_timeout_s=5,
-        deadline_s=10,
-    )
-    assert version in ("6.06", "6.20", "6.24")
-    assert result["fault"]["name"] in ("no_rdma", "no_device"), result["output"]
-
-
 def test_missing_package(port: int) -> None:
     (result,) = run(None, make_test("client", port))
     assert (result["fault"]["name"], result["command"]) == ("missing_package", [])
