@@ -19,7 +19,7 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.test_coherence import SEEDS
 from tests.rig import ROOT
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 DEBS = "/var/tmp/gb10-coherence"  # the packages of the host set as they stood
 HOST_SET = [

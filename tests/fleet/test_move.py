@@ -10,7 +10,7 @@ import pytest
 from tests.fleet.fleet import HERE, PYTHON, Fleet
 from tests.rig import Play, differences
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 REFERENCE, FLOOR = "ubuntu24.04-580.142-6.17.0-1014", "ubuntu24.04-580.178.04-6.17.0-1032"
 CONSENT = {"driver_allow_move": True}

@@ -20,7 +20,7 @@ from tests.rig import ROOT, Play
 from .conftest import Pair
 from .test_pair import PROFILE, RAIL, rails_that_drifted
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 ONLY_FABRIC = ("-e", '{"gb10_roles": ["fabric"]}')
 MANAGEMENT = "enP7s7"

@@ -12,7 +12,7 @@ from lab.network import NAMESPACE
 from lab.topology import PORTS, topology
 from tests.rig import ROOT, Rig
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 ONLY_FABRIC = ("-e", '{"gb10_roles": ["fabric"]}')
 
