@@ -139,7 +139,7 @@ def plan(
                     address=address[host],
                     prefix=SUBNET_PREFIX,
                     cidr=f"{address[host]}/{SUBNET_PREFIX}",
-                    gid=ipaddress.IPv6Address(f"::ffff:{address[host]}").exploded,
+                    gid=_gid(address[host]),
                     mtu=mtu,
                     peers=peers,
                     answering=tuple(peer.address for peer in peers if rails[peer.host].get("carrier") is not False),
@@ -164,6 +164,11 @@ def plan(
             "owners": _foreign_owners(facts[host], profiles[host]),
         }
     return {"topology": topology, "network": network, "subnets": [str(subnet) for subnet in subnets], "hosts": result}
+
+
+def _gid(address: str) -> str:
+    """As sysfs writes it. `exploded` has a dotted end from Python 3.13 on."""
+    return (bytes(10) + b"\xff\xff" + ipaddress.IPv4Address(address).packed).hex(":", 2)
 
 
 def _check_agreement(hosts: Sequence[str], settings: Mapping[str, Sequence[Any]]) -> None:
