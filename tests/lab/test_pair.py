@@ -314,7 +314,7 @@ class TestPageCache:
     def test_undo_takes_it_away_again(self, pair: Pair) -> None:
         assert pair.play("-e", f"gb10_undo={','.join(MEMORY_ROLES)}", playbook="playbooks/undo.yml").rc == 0
         for host in pair.hosts:
-            # The kernel keeps the old figure until the next boot: systemd does not take back what no unit sets any more.
+            # The kernel keeps the old figure until the next boot: systemd leaves what no unit sets any more.
             assert pair.ssh(host, "systemctl show user.slice -p MemoryMin --value").strip() == "0"
             pair.ssh(host, f"sudo userdel -rf {OPERATOR} 2>/dev/null || true")
 
