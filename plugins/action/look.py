@@ -58,6 +58,7 @@ class ActionModule(ActionBase):
         result.update(changed=False, settled=settled, said=said)
         hosts = len(task_vars["ansible_current_hosts"])
         result["msg"] = f"{len(settled)} of {hosts} hosts are as they should be"
+        Display().display(result["msg"])
         return result
 
     def _targets(self, task_vars: Mapping[str, Any], questions: dict[str, look.Question]) -> Iterator[scan.Target]:
