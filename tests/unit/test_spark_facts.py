@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils import readings, spark_facts
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
