@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from packaging.specifiers import SpecifierSet
-from packaging.version import InvalidVersion, Version
+
+with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
 
 Flags = Mapping[str, str | None]
 
