@@ -375,10 +375,11 @@ def _expected(model: Model, checkpoint: Checkpoint, hosts: int) -> Expected | No
 
 
 def _judged(found: Plan, accepted: Mapping[str, str], executor: str, driver: str | None, judge: Judge | None) -> Plan:
+    if found.checkpoint is None:  # there is nothing that could start
+        return found
     # Only where something is judged: the rules are a catalog of their own to read.
     from ansible_collections.gb10.fleet.plugins.plugin_utils import rules
 
-    assert found.checkpoint is not None  # noqa: S101 - for the type checker: plan() answered before otherwise
     profile = rules.Profile(
         model=found.checkpoint.id,
         traits=found.model.traits,
