@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,8 @@ def write(host: str, address: str, facts: dict[str, Any]) -> None:
     text = json.dumps({"project": catalog.collection_version(), "facts": facts}, sort_keys=True).encode()
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         path = _path(host, address)
-        if path.is_file() and path.read_bytes() == text:
-            return
-        kept.write(path, text)
+        if not (os.access(path, os.R_OK) and path.read_bytes() == text):
+            kept.write(path, text)
 
 
 def _path(host: str, address: str) -> Path:

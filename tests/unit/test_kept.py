@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +35,7 @@ def never() -> Any:
 def test_the_same_sources_are_computed_once(file: Path, sources: list[Path]) -> None:
     assert kept.computed("it", sources, lambda: VALUE) == VALUE
     assert kept.computed("it", sources, never) == VALUE
-    assert file.parent.stat().st_mode & 0o777 == 0o700
+    assert (file.parent.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o700, 0o600)
     assert [path.name for path in file.parent.iterdir()] == ["it"], "a temporary file was left"
 
 
@@ -66,8 +68,10 @@ def test_what_something_else_led_to_is_not_used(
         lambda file: file.write_bytes(file.read_bytes()[:-1] + b"x"),
         lambda file: file.unlink(),
         lambda file: file.parent.chmod(0o770),
+        lambda file: file.chmod(0o644),
+        lambda file: file.parent.rename(file.parent.parent / "there") and file.parent.symlink_to("there"),
     ],
-    ids=["empty", "cut", "changed", "absent", "open to others"],
+    ids=["empty", "cut", "changed", "absent", "open folder", "open file", "folder elsewhere"],
 )
 def test_what_is_not_whole_or_not_surely_ours_is_not_used(
     file: Path, sources: list[Path], damage: Callable[[Path], Any]
@@ -75,13 +79,76 @@ def test_what_is_not_whole_or_not_surely_ours_is_not_used(
     kept.computed("it", sources, lambda: "old")
     damage(file)
     assert kept.computed("it", sources, lambda: "new") == "new"
-    assert kept.computed("it", sources, never) == "new", "not mended"
+    if not file.parent.is_symlink():
+        assert kept.computed("it", sources, never) == "new", "not mended"
 
 
-def test_somebody_elses_is_not_used(sources: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("theirs", ["folder", "file"])
+def test_somebody_elses_is_not_used(
+    file: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch, theirs: str
+) -> None:
+    """The file alone: put there while the folder was open to others, which another `write` has closed since."""
     kept.computed("it", sources, lambda: "old")
-    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    asked = file.parent if theirs == "folder" else file
+    number = asked.stat().st_ino
+    for name in ("stat", "lstat", "fstat"):
+        monkeypatch.setattr(os, name, another_owner(getattr(os, name), number))
     assert kept.computed("it", sources, lambda: "new") == "new"
+
+
+def another_owner(read: Callable[..., os.stat_result], number: int) -> Callable[..., os.stat_result]:
+    """What reads a status, but the file of this number is somebody else's."""
+
+    def status(*args: Any, **options: Any) -> os.stat_result:
+        found = read(*args, **options)
+        return os.stat_result([*found[:4], 4711, *found[5:]]) if found.st_ino == number else found
+
+    return status
+
+
+def test_what_changed_while_it_was_computed_is_not_kept(file: Path, sources: list[Path]) -> None:
+    def changing() -> str:
+        sources[0].write_text("c")
+        return "of both"
+
+    assert kept.computed("it", sources, changing) == "of both"
+    assert not file.exists()
+
+
+def test_an_unreadable_source_is_no_error_of_ours(file: Path, sources: list[Path]) -> None:
+    sources[0].unlink()
+    assert kept.computed("it", sources, lambda: "new") == "new"
+    assert not file.exists()
+
+
+def test_many_writers_leave_one_whole_file(file: Path) -> None:
+    """Threads, for these have one process id, as have the processes of two containers that share a home."""
+
+    def write(mark: int) -> set[int]:
+        for _ in range(20):
+            kept.write(file, bytes([mark]) * 1_000_000)
+        return set(file.read_bytes())
+
+    with ThreadPoolExecutor(8) as writers:
+        assert all(len(seen) == 1 for seen in writers.map(write, range(8)))
+    assert len(file.read_bytes()) == 1_000_000
+    assert [path.name for path in file.parent.iterdir()] == ["it"]
+
+
+def test_a_write_that_fails_leaves_what_was_there(
+    file: Path, sources: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.computed("it", sources, lambda: "old")
+    old = file.read_bytes()
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    sources[0].write_text("c")
+    assert kept.computed("it", sources, lambda: "new") == "new"
+    assert file.read_bytes() == old
+    assert [path.name for path in file.parent.iterdir()] == ["it"], "a temporary file was left"
 
 
 @pytest.mark.parametrize("home", ["file", "/proc/nowhere"])
