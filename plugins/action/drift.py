@@ -9,7 +9,6 @@ The engine plans the manifest that lies on the host, so nothing is rendered and 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,23 +68,19 @@ class ActionModule(ActionBase):
         names: list[str] = list(task_vars["ansible_play_hosts_all"])
         records: dict[str, drift_report.Record] = {}
         clusters: dict[str, str] = {}
-
-        def targets() -> Iterator[scan.Target]:  # one by one: the first hosts work while the others are prepared
-            routes = scan.Routes(self)
-            program = transport.program(_request())
-            for name in names:
-                variables = task_vars["hostvars"].raw_get(name)
-                try:
-                    if cluster := routes.value(variables, "gb10_cluster"):
-                        clusters[name] = str(cluster)
-                    interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
-                    target = routes.target(name, variables, transport.command(interpreter), program)
-                except AnsibleError as error:
-                    records[name] = drift_report.silent("error", str(error), "correct the inventory")
-                else:
-                    yield target
-
-        replies = scan.ask(targets(), concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
+        targets = []
+        routes = scan.Routes(self)
+        program = transport.program(_request())
+        for name in names:
+            variables = task_vars["hostvars"].raw_get(name)
+            try:
+                if cluster := routes.value(variables, "gb10_cluster"):
+                    clusters[name] = str(cluster)
+                interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
+                targets.append(routes.target(name, variables, transport.command(interpreter), program))
+            except AnsibleError as error:
+                records[name] = drift_report.silent("error", str(error), "correct the inventory")
+        replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
         for reply in replies:
             records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s)
         if records.keys() != set(names):
