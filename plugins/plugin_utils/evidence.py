@@ -76,6 +76,7 @@ def _proof(name: str, proof: Mapping[str, Any]) -> Record:
         "heard": list(proof.get("heard") or []),
         "pings": list(proof.get("pings") or []),
         "bandwidth": list(proof.get("bandwidth") or []),
+        "unreachable": bool(proof.get("unreachable")),
         "serving": _without_ansible(proof.get("serving")),
     }
 
@@ -253,6 +254,9 @@ def _wrong(
         for finding in proof["findings"]:
             if finding["severity"] == "error" and not finding["accepted"]:
                 wrong.append(_reason(host, finding["id"], finding["fact"], finding["way_out"]))
+        if proof["unreachable"]:
+            way_out = "see whether it has power and its management network is up, then run the playbook validate again"
+            wrong.append(_reason(host, "unreachable", "the host stopped answering during the proof", way_out))
         wrong += _foreign_addresses(host, proof)
         for ping in proof["pings"]:
             if not ping["ok"]:

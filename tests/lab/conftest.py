@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any
@@ -29,9 +28,9 @@ class Pair(Rig):
         for host in self.hosts:
             self.lab("ssh", host, "sudo systemctl reboot", check=False)
         for host in self.hosts:
-            self._until(host, f"test $({ask}) != {before[host].strip()} && systemctl is-system-running --wait")
+            self.until(host, f"test $({ask}) != {before[host].strip()} && systemctl is-system-running --wait")
 
-    def _until(self, host: str, command: str, limit_s: int = 300) -> None:
+    def until(self, host: str, command: str, limit_s: int = 300) -> None:
         deadline = time.monotonic() + limit_s
         while self.lab("ssh", host, command, check=False, timeout=limit_s).rpartition("\n")[2] != "rc=0":
             assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s"
@@ -46,10 +45,6 @@ class Pair(Rig):
     @property
     def registry(self) -> str:
         return self.image.partition("/")[0]
-
-    def evidence(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((ROOT / "evidence/latest/evidence.json").read_text())
-        return data
 
 
 @pytest.fixture(scope="session")

@@ -303,6 +303,13 @@ def test_a_label_is_escaped_and_what_was_not_measured_is_absent() -> None:
     assert "gb10_pairing_gbps" not in text
 
 
+def test_a_host_that_went_away_during_the_proof_is_a_reason() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["unreachable"] = True
+    [reason] = build(hosts)["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-b", "unreachable")
+
+
 def test_the_page_shows_what_show_gids_remarks_and_where_nccl_takes_another_index() -> None:
     hosts = proof("pair")
     remark = {
