@@ -53,13 +53,46 @@ def answer(request, system):
 """
 
 
+def put_ssh(folder: Path, script: str) -> None:
+    """The program that stands in for ssh in `run_playbook`."""
+    (folder / "ssh").write_text(script)
+    (folder / "ssh").chmod(0o755)
+
+
+def run_playbook(
+    folder: Path,
+    hosts: dict[str, dict[str, Any]],
+    play: str,
+    *args: str,
+    collections: Path = ROOT / "collections",
+    **variables: Any,
+) -> tuple[int, str]:
+    """Exit code and output of ansible-playbook in a folder of its own, whose `ssh` plays the hosts."""
+    base = {"ansible_ssh_executable": str(folder / "ssh"), "ansible_python_interpreter": sys.executable}
+    inventory = {"sparks": {"hosts": hosts, "vars": {**base, **variables}}}
+    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
+    (folder / "play.yml").write_text(play)
+    (folder / "ansible.cfg").touch()
+    environ = {
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "local"),
+        "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_SSH_RETRIES": "0", "ANSIBLE_HOST_KEY_CHECKING": "1", "ANSIBLE_INJECT_FACT_VARS": "0",
+        "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"),
+    }  # fmt: skip
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "inventory.yml", "play.yml", *args],
+        cwd=folder, env={**os.environ, **environ}, text=True, timeout=120, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    return done.returncode, done.stdout
+
+
 class Plays:
     """ansible-playbook in a directory of its own."""
 
     def __init__(self, tmp_path: Path) -> None:
         self.tmp_path = tmp_path
-        (tmp_path / "ssh").write_text(SSH)
-        (tmp_path / "ssh").chmod(0o755)
+        put_ssh(tmp_path, SSH)
         collection = tmp_path / "collections" / "ansible_collections" / "gb10" / "fleet"
         (collection / "plugins" / "module_utils").mkdir(parents=True)
         for source in (ROOT, ROOT / "plugins", ROOT / "plugins" / "module_utils"):
@@ -84,30 +117,11 @@ class Plays:
 
     def play(self, hosts: dict[str, dict[str, Any]], play: Any, *args: str, **variables: Any) -> tuple[int, str]:
         """Exit code and output of a playbook, given as text or data."""
-        common = {
-            "ansible_ssh_executable": str(self.tmp_path / "ssh"),
-            "ansible_python_interpreter": sys.executable,
-            "vllm_model": "m",
-            "vllm_image": f"i@sha256:{'0' * 64}",
-            **variables,
-        }
-        inventory = {"sparks": {"hosts": hosts, "vars": common}}
-        (self.tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
-        (self.tmp_path / "play.yml").write_text(play if isinstance(play, str) else yaml.safe_dump(play))
-        (self.tmp_path / "ansible.cfg").touch()
-        environ = {
-            "ANSIBLE_CONFIG": str(self.tmp_path / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(self.tmp_path / "local"),
-            "ANSIBLE_COLLECTIONS_PATH": f"{self.tmp_path / 'collections'}", "ANSIBLE_NOCOLOR": "1",
-            "ANSIBLE_PIPELINING": "1", "ANSIBLE_SSH_RETRIES": "0", "ANSIBLE_HOST_KEY_CHECKING": "1",
-            "ANSIBLE_INJECT_FACT_VARS": "0", "HOME": str(self.tmp_path), "XDG_CACHE_HOME": str(self.tmp_path / "cache"),
-        }  # fmt: skip
-        playbook = Path(sys.executable).parent / "ansible-playbook"
-        done = subprocess.run(
-            [str(playbook), "-i", "inventory.yml", "play.yml", *args],
-            cwd=self.tmp_path, env={**os.environ, **environ}, text=True, timeout=120, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        return done.returncode, done.stdout
+        served = {"vllm_model": "m", "vllm_image": f"i@sha256:{'0' * 64}"}
+        text = play if isinstance(play, str) else yaml.safe_dump(play)
+        return run_playbook(
+            self.tmp_path, hosts, text, *args, collections=self.tmp_path / "collections", **{**served, **variables}
+        )
 
 
 FACTS: dict[str, Any] = {**facts(), "cdi": ["/var/run/cdi/nvidia.yaml"]}

@@ -24,17 +24,7 @@ options:
     description: How long to wait, in seconds. A host that is not back by then is a failure.
     type: int
     required: true
-attributes:
-  check_mode:
-    description: Can run in check mode and return the same result.
-    support: full
-  diff_mode:
-    description: There is nothing to differ, because nothing changes.
-    support: none
-  platform:
-    description: Target operating systems.
-    platforms: linux
-    support: full
+extends_documentation_fragment: gb10.fleet.reads
 author:
   - gb10-fleet contributors (@gb10-fleet)
 """

@@ -15,13 +15,8 @@ description:
   - It changes nothing, and an incoherent host is a result (RV(coherent=false)), not an error.
   - The role C(coherence) puts the same program on the host, where a timer runs it every hour.
 options: {}
+extends_documentation_fragment: gb10.fleet.reads
 attributes:
-  check_mode:
-    description: Can run in check mode and return the same result.
-    support: full
-  diff_mode:
-    description: There is nothing to differ, because nothing changes.
-    support: none
   platform:
     description: Target operating systems.
     platforms: debian

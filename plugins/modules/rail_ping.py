@@ -43,17 +43,7 @@ options:
         description: How many answers are needed.
         type: int
         default: 3
-attributes:
-  check_mode:
-    description: Can run in check mode and return the same result, because it changes nothing.
-    support: full
-  diff_mode:
-    description: There is nothing to differ, because nothing changes.
-    support: none
-  platform:
-    description: Target operating systems.
-    platforms: linux
-    support: full
+extends_documentation_fragment: gb10.fleet.reads
 author:
   - gb10-fleet contributors (@gb10-fleet)
 """

@@ -32,16 +32,10 @@ options:
     description: For how many seconds to wait for the list of models and for each answer.
     type: int
     default: 120
+extends_documentation_fragment: gb10.fleet.reads
 attributes:
   check_mode:
     description: Can run in check mode; it then does not wait for a server that is not ready.
-    support: full
-  diff_mode:
-    description: There is nothing to differ, because nothing changes.
-    support: none
-  platform:
-    description: Target operating systems.
-    platforms: linux
     support: full
 author:
   - gb10-fleet contributors (@gb10-fleet)

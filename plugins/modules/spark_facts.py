@@ -24,23 +24,14 @@ options:
     default: []
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: gb10.fleet.reads
 attributes:
   action:
     description: The controller adds which run has read the facts.
     support: full
-  check_mode:
-    description: Can run in C(check_mode) and return the same as without it.
-    support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
   facts:
     description: Sets C(gb10_spark) and C(gb10_run).
     support: full
-  platform:
-    description: Target OS of the module.
-    support: full
-    platforms: linux
 notes:
   - Without root, the SSH session, package locks and some hardware fields may be V(none).
 """

@@ -28,12 +28,14 @@ class Pair(Rig):
         for host in self.hosts:
             self.lab("ssh", host, "sudo systemctl reboot", check=False)
         for host in self.hosts:
-            self.until(host, f"test $({ask}) != {before[host].strip()} && systemctl is-system-running --wait")
+            up = "systemctl is-system-running --wait || { systemctl --failed --no-legend; false; }"
+            self.until(host, f"test $({ask}) != {before[host].strip()} && {{ {up}; }}")
 
-    def until(self, host: str, command: str, limit_s: int = 300) -> None:
+    def until(self, host: str, command: str, limit_s: int = 600) -> None:
+        """Asks again and again. What was said last is part of the failure: a machine that is up may be degraded."""
         deadline = time.monotonic() + limit_s
-        while self.lab("ssh", host, command, check=False, timeout=limit_s).rpartition("\n")[2] != "rc=0":
-            assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s"
+        while not (said := self.lab("ssh", host, command, check=False, timeout=limit_s)).endswith("rc=0"):
+            assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s; at last: {said}"
             time.sleep(3)
 
     @property

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.plays import put_ssh, run_playbook
 
 # Stands in for ssh: notes its arguments and a digest of its input, then is the host that its destination names.
 SSH = """#!/bin/bash
@@ -44,27 +42,11 @@ class Run:
 
     def __init__(self, tmp_path: Path) -> None:
         self.tmp_path = tmp_path
-        (tmp_path / "ssh").write_text(SSH)
-        (tmp_path / "ssh").chmod(0o755)
+        put_ssh(tmp_path, SSH)
 
     def play(self, kinds: dict[str, dict[str, Any]], play: str, *args: str, **variables: Any) -> tuple[int, str]:
         hosts = {f"spark-{kind}": {"ansible_host": f"kind-{kind}", **own} for kind, own in kinds.items()}
-        base = {"ansible_ssh_executable": str(self.tmp_path / "ssh"), "ansible_python_interpreter": sys.executable}
-        inventory = {"sparks": {"hosts": hosts, "vars": {**base, **variables}}}
-        (self.tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
-        (self.tmp_path / "play.yml").write_text(play)
-        (self.tmp_path / "ansible.cfg").touch()
-        environ = {
-            "ANSIBLE_CONFIG": str(self.tmp_path / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(self.tmp_path / "local"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
-            "ANSIBLE_SSH_RETRIES": "0", "ANSIBLE_HOST_KEY_CHECKING": "1", "HOME": str(self.tmp_path),
-        }  # fmt: skip
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "inventory.yml", "play.yml", *args],
-            cwd=self.tmp_path, env={**os.environ, **environ}, text=True, timeout=60, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        return done.returncode, done.stdout
+        return run_playbook(self.tmp_path, hosts, play, *args, **variables)
 
     def argv(self, kind: str) -> list[str]:
         """What ssh was called with for this host, without its name."""

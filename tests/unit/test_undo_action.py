@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import re
-import subprocess
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -16,7 +13,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
-ROOT = Path(__file__).parents[2]
+from tests.plays import put_ssh, run_playbook
 
 # Stands in for ssh: keeps each program in a file of its own, and answers as the host that its destination names.
 SSH = """#!/bin/bash
@@ -38,30 +35,12 @@ class Run:
 
     def __init__(self, tmp_path: Path) -> None:
         self.tmp_path = tmp_path
-        (tmp_path / "ssh").write_text(SSH)
-        (tmp_path / "ssh").chmod(0o755)
-        (tmp_path / "ansible.cfg").touch()
+        put_ssh(tmp_path, SSH)
 
     def play(self, play: str, *args: str, kinds: tuple[str, ...] = ("applied",), **variables: Any) -> tuple[int, str]:
-        base = {
-            "ansible_ssh_executable": str(self.tmp_path / "ssh"), "ansible_python_interpreter": sys.executable,
-            "ansible_become": False,  # the playbook wants it, and this ssh answers nobody who waits for sudo
-        }  # fmt: skip
         hosts = {f"spark-{kind}": {"ansible_host": f"kind-{kind}"} for kind in kinds}
-        inventory = {"sparks": {"hosts": hosts, "vars": {**base, **variables}}}
-        (self.tmp_path / "inventory.yml").write_text(yaml.safe_dump(inventory))
-        (self.tmp_path / "play.yml").write_text(play)
-        environ = {
-            "ANSIBLE_CONFIG": str(self.tmp_path / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(self.tmp_path / "local"),
-            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
-            "ANSIBLE_SSH_RETRIES": "0", "HOME": str(self.tmp_path),
-        }  # fmt: skip
-        done = subprocess.run(
-            [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "inventory.yml", "play.yml", *args],
-            cwd=self.tmp_path, env={**os.environ, **environ}, text=True, timeout=60, check=False,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        return done.returncode, done.stdout
+        # The playbook wants to become root, and this ssh answers nobody who waits for sudo.
+        return run_playbook(self.tmp_path, hosts, play, *args, **{"ansible_become": False, **variables})
 
     @property
     def requests(self) -> list[dict[str, Any]]:

@@ -1,0 +1,22 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the documentation of every module says that only reads; a module's own entries come before these."""
+
+from __future__ import annotations
+
+
+class ModuleDocFragment:
+    DOCUMENTATION = r"""
+attributes:
+  check_mode:
+    description: Changes nothing, in check mode or out of it.
+    support: full
+  diff_mode:
+    description: There is nothing to differ, because nothing changes.
+    support: none
+  platform:
+    description: Target operating systems.
+    platforms: linux
+    support: full
+"""
