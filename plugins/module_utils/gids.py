@@ -54,6 +54,7 @@ class HcaPort:
     netdev: str | None
     netdevs: tuple[str, ...]
     phys_port_name: str | None
+    phys_switch_id: str | None
     state: str | None
     phys_state: str | None
     link_layer: str | None
@@ -157,6 +158,7 @@ def _read_port(sysfs: Sysfs, hca: str, device: str, port: int) -> HcaPort:
         netdev=netdev,
         netdevs=netdevs,
         phys_port_name=of_netdev("phys_port_name"),
+        phys_switch_id=of_netdev("phys_switch_id"),
         state=_label(of_port("state")),
         phys_state=_label(of_port("phys_state")),
         link_layer=link_layer,
@@ -376,12 +378,12 @@ def twin_key(hca: HcaPort) -> tuple[int, str]:
 
 def twins(hcas: Sequence[HcaPort]) -> list[tuple[str, list[HcaPort]]]:
     """The functions behind each physical port, in twin order: same port name and, where that is the NIC's own word,
-    same NIC (``sys_image_guid``, which soft-RoCE has one of for each netdev)."""
+    same NIC (``phys_switch_id``, else ``sys_image_guid``, which soft-RoCE has one of for each netdev)."""
     ports: dict[tuple[str, str], list[HcaPort]] = {}
     for hca in hcas:
         name = port_name(hca)
         if name:
-            nic = hca.sys_image_guid if hca.phys_port_name else None
+            nic = hca.phys_switch_id or (hca.sys_image_guid if hca.phys_port_name else None)
             ports.setdefault((name, nic or ""), []).append(hca)
     return [(name, sorted(ports[name, nic], key=twin_key)) for name, nic in sorted(ports)]
 

@@ -54,7 +54,7 @@ def build(root: Path, hcas: dict[str, dict[str, Any]]) -> gids.Sysfs:
         if "net" in hca:
             net = root / "class" / "net" / hca["net"]["name"]
             put(net / "address", hca["net"]["mac"])
-            for name in ("mtu", "speed", "phys_port_name"):
+            for name in ("mtu", "speed", "phys_port_name", "phys_switch_id"):
                 if name in hca["net"]:
                     put(net / name, hca["net"][name])
     return gids.Sysfs(str(root))
@@ -110,11 +110,12 @@ def test_port_name_and_twin_order_without_pci(tmp_path: Path) -> None:
     ]
 
 
-def test_ports_of_two_nics_are_no_twins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["sys_image_guid", "phys_switch_id"])
+def test_ports_of_two_nics_are_no_twins(word: str, tmp_path: Path) -> None:
     hcas = {
         device: {
-            "net": {"name": f"en{device}", "mac": "52:54:00:00:00:01", "phys_port_name": "p0"},
-            "sys_image_guid": guid,
+            "net": {"name": f"en{device}", "mac": "52:54:00:00:00:01", "phys_port_name": "p0", word: guid},
+            "sys_image_guid": guid if word == "sys_image_guid" else "the same",
             "gids": {},
         }
         for device, guid in (("mlx5_0", "a"), ("mlx5_1", "a"), ("mlx5_2", "b"))
