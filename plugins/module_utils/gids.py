@@ -489,11 +489,14 @@ def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
         text = f"{len(usable)} IPv4 addresses ({', '.join(usable)}); which one is used depends on their order"
         yield Remark("several_addresses", where, text, "keep the rail's address only, or set NCCL_IB_ADDR_RANGE")
     hidden = [gid.index for gid in hca.gids if gid.roce_version is None or gid.netdev is None]
+    elsewhere = None
     if hidden:
-        text = f"RoCE version or netdev of {len(hidden)} used slots (first: {hidden[0]}) cannot be read"
-        yield Remark(
-            "other_namespace", where, text, "look from the host's network namespace (container: --network host)"
-        )
+        elsewhere = f"RoCE version or netdev of {len(hidden)} used slots (first: {hidden[0]}) cannot be read"
+    elif hca.netdev and hca.mac is None:  # the GID table has its name, this namespace has no such interface
+        elsewhere = f"netdev {hca.netdev} is not in this network namespace"
+    if elsewhere:
+        way_out = "look from the host's network namespace (container: --network host)"
+        yield Remark("other_namespace", where, elsewhere, way_out)
 
 
 def _about_pcie(hca: HcaPort) -> Iterator[Remark]:

@@ -152,22 +152,20 @@ class TestProof:
             assert said["remarks"] == []
 
     def test_show_gids_from_a_containers_namespace(self, pair: Pair, tmp_path: Path) -> None:
-        """A container has a network namespace and a /sys of its own: HCAs are seen, their netdevs are not."""
+        """A container has a network namespace and a /sys of its own: HCAs and GIDs are seen, the netdevs only named."""
         outside = table(pair, "spark-a")
         script = (
-            '#!/bin/sh\\nexec unshare --net --mount sh -c "mount -t sysfs none /sys && exec python3 \\$*" sh "$@"\\n'
+            '#!/bin/sh\nexec unshare --net --mount sh -c \'mount -t sysfs none /sys && exec python3 "$@"\' sh "$@"\n'
         )
-        pair.ssh(
-            "spark-a", f"printf '{script}' | sudo tee /usr/local/bin/inside && sudo chmod +x /usr/local/bin/inside"
-        )
+        put = f"printf %s {shlex.quote(script)} | sudo tee /usr/local/bin/inside && sudo chmod +x /usr/local/bin/inside"
+        pair.ssh("spark-a", put)
         inside = {"hosts": "spark-a", "ansible_python_interpreter": "/usr/local/bin/inside"}
         said = pair.ask(tmp_path, "gb10.fleet.show_gids", {"rails": {RAIL: "192.168.100.10"}}, **inside)["spark-a"]
         pair.ssh("spark-a", "sudo rm /usr/local/bin/inside")
         found = {(f"{gid['device']}/{gid['port']}/{gid['index']}", gid["gid"]) for gid in said["gids"]}
         assert found == {row[:2] for row in outside}, "the GIDs themselves can be read everywhere"
-        assert {gid["netdev"] for gid in said["gids"]} == {None}, "a netdev of another namespace was guessed"
-        assert {port["netdev"] for port in said["ports"]} == {None}
-        assert {remark["name"] for remark in said["remarks"]} >= {"other_namespace", "rail_absent"}
+        assert {port["mtu"] for port in said["ports"]} == {None}, "a figure of another namespace was guessed"
+        assert "other_namespace" in {remark["name"] for remark in said["remarks"]}
 
     def test_the_measurement_agrees_with_perftest_by_hand(self, pair: Pair, tmp_path: Path) -> None:
         """The same commands by hand, three times each in turn. The noise is what either differs from itself."""

@@ -148,6 +148,15 @@ def test_a_name_of_another_namespace_is_not_taken_for_ours(tmp_path: Path) -> No
     assert (port["netdev"], port["mtu"], port["ib_mtu"], port["rail"]) == (None, None, None, None)
 
 
+def test_a_netdev_that_is_only_named_is_in_another_namespace(tmp_path: Path) -> None:
+    # Linux 6.12 and newer, seen from a container: the GID table has the name, /sys/class/net has no such interface.
+    named = ["0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "enp1s0f0np0"]
+    tree = build(tmp_path, {"rxe0": {"gids": {0: named}}})
+    said = gids.describe(gids.read_hcas(tree))
+    assert [port["mtu"] for port in said["ports"]] == [None]
+    assert [remark["name"] for remark in said["remarks"]] == ["other_namespace"]
+
+
 def test_two_ports_of_one_function_have_their_own_netdevs(tmp_path: Path) -> None:
     for number, name in enumerate(("ens1", "ens1d1")):
         put(tmp_path / f"class/infiniband/mlx4_0/ports/{number + 1}/state", "4: ACTIVE")
