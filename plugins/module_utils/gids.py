@@ -201,13 +201,14 @@ def _netdev_name(text: str | None) -> str | None:
 def _netdev(sysfs: Sysfs, hca: str, port: int, owners: Sequence[str], parent: str | None, used: bool) -> str | None:
     """The netdev of a port: of the owners of its GIDs the one that is the port itself and no VLAN on top of it.
 
-    Where GIDs exist and none of their netdevs can be read, those are in another network namespace. The name of rxe's
-    parent can be read nevertheless, but here it may be the name of something else.
+    Where GIDs exist and none of their netdevs can be read or found here, those are in another network namespace. The
+    name of rxe's parent can be read nevertheless, but here it may be the name of something else.
     """
     below = [parent] if parent else sorted(sysfs.names(f"{hca}/device/net"))
-    if owners:
-        return next((owner for owner in owners if owner in below), owners[0])
-    if used and parent:
+    here = [owner for owner in owners if sysfs.names(f"class/net/{owner}")]
+    if here:
+        return next((owner for owner in here if owner in below), here[0])
+    if owners or (used and parent):
         return None
     if len(below) > 1:
         below = [name for name in below if sysfs.read(f"class/net/{name}/dev_port") == str(port - 1)]
@@ -492,8 +493,8 @@ def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
     elsewhere = None
     if hidden:
         elsewhere = f"RoCE version or netdev of {len(hidden)} used slots (first: {hidden[0]}) cannot be read"
-    elif hca.netdev and hca.mac is None:  # the GID table has its name, this namespace has no such interface
-        elsewhere = f"netdev {hca.netdev} is not in this network namespace"
+    elif hca.netdevs and hca.netdev is None:
+        elsewhere = f"netdev {hca.netdevs[0]} is not in this network namespace"
     if elsewhere:
         way_out = "look from the host's network namespace (container: --network host)"
         yield Remark("other_namespace", where, elsewhere, way_out)

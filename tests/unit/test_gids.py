@@ -135,6 +135,8 @@ def test_the_netdev_of_a_port_is_not_the_vlan_on_top_of_it(tmp_path: Path) -> No
     own = ["0000:0000:0000:0000:0000:ffff:0a00:0002", "RoCE v2", "eth0"]
     tree = build(tmp_path, {"mlx5_0": {"gids": {0: vlan, 1: own}}})
     (tmp_path / "class/infiniband/mlx5_0/device/net/eth0").mkdir(parents=True)
+    for name in ("eth0", "eth0.100"):
+        put(tmp_path / f"class/net/{name}/operstate", "up")
     (hca,) = gids.read_hcas(tree)
     assert (hca.netdev, hca.netdevs) == ("eth0", ("eth0.100", "eth0"))
 
@@ -153,7 +155,7 @@ def test_a_netdev_that_is_only_named_is_in_another_namespace(tmp_path: Path) -> 
     named = ["0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "enp1s0f0np0"]
     tree = build(tmp_path, {"rxe0": {"gids": {0: named}}})
     said = gids.describe(gids.read_hcas(tree))
-    assert [port["mtu"] for port in said["ports"]] == [None]
+    assert [(port["netdev"], port["mtu"]) for port in said["ports"]] == [(None, None)]
     assert [remark["name"] for remark in said["remarks"]] == ["other_namespace"]
 
 
