@@ -234,6 +234,7 @@ def _interfaces(host: Host) -> list[Facts]:
                 "driver": _link_name(host.path(f"{base}/device/driver")),
                 "addresses": addresses.get(name, []),
                 "phys_port_name": host.read(f"{base}/phys_port_name"),
+                "phys_switch_id": host.read(f"{base}/phys_switch_id"),
                 "pci": _pci_address(host.path(f"{base}/device")),
                 "speed_mbps": speed if speed and speed > 0 and not bridge else None,  # -1 stands for "unknown"
                 "lower": lower_interfaces(name, host.names),
@@ -290,7 +291,8 @@ def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
             if interface is None:
                 continue
             state = host.read(f"/sys/class/infiniband/{hca}/ports/{hca_port}/state")  # "4: ACTIVE"
-            shared = {key: interface[key] for key in ("carrier", "mtu", "driver", "pci", "addresses")}
+            keys = ("carrier", "mtu", "driver", "pci", "phys_switch_id", "addresses")
+            shared = {key: interface[key] for key in keys}
             rails.append(
                 {
                     "netdev": interface["name"],

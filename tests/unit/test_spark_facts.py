@@ -113,7 +113,16 @@ def spark(tmp_path: Path) -> Host:
     add_interface(tmp_path, "lo", None)
     add_interface(tmp_path, "enP7s7", "0007:01:00.0", carrier="1", speed="10000")
     add_interface(tmp_path, "enP2p1s0f0np0", "0002:01:00.0", carrier="1", speed="200000", phys_port_name="p0")
-    add_interface(tmp_path, "enp1s0f0np0", "0000:01:00.0", carrier="1", speed="200000", phys_port_name="p0", mtu="9000")
+    add_interface(
+        tmp_path,
+        "enp1s0f0np0",
+        "0000:01:00.0",
+        carrier="1",
+        speed="200000",
+        phys_port_name="p0",
+        phys_switch_id="1070fd",
+        mtu="9000",
+    )
     add_interface(tmp_path, "enp1s0f1np1", "0000:01:00.1", speed="-1")  # down, so no carrier; no phys_port_name
     add_hca(tmp_path, "roceP2p1s0f0", "enP2p1s0f0np0")
     add_hca(tmp_path, "rocep1s0f0", "enp1s0f0np0")
@@ -188,7 +197,7 @@ def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
     assert rails[0] == {
         "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "hca_port": 1, "port": "p0", "twin_index": 0, "carrier": True,
         "mtu": 9000, "driver": "mlx5_core", "pci": "0000:01:00.0", "addresses": ["192.168.100.10/24"],
-        "state": "ACTIVE",
+        "phys_switch_id": "1070fd", "state": "ACTIVE",
     }  # fmt: skip
     assert rails[2]["carrier"] is None
 
