@@ -558,7 +558,7 @@ def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
                 continue
             resource = scope.value(entry.attributes, item)
             if entry.template is not None:
-                resource["content"] = scope.evaluate(entry.template, item)
+                resource["content"] = str(scope.evaluate(entry.template, item))
             yield resource
         return
     value = scope.value(entry.attributes)
