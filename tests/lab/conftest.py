@@ -39,10 +39,15 @@ class Pair(Rig):
             time.sleep(3)
 
     @property
+    def variables(self) -> dict[str, Any]:
+        """What the lab's inventory says of all hosts."""
+        said: dict[str, Any] = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]["vars"]
+        return said
+
+    @property
     def image(self) -> str:
         """The simulated vLLM image, by digest, in the lab's registry."""
-        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())
-        return str(said["all"]["vars"]["vllm_image"])
+        return str(self.variables["vllm_image"])
 
     @property
     def registry(self) -> str:

@@ -237,7 +237,8 @@ class TestTrouble:
 
     def test_one_rail_is_dark_also_after_a_reboot(self, pair: Pair) -> None:
         """Named and refused; where it is accepted, nothing changes, now and after a reboot, nor once it is lit."""
-        accepted = ("-e", '{"gb10_accept": {"no_carrier": "the cable is away for a test"}}')
+        accept = {**pair.variables["gb10_accept"], "no_carrier": "the cable is away for a test"}
+        accepted = ("-e", json.dumps({"gb10_accept": accept}))
         light("spark-a", TWIN, up=False)
         refused = state(pair)
         assert refused.rc != 0 and refused.changed == 0
