@@ -23,7 +23,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import lifelines
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import lifelines
 
 TOPOLOGIES = ("none", "pair", "ring", "switch")
 SUBNET_PREFIX = 24

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils import readings, spark_facts
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
@@ -349,7 +349,7 @@ def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
         {"mount": "/boot", "size_bytes": 4096000, "free_bytes": 1024000},
     ]
     mounts = {"/", "/var", "/var/lib/docker2"}
-    assert spark_facts.mount_of("/var/lib/docker", mounts) == "/var"
+    assert readings.mount_of("/var/lib/docker", mounts) == "/var"
 
 
 def test_disks_of_the_paths_asked_for(spark: Host) -> None:
@@ -403,7 +403,7 @@ def test_what_an_interface_stands_on(spark: Host) -> None:
     lower = {item["name"]: item["lower"] for item in facts["interfaces"]}
     assert lower["br0"] == ["bond0", "bond0.7", "enp1s0f0np0"] and lower["enp1s0f0np0"] == []
     facts["default_route_interfaces"] = ["br0", "enP7s7"]
-    found = spark_facts.lifelines(facts)
+    found = readings.lifelines(facts)
     assert found["enp1s0f0np0"] == ["the default route (below br0)"]
     assert found["enP7s7"] == ["this very SSH session", "the default route"]
 
