@@ -257,6 +257,7 @@ def _wrong(
         if proof["unreachable"]:
             way_out = "see whether it has power and its management network is up, then run the playbook validate again"
             wrong.append(_reason(host, "unreachable", "the host stopped answering during the proof", way_out))
+        wrong += _foreign_owners(host, proof)
         wrong += _foreign_addresses(host, proof)
         for ping in proof["pings"]:
             if not ping["ok"]:
@@ -268,6 +269,17 @@ def _wrong(
     if serving and serving["verdict"] != "serving":
         wrong.append(_reason(name, serving["verdict"], serving["text"], serving["way_out"]))
     return wrong
+
+
+def _foreign_owners(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """Files that claim a rail beside the planned profile: which of the two a boot brings up is chance."""
+    ours = {profile["netdev"]: profile["uuid"] for profile in proof["profiles"]}
+    way_out = "delete it, or run the role fabric with fabric_replace_foreign set to true, which switches it off"
+    return [
+        _reason(f"{host} {netdev}", "foreign_owner", f"{netdev} belongs to {owner['file']} as well", way_out)
+        for owner in proof["facts"].get("port_owners") or []
+        if (netdev := owner["interface"]) in ours and owner["uuid"] != ours[netdev]
+    ]
 
 
 def _foreign_addresses(host: str, proof: Mapping[str, Any]) -> list[Record]:

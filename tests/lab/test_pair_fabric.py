@@ -278,7 +278,7 @@ class TestTrouble:
         thief = f"nmcli connection add type ethernet con-name thief ifname {RAIL} ipv4.method manual"
         pair.ssh("spark-a", f"sudo {thief} ipv4.addresses 192.168.100.10/24 && sudo nmcli connection up thief")
         assert validate(pair).rc != 0
-        assert "fabric_refused" in reasons(pair)
+        assert "foreign_owner" in reasons(pair)
         run = state(pair)
         assert run.rc != 0
         assert run.changed == 0

@@ -328,6 +328,16 @@ def test_the_page_shows_what_show_gids_remarks_and_where_nccl_takes_another_inde
     assert "NCCL takes 5" in page and "other_picked" in page and "set a range" in page
 
 
+def test_a_second_owner_of_a_rail_is_a_reason_and_one_of_another_port_is_not() -> None:
+    hosts = proof("pair")
+    thief = {"file": "/etc/NetworkManager/system-connections/thief.nmconnection", "name": "thief", "uuid": "0"}
+    own = {"interface": "enp1s0f0np0", "file": "own", "uuid": hosts["spark-a"]["profiles"][0]["uuid"]}
+    hosts["spark-a"]["facts"]["port_owners"] = [own, *({**thief, "interface": name} for name in ("enp1s0f0np0", "eth9"))]
+    [reason] = build(hosts)["reasons"]
+    assert (reason["what"], reason["where"]) == ("foreign_owner", "spark-a enp1s0f0np0")
+    assert "thief.nmconnection" in reason["text"]
+
+
 def test_a_second_address_of_a_rail_is_a_reason() -> None:
     hosts = proof("pair")
     hosts["spark-a"]["gids"]["ports"][0]["addresses"] += ["192.0.2.77", "fe80::1"]
