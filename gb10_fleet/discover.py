@@ -1,7 +1,7 @@
 """Finds Sparks: who answers SSH where, with which host keys, and which machine that is.
 
-DGX Sparks left the factory with identical SSH host keys (CVE-2026-24218): two machines with one key can be told apart by
-nobody who connects, so they are refused. One machine at two addresses has one key rightly. The boot id, which the kernel
+DGX Sparks left the factory with identical SSH host keys (CVE-2026-24218): whoever connects cannot tell two machines
+with one key apart, so they are refused. One machine at two addresses has one key rightly. The boot id, which the kernel
 draws at random at each start, says which of the two it is.
 
 `judge` decides and does no I/O.
@@ -25,7 +25,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, findings, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, findings, look, scan, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 SSH_PORT = 22
@@ -33,10 +33,10 @@ MOST_PLACES = 4096  # a /20; more is a mistyped prefix
 KEYSCAN_TIMEOUT_S = 5  # for one connection; ssh-keyscan makes them side by side
 LOGIN_TIMEOUT_S = 30  # for one host, all of it
 CONCURRENCY = 50
-# Where a Spark's avahi announces it; NVIDIA's own script discover-sparks (playbook connect-two-sparks) browses the same.
+# Where a Spark announces it; NVIDIA's own script discover-sparks (playbook connect-two-sparks) browses the same.
 SERVICE = "_ssh._tcp.local."
 KEY_TYPES = ("ed25519", "ecdsa", "rsa")
-INVENTORY, KNOWN_HOSTS = "hosts.yml", "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
+KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
 WAY_OUT = (
     "on each of them but one, at its own console: sudo sh -c 'rm /etc/ssh/ssh_host_*_key* && ssh-keygen -A && "
     "systemctl restart ssh' (NVIDIA bulletin 5835), take the old key out of every known_hosts (ssh-keygen -R ADDRESS), "
@@ -75,11 +75,12 @@ class Place:
 
 @dataclass(frozen=True)
 class Answer:
-    """What one place said: its host keys, then its facts, or why there are none."""
+    """What one place said: its host keys, then its facts and whether they are a Spark's, or why there are none."""
 
     place: Place
     keys: Keys
     facts: Mapping[str, Any] | None = None
+    spark: bool = False
     silence: str = ""
 
 
@@ -103,9 +104,14 @@ class Machine:
         return transport.printable(", ".join(words))
 
     @property
+    def fingerprints(self) -> dict[str, str]:
+        return {kind: fingerprint(key) for kind, key in sorted(self.keys.items())}
+
+    @property
     def fingerprint(self) -> str:
-        kind = min(self.keys, key=lambda name: "ed25519" not in name)
-        return f"{fingerprint(self.keys[kind])} ({kind})"
+        """The one to compare: Ed25519's, where there is one."""
+        kind, shown = min(self.fingerprints.items(), key=lambda item: "ed25519" not in item[0])
+        return f"{shown} ({kind})"
 
 
 @dataclass(frozen=True)
@@ -137,7 +143,7 @@ class Discovery:
 
 
 def places(words: Iterable[str]) -> list[Place]:
-    """Addresses, names, ranges (192.0.2.11-20), networks (192.0.2.0/24), each with an optional :PORT; @FILE has more."""
+    """Addresses, names, ranges (192.0.2.11-20), networks (192.0.2.0/24), each with :PORT if need be; @FILE has more."""
     found: dict[Place, Place] = {}
     for word in words:
         for place in _from_file(Path(word[1:])) if word.startswith("@") else _places(word):
@@ -207,9 +213,7 @@ def browse(seconds: float, interfaces: Sequence[str] | None = None) -> list[Plac
         if state_change is not ServiceStateChange.Removed:
             seen.add(name)
 
-    zeroconf = Zeroconf(
-        interfaces=list(interfaces) if interfaces else InterfaceChoice.All, ip_version=IPVersion.V4Only
-    )
+    zeroconf = Zeroconf(interfaces=list(interfaces) if interfaces else InterfaceChoice.All, ip_version=IPVersion.V4Only)
     found: dict[Place, Place] = {}
     try:
         browser = ServiceBrowser(zeroconf, SERVICE, handlers=[heard])
@@ -302,9 +306,9 @@ def ask(
 def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
     try:
         facts = transport.parse(reply.stdout)["facts"]
-        if facts["boot_id"] and facts["product"] and facts["os"] and facts["ssh"]:
-            return Answer(place, keys, facts)
-    except (ValueError, KeyError, TypeError):
+        if facts["boot_id"] and facts["ssh"]:
+            return Answer(place, keys, facts, is_spark(facts))
+    except (ValueError, KeyError, TypeError, AttributeError):
         pass  # no answer, or not one of ours: said below
     silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S)["silence"]
     return Answer(place, keys, silence=transport.printable(f"{silence['text']}; {silence['way_out']}"))
@@ -313,35 +317,30 @@ def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
 # -- what it means -----------------------------------------------------------------------------------------------------
 
 
-def judge(asked: Sequence[Place], answers: Sequence[Answer], products: Mapping[str, Any]) -> Discovery:
-    """Machines out of places, and keys that several of them have. `products` is the content of catalog/products.yml."""
-    by_machine: dict[str, list[Answer]] = {}
+def is_spark(facts: Mapping[str, Any]) -> bool:
+    """What the doctor will say of it; the reason why discovery has no list of products of its own."""
+    catalogs = {name: catalog.load(name) for name in look.CATALOGS}
+    subject = findings.Subject("", facts, {}, {}, catalogs, catalog.declared_variables())
+    return all(finding.id != "not_a_spark" for finding in findings.evaluate_facts(subject))
+
+
+def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
+    """Machines out of places, and keys that several of them have."""
+    machines: dict[str, list[Answer]] = {}
     for answer in answers:
         # Of one that let nobody in, each place has to count as a machine of its own.
         identity = str(answer.facts["boot_id"]) if answer.facts else f"at {answer.place}"
-        by_machine.setdefault(identity, []).append(answer)
-    read = {identity: group for identity, group in by_machine.items() if group[0].facts}
-    are_sparks = {identity: group for identity, group in read.items() if _is_spark(group[0], products)}
-    names = _names(are_sparks)
-    sparks = [_machine(names[identity], group) for identity, group in are_sparks.items()]
+        machines.setdefault(identity, []).append(answer)
+    groups = {identity: group for identity, group in machines.items() if group[0].spark}
+    names = _names(groups)
     answered = {answer.place for answer in answers}
     return Discovery(
-        sorted(sparks, key=lambda machine: machine.name),
-        [answer.place for identity, group in read.items() if identity not in are_sparks for answer in group],
+        sorted((_machine(names[identity], group) for identity, group in groups.items()), key=lambda one: one.name),
+        [answer.place for answer in answers if answer.facts and not answer.spark],
         {answer.place: answer.silence for answer in answers if not answer.facts},
         [place for place in asked if place.named and place not in answered],
-        list(_duplicates(by_machine, names)),
+        list(_duplicates(machines, names)),
     )
-
-
-def _is_spark(answer: Answer, products: Mapping[str, Any]) -> bool:
-    """By what the doctor says of it: one judgement for both."""
-    catalogs = {name: catalog.load(name) for name in _CATALOGS} | {"products": products}
-    subject = findings.Subject("", answer.facts or {}, {}, {}, catalogs, catalog.declared_variables())
-    return not any(finding.id == "not_a_spark" for finding in findings.identity(subject))
-
-
-_CATALOGS = ("platforms",)
 
 
 def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:

@@ -1,15 +1,14 @@
 """Seven ways for a canary to be bad: what plain ansible-playbook does with each, and what `gb10 rollout` does.
 
-The same playbook on the same hosts in both, in the same waves: one canary, then two hosts, then the rest. The playbook has
-both brakes that Ansible offers, max_fail_percentage 0 and any_errors_fatal. `pytest -s` prints the table.
+The same playbook on the same hosts in both, in the same waves: one canary, then two hosts, then the rest. The playbook
+has both brakes that Ansible offers, max_fail_percentage 0 and any_errors_fatal. `pytest -s` prints the table.
 """
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.plays import ROOT, Plays, environment, put_playbook
+from tests.plays import Plays, environment, put_playbook
 
 HOSTS = [f"spark-{number}" for number in range(1, 7)]
 NOTE = 'echo touched >>"$GB10_TEST_HOST/touched"'
@@ -57,7 +56,7 @@ WAYS = [
     Way("unreachable", "unreachable", "No route to host", 3, 4, False, address="kind-away"),
     Way("rescued", "rescued", "rescue", 2, 0, False, (update(), RESCUED)),
     Way("ignored", "ignored", "ignore", 2, 0, False, (update(), fail(ignore_errors=True))),
-    Way("absent", "absent", "no task", 2, 0, False, where="sparks:!{{ bad }}"),
+    Way("absent", "absent", "no task", 2, 0, False, where="sparks:!{bad}"),
     Way("unhealthy", "unhealthy", "architecture", 2, 0, False, facts={"architecture": "x86_64"}),
     Way(
         "timed out", "timed_out", "time", 2, 0, False,
@@ -78,9 +77,14 @@ class Rollout:
         if way.address:
             addresses[bad] = way.address
         play = {
-            "name": "Update the fleet", "hosts": way.where, "gather_facts": False, "serial": [1, 2, "100%"],
-            "max_fail_percentage": 0, "any_errors_fatal": True, "tasks": list(way.tasks),
-        }  # fmt: skip
+            "name": "Update the fleet",
+            "hosts": way.where.format(bad=bad),
+            "gather_facts": False,
+            "serial": [1, 2, "100%"],
+            "max_fail_percentage": 0,
+            "any_errors_fatal": True,
+            "tasks": list(way.tasks),
+        }
         put_playbook(
             folder, {host: {"ansible_host": addresses[host]} for host in hosts}, yaml.safe_dump([play]),
             bad=bad, gb10_roles=[], ansible_become=False,
