@@ -73,7 +73,7 @@ def _state(host: str, report: Report) -> State | None:
         names = sorted(report.troubles)
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return CUT, f"Ansible went no further here, because of {', '.join(names[:3])}{more}"
-    return "absent", "it is in no result: nothing was done on it, or nobody knows what"
+    return "absent", "no task of the playbook has a result for it"
 
 
 def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str, State]:

@@ -161,13 +161,15 @@ def _playbooks(name: str) -> Sequence[str]:
     return [name]
 
 
-def back(record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]) -> Recipe:
-    """How to undo a run, given the records of those before it, the oldest first.
+def back(record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], words: Sequence[str] = ()) -> Recipe:
+    """How to undo a run, given the records of those before it, the oldest first; `words` for ansible-playbook are more.
 
     What it was told with --to goes back to what an earlier rollout was told, an image else to that of the inventory.
     The rest goes through the manifests of the hosts, which know what stood there before us.
     """
+    _refuse_words(words)
     forward = Recipe.of(record)
+    forward = replace(forward, words=[*forward.words, *words])
     if not (touched := {host["host"] for host in hosts_of(record) if host["started"]}):
         raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
     before: dict[str, Any] = {}
@@ -331,7 +333,7 @@ class Rollout:
         while True:
             report = self._job(step, left)
             merged.changes |= report.changes
-            merged.evidence = report.evidence or merged.evidence
+            merged.evidence = str(Path(report.evidence).resolve()) if report.evidence else merged.evidence
             found = self._judge(step, left, report)
             units = {member.unit for member in left if found.get(member.name, ("done",))[0] not in ("done", gate.CUT)}
             cut = [member for member in left if member.name in found and member.unit not in units]
@@ -502,7 +504,7 @@ def end_orphans(journal: Journal, run: str, view: View) -> None:
         raise Refused(f"processes {pids} of {run} do not end; they may still change hosts, so end them first")
 
 
-def iter_bad(record: Mapping[str, Any]) -> Iterator[str]:
+def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
     """A line for each host that is not as it should be: which, what and why."""
     for wave in record["waves"]:
         for host in wave["hosts"]:

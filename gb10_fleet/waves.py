@@ -89,9 +89,9 @@ def policy(**said: Any) -> Policy:
     return Policy(**{**known, **spoken})
 
 
-def sizes(text: str) -> int | str:
+def size_of(text: str | None) -> int | str | None:
     """A size from the command line: 3 is a number of hosts, anything else stays what it is."""
-    return int(text) if _COUNT.fullmatch(text) else text
+    return int(text) if text and _COUNT.fullmatch(text) else text
 
 
 def plan(hosts: Sequence[Host], policy: Policy) -> list[Wave]:

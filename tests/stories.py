@@ -52,7 +52,8 @@ class Story:
             first += size
         order = {
             "playbook": "site", "inventories": ["inventory/mine"], "directory": str(folder),
-            "to": {"driver_host_set": "r580.178"}, "steps": [{"name": "work", "plays": []}], "limit": None, "words": [], "drain": True, "prove": True,
+            "to": {"driver_host_set": "r580.178"}, "steps": [{"name": "work", "plays": []}], "limit": None,
+            "words": [], "drain": True, "prove": True,
         }  # fmt: skip
         of = "20261120T010203Z-ab12" if kind == "rollback" else None
         self.run = self.journal.begin(kind, order, POLICY, self.hosts, self.waves, of)

@@ -26,16 +26,18 @@ _TONES = {"done": "ok", "running": "warn", "planned": "plain", "skipped": "warn"
 _OUTCOMES = {"done": "ok", None: "warn", "drift": "warn", "refused": "warn"}
 _VERDICTS = {"healthy": "ok", "incomplete": "warn", "unhealthy": "bad"}
 _SEVERITIES = {"ok": "ok", "warn": "warn", "error": "bad"}
-_RESUME = "then go on with `gb10 resume`, or take the run back with `gb10 rollback`"
+# Of a host that is `skipped` nothing is known to be wrong: it waits for one that is.
+_SICK = frozenset(BAD) - {"skipped"}
+TROUBLES_AT_ONCE = 10  # more, and nobody sees the waves below
+_RESUME = "then go on with gb10 resume, or take the run back with gb10 rollback"
 _WAYS_OUT = {
     "failed": f"repair what it names; {_RESUME}",
-    "unreachable": f"check power, network and `ssh` to the host; {_RESUME}",
+    "unreachable": f"check power, network and ssh to the host; {_RESUME}",
     "rescued": f"the playbook hid a failure: look at the host before you believe it; {_RESUME}",
     "ignored": f"the playbook ignored a failure: look at the host before you believe it; {_RESUME}",
-    "absent": f"no task was done there: check `hosts:`, tags and conditions of the playbook; {_RESUME}",
+    "absent": f"no task was done there: check its hosts, tags and conditions of the playbook; {_RESUME}",
     "unhealthy": f"the change is in, and the proof fails: look at the wave's evidence; {_RESUME}",
     "timed_out": f"look what it still does, or raise the timeout of a wave; {_RESUME}",
-    "skipped": "nothing is wrong here: it waits for the hosts that are; `gb10 resume` takes it in again",
 }
 
 
@@ -69,6 +71,7 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
         "run": document["run"],
         "times": _times(document),
         "troubles": _troubles(rows),
+        "troubles_at_once": TROUBLES_AT_ONCE,
         "counts": [
             {"state": state.replace("_", " "), "tone": _tone(state), "count": document["counts"][state]}
             for state in (*BAD, *reversed(GOOD))
@@ -168,7 +171,7 @@ def _ticks(document: Mapping[str, Any]) -> list[str]:
 
 def _wave(wave: Mapping[str, Any], document: Mapping[str, Any], folder: Path | None) -> Record:
     hosts = wave["hosts"]
-    bad = sum(host["state"] in BAD for host in hosts)
+    bad = sum(host["state"] in _SICK for host in hosts)
     done = sum(host["state"] == "done" for host in hosts)
     took = None
     if wave["started"] and wave["ended"]:
@@ -217,7 +220,7 @@ def _link(directory: str, proof: str | None, folder: Path | None) -> str | None:
 
 
 def _row(wave: Mapping[str, Any], host: Mapping[str, Any], found: Mapping[str, Any]) -> Record:
-    bad = host["state"] in BAD
+    bad = host["state"] in _SICK
     took = NOBODY_LOOKED
     if host["started"] and host["ended"]:
         took = _duration(moment_of(host["ended"]) - moment_of(host["started"]))
@@ -231,7 +234,7 @@ def _row(wave: Mapping[str, Any], host: Mapping[str, Any], found: Mapping[str, A
         "tone": _tone(host["state"]),
         "bad": bad,
         "remarked": bool(bad or remarks or found["verdict"] not in (None, "healthy")),
-        "rank": (0 if bad and host["state"] != "skipped" else 1 if bad else 2),
+        "rank": 0 if bad else 1 if host["state"] == "skipped" else 2,
         "reason": host["reason"] or "",
         "took": took,
         "changes": len(host["changes"]),

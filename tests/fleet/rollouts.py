@@ -39,7 +39,7 @@ class Gb10:
         return [*GB10, command, *args, "-i", str(self.fleet.inventory), "--state", str(self.state), "--json"]
 
     def plan(self, playbook: str = PLAYBOOK) -> list[str]:
-        return [*self.argv("plan-rollout", playbook), *self._waves]
+        return [*self.argv("plan-rollout", playbook), *self._waves, "--", *self.words]
 
     def rollout(self, playbook: str = PLAYBOOK, *args: str) -> list[str]:
         return [*self.argv("rollout", playbook, *args), *self._waves, "--", *self.words]
@@ -48,7 +48,7 @@ class Gb10:
         return self.argv("resume")
 
     def rollback(self, run: str) -> list[str]:
-        return [*self.argv("rollback", run), "--", *self.words]
+        return self.argv("rollback", run)
 
     @property
     def _waves(self) -> list[str]:

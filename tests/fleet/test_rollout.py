@@ -88,7 +88,6 @@ def test_the_driver_moves_in_waves_stops_at_a_bad_host_and_moves_back(hosts: Fle
     before = on_all(hosts, hosts.snapshot)
     bad, _, later = bad_host(gb10, wave=2)
     on_all(hosts, lambda host: None if host == bad else hosts.shell(host, OFFER))
-    gb10.words = (*gb10.words, "-e", '{"driver_allow_move": true}')
     try:
         status, report = gb10.run(gb10.rollout("tests/fleet/driver.yml", "--to", FLOOR))
         assert status in (4, 6), report

@@ -6,6 +6,8 @@ has both brakes that Ansible offers, max_fail_percentage 0 and any_errors_fatal.
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.plays import Plays, environment, put_playbook
+from tests.plays import ROOT, Plays, environment, put_playbook
 
 HOSTS = [f"spark-{number}" for number in range(1, 7)]
 NOTE = 'echo touched >>"$GB10_TEST_HOST/touched"'
@@ -56,7 +58,7 @@ WAYS = [
     Way("unreachable", "unreachable", "No route to host", 3, 4, False, address="kind-away"),
     Way("rescued", "rescued", "rescue", 2, 0, False, (update(), RESCUED)),
     Way("ignored", "ignored", "ignore", 2, 0, False, (update(), fail(ignore_errors=True))),
-    Way("absent", "absent", "no task", 2, 0, False, where="sparks:!{bad}"),
+    Way("absent", "absent", "in no result", 2, 0, False, where="sparks:!{bad}"),
     Way("unhealthy", "unhealthy", "architecture", 2, 0, False, facts={"architecture": "x86_64"}),
     Way(
         "timed out", "timed_out", "time", 2, 0, False,
@@ -90,9 +92,17 @@ class Rollout:
             bad=bad, gb10_roles=[], ansible_become=False,
         )  # fmt: skip
 
+    @property
+    def environment(self) -> dict[str, str]:
+        python = [str(ROOT / "collections"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {
+            **environment(self.folder, self.folder / "collections"),
+            "PYTHONPATH": os.pathsep.join(python),
+        }
+
     def start(self, *argv: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [*argv], cwd=self.folder, env=environment(self.folder, self.folder / "collections"), text=True,
+            [*argv], cwd=self.folder, env=self.environment, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip
 
@@ -131,3 +141,73 @@ def test_what_plain_ansible_does_with_a_bad_canary(tmp_path: Path) -> None:
     for name, (rc, stops) in found.items():
         print(f"{name:12} ansible-playbook: exit status {rc}, {'stops' if stops else 'goes on to all hosts'}")
     assert found == {way.name: (way.rc, way.stops) for way in WAYS}
+
+
+# ------------------------------------------------------------------------------------------------------------- gb10
+
+
+GB10 = [sys.executable, "-c", "from gb10_fleet.cli import main; main()"]
+
+
+def gb10(rollout: Rollout, canary: str, *words: str) -> tuple[int, dict[str, Any]]:
+    """Exit status and report of `gb10 rollout`, whose first wave is that host."""
+    sizes = ["--canary", canary, "--growth", "2", "--growth", "100%", "--soak", "0"]
+    child = rollout.start(*GB10, "rollout", "play.yml", "-i", "inventory.yml", *sizes, *words, "--json")
+    try:
+        output, errors = child.communicate(timeout=110)
+    finally:
+        child.kill()
+        rollout.let_go()
+    assert output.startswith("{"), output + errors
+    return child.returncode, json.loads(output)
+
+
+def waves(report: Mapping[str, Any]) -> list[dict[str, tuple[str, str | None]]]:
+    """Of each wave {host: (state, reason)}."""
+    return [{host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]} for wave in report["waves"]]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.state)
+def test_a_bad_canary_stops_the_rollout_before_anybody_else(tmp_path: Path, way: Way) -> None:
+    bad = HOSTS[3]
+    rollout = Rollout(tmp_path, HOSTS, way, bad)
+    status, report = gb10(rollout, bad, *(("--timeout", "6") if way.hangs else ()))
+    first, *later = waves(report)
+    state, reason = first.pop(bad)
+    print(f"{way.name:12} gb10 rollout: exit status {status}, stops: {report['reason']}: {reason}")
+    assert (status, state) == (way.outcome, way.state), report
+    assert way.reason in str(reason), reason
+    assert bad in str(report["reason"])
+    assert first == {} and [len(wave) for wave in later] == [2, 3]
+    assert {state for wave in later for state, _ in wave.values()} == {"planned"}
+    assert set(rollout.touched()) <= {bad}, "a host of a later wave was touched"
+
+
+GOOD = Way("good", "done", "", 0, 0, False)
+
+
+def test_a_good_canary_is_followed_by_everybody(tmp_path: Path) -> None:
+    rollout = Rollout(tmp_path, HOSTS, GOOD, HOSTS[3])
+    status, report = gb10(rollout, HOSTS[3])
+    assert status == 0, report
+    assert {state for wave in waves(report) for state, _ in wave.values()} == {"done"}
+    assert rollout.touched() == HOSTS
+
+
+@pytest.mark.parametrize(
+    "way", [way for way in WAYS if way.name in ("unhealthy", "absent", "failed")], ids=lambda w: w.state
+)
+def test_the_bad_one_of_a_later_wave_is_named_and_not_its_neighbour(tmp_path: Path, way: Way) -> None:
+    """A task that is run once for all fails as the first host of a wave, whoever is sick."""
+    order = [name for wave in waves(gb10(Rollout(tmp_path, HOSTS, GOOD, HOSTS[0]), HOSTS[0])[1]) for name in wave]
+    for bad, neighbour in ((order[1], order[2]), (order[2], order[1])):
+        folder = tmp_path / bad
+        folder.mkdir()
+        rollout = Rollout(folder, HOSTS, way, bad)
+        status, report = gb10(rollout, HOSTS[0])
+        first, second, third = waves(report)
+        assert status == 6 and first[HOSTS[0]] == ("done", None), report
+        assert second[bad][0] == way.state and way.reason in str(second[bad][1]), second
+        assert second[neighbour][0] in ("done", "skipped"), second
+        assert {state for state, _ in third.values()} == {"planned"}
+        assert set(rollout.touched()) <= {order[0], bad, neighbour}
