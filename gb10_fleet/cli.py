@@ -182,6 +182,65 @@ def validate(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_j
     _run(Order("gb10.fleet.validate", inventory, limit, words=ctx.obj), as_json)
 
 
+@app.command()
+def plan(
+    model: Annotated[
+        str | None, typer.Argument(help="Hugging Face id of a model or of one checkpoint.", show_default=False)
+    ] = None,
+    hosts: Annotated[int, typer.Option("--hosts", min=1, max=64, help="Sparks that serve it together.")] = 1,
+    memory_gib: Annotated[
+        float | None, typer.Option("--memory-gib", min=1, help="MemTotal of the smallest host; a Spark's if not given.")
+    ] = None,
+    image: Annotated[str, typer.Option("--image", help="Container image; the role's default if not given.")] = "",
+    version: Annotated[str, typer.Option("--image-version", help="vLLM's version in an unknown image.")] = "",
+    max_model_len: Annotated[int, typer.Option("--max-model-len", min=0, help="Tokens; 0: as many as fit.")] = 0,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=0, help="Requests at once; 0: the usual.")] = 0,
+    only: Annotated[str, typer.Option("--only", help="Look at this format or checkpoint alone.")] = "",
+    executor: Annotated[str, typer.Option("--executor", help="mp or ray, of several hosts.")] = "mp",
+    driver: Annotated[str | None, typer.Option("--driver", help="Version of the hosts' NVIDIA driver.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="FLAG[=VALUE]", help="A flag of vllm serve; more than once.")
+    ] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option("--accept", metavar="RULE=REASON", help="Why a rule does not hold here.")
+    ] = None,
+    explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say how to serve a model: checkpoint, flags, memory, speed, and what speaks against it. Asks no host."""
+    # Here, for no other command needs it: it reads catalogs.
+    from ansible_collections.gb10.fleet.plugins.plugin_utils import memory_fit, serving_plan
+
+    if (model is not None) == everything:
+        raise typer.BadParameter("name a model, or say --all; one of the two")
+    memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
+    try:
+        if everything:
+            print("\n".join(serving_plan.table(memory, image, version)))
+            return
+        found = serving_plan.plan(
+            str(model), [memory] * hosts, image, version, max_model_len, concurrency, only,
+            _pairs(settings, "--set"), {key: value or "" for key, value in _pairs(accept, "--accept").items()},
+            executor, driver,
+        )  # fmt: skip
+    except serving_plan.PlanError as error:
+        raise typer.BadParameter(str(error)) from None
+    print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(found.lines(explain)))
+    raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
+
+
+def _pairs(words: list[str] | None, option: str) -> dict[str, str | None]:
+    """`NAME=VALUE` by name; None where there is no value."""
+    found: dict[str, str | None] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not name.strip("- "):
+            raise typer.BadParameter(f"{option} {word!r}: write NAME=VALUE")
+        found[name] = value if equals else None
+    return found
+
+
 @app.command("evidence")
 def show_evidence(
     path: Annotated[Path, typer.Argument(help="Folder or evidence.json of one proof.")] = Path("evidence/latest"),

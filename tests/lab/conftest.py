@@ -31,7 +31,7 @@ class Pair(Rig):
         for host in self.hosts:
             self._until(host, f"test $({ask}) != {before[host].strip()} && systemctl is-system-running --wait")
 
-    def _until(self, host: str, command: str, limit_s: int = 300) -> None:
+    def _until(self, host: str, command: str, limit_s: int = 900) -> None:
         deadline = time.monotonic() + limit_s
         while self.lab("ssh", host, command, check=False, timeout=limit_s).rpartition("\n")[2] != "rc=0":
             assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s"

@@ -284,9 +284,9 @@ class TestPageCache:
         pair.ssh("spark-a", f"printf '{TOY_GUARD}' | sudo tee /etc/gb10-fleet/guard-toy.env")
         pair.ssh("spark-a", "sudo systemctl daemon-reload; sudo systemctl start toy")
         try:
-            gone = within(60, f"test $({CACHED_KIB}) -lt {300 * MIB}")
+            gone = within(240, f"test $({CACHED_KIB}) -lt {300 * MIB}")
             for _ in range(2):
-                pair.ssh("spark-a", f"{FILL}; {gone}")
+                pair.ssh("spark-a", f"{FILL}; {gone}", timeout=400)
             serve = "sudo systemd-run --quiet --unit=toy-api python3 -m http.server 8123 --bind 127.0.0.1"
             ended = within(60, "! systemctl --quiet is-active gb10-page-cache-guard@toy")
             pair.ssh("spark-a", f"{serve}; {ended}")

@@ -460,6 +460,15 @@ def test_flags_of_the_role_are_recognised_in_both_spellings() -> None:
     assert "holds --port, --headless, which" in found
 
 
+def test_the_kernel_can_start_every_program() -> None:
+    """Its first line is an interpreter and at most one argument: what follows would be part of that argument."""
+    resources = [entry for role in catalog.ROLES for entry in paired(role).resources]
+    programs = {entry["file"]: entry["content"] for entry in resources if entry.get("mode") in ("0755", "0700")}
+    assert len(programs) >= 4
+    for path, text in programs.items():
+        assert re.fullmatch(r"#!(/usr)?/bin/[a-z0-9]+( -[A-Za-z]+)?", text.partition("\n")[0]), path
+
+
 @pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="no systemd-analyze")
 def test_systemd_accepts_the_units(tmp_path: Path) -> None:
     units = ("gb10-drop-caches.service", "gb10-page-cache-guard@.service")

@@ -1,0 +1,204 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Models and images as catalog/models.yml and catalog/images.yml know them. Units are those of the catalog."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+Flags = Mapping[str, str | None]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Layers of linear attention (gated DeltaNet): a state of fixed size for each sequence instead of a KV cache."""
+
+    layers: int
+    value_heads: int
+    key_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What the sizes of KV cache and state follow from."""
+
+    layers: int
+    kv_layers: int
+    query_heads: int
+    context: int  # tokens
+    kv_heads: int = 0
+    head_dim: int = 0
+    latent: int = 0  # numbers per token and layer, of MLA
+    linear: Linear | None = None
+    state_mib: float = 0.0  # of one sequence, where it was measured as a whole
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One set of weights, by its Hugging Face id."""
+
+    id: str
+    quantization: str
+    weight_gib: float
+    basis: str  # loaded | files | recipe | parameters: how weight_gib is known
+    nodes: int  # Sparks that it takes, at least
+    source: str
+    date: str
+    confidence: str
+    on_host: Mapping[int, float] = field(default_factory=dict)  # GiB on each host, by the number of hosts, as measured
+    min_version: str = ""
+    verified: bool = False  # vLLM's recipes mark it as verified on a GB10
+    avoid: str | None = None
+    avoid_versions: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+    def avoided(self, version: str | None) -> str | None:
+        """Why not to take it with this version of vLLM; what is to be avoided in some is in an unknown one."""
+        return self.avoid if self.avoid and within(version, self.avoid_versions, unknown=True) else None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What was measured, and how."""
+
+    tokens: tuple[float, float]  # tok/s, from and to: of one request, or of all `requests` in sum
+    hosts: int
+    conditions: str
+    source: str
+    date: str
+    confidence: str
+    quantization: str | None = None
+    requests: int = 1
+    at_most: bool = False
+
+    @property
+    def text(self) -> str:
+        low, high = (f"{value:g}" for value in self.tokens)
+        words = f"up to {high}" if self.at_most else low if low == high else f"{low} to {high}"
+        return f"{words} tok/s" + (f" in sum of {self.requests} requests" if self.requests > 1 else "")
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with all its checkpoints."""
+
+    id: str
+    architecture: str
+    traits: frozenset[str]
+    parameters_total: float  # billions
+    parameters_active: float
+    geometry: Geometry
+    checkpoints: tuple[Checkpoint, ...]
+    source: str
+    date: str
+    confidence: str
+    min_version: str = ""
+    arguments: Flags = field(default_factory=dict)
+    expected: tuple[Expected, ...] = ()
+    claims: tuple[Mapping[str, Any], ...] = ()
+    notes: str = ""
+
+    @property
+    def kind(self) -> str:
+        return "moe" if "moe" in self.traits else "dense"
+
+    def checkpoint(self, name: str) -> Checkpoint | None:
+        return next((found for found in self.checkpoints if found.id.lower() == name.lower()), None)
+
+
+@dataclass(frozen=True)
+class Image:
+    """What is known about a container image; None: not known."""
+
+    reference: str
+    name: str
+    version: str | None  # of vLLM
+    digest: str | None
+    contains: frozenset[str]
+    lacks: frozenset[str]
+    driver: str | None
+    source: str
+    confidence: str
+
+
+def within(version: str | None, specifier: str, unknown: bool = False) -> bool:
+    """Whether a version of vLLM is in a PEP 440 range; a nightly or release candidate counts as what it leads to."""
+    if not specifier:
+        return True
+    if version is None:
+        return unknown
+    try:
+        parsed = Version(version)
+    except InvalidVersion:
+        return unknown
+    return SpecifierSet(specifier).contains(parsed.base_version)
+
+
+@cache
+def models() -> tuple[Model, ...]:
+    """All models, in the order of the catalog."""
+    return tuple(_model(entry) for entry in catalog.load("models")["models"])
+
+
+def find(name: str) -> Model | None:
+    """The model with this Hugging Face id, or that has a checkpoint with it; capitals do not count."""
+    wanted = name.lower()
+    return next((model for model in models() if model.id.lower() == wanted or model.checkpoint(name)), None)
+
+
+def image(reference: str) -> Image | None:
+    """What the catalog knows about an image reference; of a digest it knows only those that it lists."""
+    name, _, digest = reference.partition("@")
+    for entry in catalog.load("images")["images"]:
+        found = re.fullmatch(entry["value"], name)
+        if found or (digest and digest in entry.get("digests", ())):
+            groups = found.groupdict() if found else {}
+            return Image(
+                reference=reference,
+                name=entry["name"],
+                version=groups.get("version") or entry.get("version"),
+                digest=digest or None,
+                contains=frozenset(entry.get("contains", ())),
+                lacks=frozenset(entry.get("lacks", ())),
+                driver=entry.get("driver"),
+                source=entry["source"],
+                confidence=entry["confidence"],
+            )
+    return None
+
+
+def _model(entry: Mapping[str, Any]) -> Model:
+    geometry = dict(entry["geometry"])
+    linear = geometry.pop("linear", None)
+    return Model(
+        id=entry["id"],
+        architecture=entry["architecture"],
+        traits=frozenset(entry["traits"]),
+        parameters_total=entry["parameters"]["total"],
+        parameters_active=entry["parameters"]["active"],
+        geometry=Geometry(**geometry, linear=Linear(**linear) if linear else None),
+        checkpoints=tuple(Checkpoint(**item) for item in entry["checkpoints"]),
+        source=entry["source"],
+        date=entry["date"],
+        confidence=entry["confidence"],
+        min_version=entry.get("min_version", ""),
+        arguments=entry.get("arguments", {}),
+        expected=tuple(
+            Expected(**{**item, "tokens": (item["tokens"][0], item["tokens"][1])}) for item in entry.get("expected", ())
+        ),
+        claims=tuple(entry.get("claims", ())),
+        notes=entry.get("notes", ""),
+    )

@@ -1,0 +1,336 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What `vllm serve` of a version accepts: words read as its parser reads them, and what it would refuse.
+
+The facts are catalog/vllm_cli/<version>.json. A version without a file lies between two that have one, or is newer or
+older than all; then an objection is a warning, for what it rests on is another version's list.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
+    from packaging.version import InvalidVersion, Version
+
+Flag = dict[str, Any]  # kind, choices, open, fold, unless, default: see catalog/schema/vllm_cli.json
+
+# How many values a flag takes: at least, at most.
+_COUNTS = {"switch": (0, 0), "store": (0, 0), "optional": (0, 1), "list": (1, 10_000)}
+_SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]|-1|auto", re.IGNORECASE)
+_BARE_SIZE = re.compile(r"\b(\d+)(\.\d+)?[kKmMgGtT]\b")
+_NEGATIVE = re.compile(r"-\d+(\.\d+)?")
+_CAPPED = {"error": "warn"}
+
+
+@dataclass(frozen=True)
+class Fired:
+    """One objection to a profile: of a rule, or of the command line itself."""
+
+    id: str
+    severity: str  # error | warn | info
+    text: str  # the words that matched, and why that is one
+    way_out: str
+    sources: tuple[str, ...]
+    verified: bool = True  # the version is one that the evidence was checked for
+    accepted: str | None = None  # the operator's reason
+
+    @property
+    def refuses(self) -> bool:
+        return self.severity == "error" and self.accepted is None
+
+
+@dataclass(frozen=True)
+class Cli:
+    """The command line of one version, or what two neighbours have between them."""
+
+    flags: dict[str, Flag]
+    aliases: dict[str, str]
+    negations: tuple[str, ...]
+    environment: dict[str, list[str] | None]
+
+    def joined(self, other: Cli) -> Cli:
+        """Whatever one of both accepts."""
+        flags = {**self.flags, **other.flags}
+        for name in self.flags.keys() & other.flags.keys():
+            mine, theirs = self.flags[name], other.flags[name]
+            if "choices" in mine and "choices" in theirs:
+                flags[name] = {**theirs, "choices": sorted({*mine["choices"], *theirs["choices"]})}
+            elif "choices" in theirs:
+                flags[name] = {**theirs, "open": True}
+        environment = {**self.environment, **other.environment}
+        for name in self.environment.keys() & other.environment.keys():
+            ours, others = self.environment[name], other.environment[name]
+            environment[name] = sorted({*ours, *others}) if ours and others else None
+        negations = tuple(dict.fromkeys((*self.negations, *other.negations)))
+        return Cli(flags, {**self.aliases, **other.aliases}, negations, environment)
+
+
+@dataclass
+class Words:
+    """A command line as read: values by canonical flag, JSON also by dotted path, and what is wrong with it."""
+
+    values: dict[str, list[str]] = field(default_factory=dict)
+    wrong: list[tuple[str, str, str]] = field(default_factory=list)  # (id of the objection, fact, way out)
+
+
+def release(version: str | None) -> Version | None:
+    """The release that a version is, or is on its way to: 0.18.3.dev17+gce88 is 0.18.3. None: unknown."""
+    try:
+        return Version(Version(version).base_version) if version else None
+    except InvalidVersion:
+        return None
+
+
+@cache
+def versions() -> tuple[Version, ...]:
+    """Those that have a file, the oldest first."""
+    files = (catalog.collection_root() / "catalog" / "vllm_cli").glob("*.json")
+    return tuple(sorted(Version(path.stem) for path in files))
+
+
+@cache
+def cli(version: Version) -> Cli:
+    """The command line of a version that has a file."""
+    path = catalog.collection_root() / "catalog" / "vllm_cli" / f"{version}.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return Cli(content["flags"], content["aliases"], tuple(content["negations"]), content["environment"])
+
+
+@cache
+def known(version: Version | None) -> tuple[Cli, bool]:
+    """What a version accepts as far as we know, and whether its own file or those of both neighbours say so."""
+    if version is None:
+        return everything(), False
+    below = [each for each in versions() if each <= version]
+    above = [each for each in versions() if each >= version]
+    if not below or not above:
+        return cli((below or above)[-1 if below else 0]), False
+    return (cli(version) if below[-1] == version else cli(below[-1]).joined(cli(above[0]))), True
+
+
+@cache
+def everything() -> Cli:
+    """What any version accepts."""
+    found = cli(versions()[0])
+    for version in versions()[1:]:
+        found = found.joined(cli(version))
+    return found
+
+
+def problems(version: str | None, args: Sequence[str], environment: Mapping[str, str]) -> list[Fired]:
+    """What this version's parser would refuse, and VLLM_ variables that it would ignore."""
+    return [*of_words(version, words(version, args)), *of_environment(version, environment)]
+
+
+def of_words(version: str | None, read: Words) -> list[Fired]:
+    return [_fired(version, *wrong) for wrong in read.wrong]
+
+
+def of_environment(version: str | None, environment: Mapping[str, str]) -> list[Fired]:
+    near = known(release(version))[0].environment
+    fired = []
+    for name in sorted(name for name in environment if name.startswith("VLLM_")):
+        value = environment[name]
+        if name in near:
+            listed = near[name]
+            if listed and value.lower() not in (choice.lower() for choice in listed):
+                fact = f"{name}={value}: this variable knows {', '.join(listed)}"
+                fired.append(_fired(version, "bad_choice", fact, _nearest(value, listed)))
+        elif name in everything().environment:
+            fact = f"{name}: {_whereabouts(version, partial(_reads, name))}"
+            fired.append(_fired(version, "stale_variable", fact, _successor(name)))
+        else:
+            fact = f"{name}: no version that we know reads it"
+            fired.append(_fired(version, "unknown_variable", fact, _successor(name) or _nearest(name, near)))
+    return fired
+
+
+def words(version: str | None, args: Sequence[str]) -> Words:
+    """The words after the model, as the parser of that version reads them."""
+    near = known(release(version))[0]
+    read, rest = Words(), list(args)
+    while rest:
+        word = rest.pop(0)
+        if not _is_flag(word):
+            fact = f"{word!r} belongs to no flag"
+            read.wrong.append(("stray_word", fact, "quote values that hold a space, and name the model once"))
+            continue
+        name, equals, value = _split(word, rest)
+        head, dot, path = name.partition(".")
+        canonical, negated, flag = _lookup(version, near, head, read)
+        least, most = (1, 1) if dot else _COUNTS.get(flag["kind"], (1, 1))
+        found = [value] if equals else []
+        while len(found) < most and not equals and rest and not _is_flag(rest[0]):
+            found.append(rest.pop(0))
+        if len(found) < least:
+            read.wrong.append(("missing_value", f"{word} has no value", f"{word} VALUE"))
+        elif equals and most == 0:
+            read.wrong.append(("bad_value", f"{word}: {head} takes no value", head))
+        elif dot:
+            read.values[f"{canonical}.{path.rstrip('+')}"] = found
+        else:
+            _check(read, canonical, flag, found, args)
+        if not dot:
+            read.values[canonical] = found or ["false" if negated else "true"]
+            if flag["kind"] == "json":
+                read.values.update(_flat(canonical, _json(found[0]) if found else None))
+        elif canonical not in read.values:
+            read.values[canonical] = []
+    return read
+
+
+def _is_flag(word: str) -> bool:
+    return word.startswith("-") and word != "-" and not _NEGATIVE.fullmatch(word)
+
+
+def _split(word: str, rest: list[str]) -> tuple[str, bool, str]:
+    """Name (underscores are dashes up to the first dot), whether `=` follows, value; -O3 is --optimization-level 3."""
+    name, equals, value = word.partition("=")
+    if name.startswith("-O") and not name.startswith("--"):
+        return "--optimization-level", bool(equals or name != "-O"), value or name[2:]
+    if name.startswith("--"):
+        head, dot, path = name.partition(".")
+        name = head.replace("_", "-") + dot + path
+    return name, bool(equals), value
+
+
+def _lookup(version: str | None, near: Cli, head: str, read: Words) -> tuple[str, bool, Flag]:
+    """Canonical name, whether it is the negative of it, and what is known of it. An unknown one is noted as wrong."""
+    for cli_, here in ((near, True), (everything(), False)):
+        found = _resolved(head, cli_)
+        if len(found) > 1 and here:
+            fact = f"{head} may be {', '.join(name for name, _ in found)}"
+            read.wrong.append(("ambiguous_flag", fact, "write the flag out"))
+        if found:
+            name, negated = found[0]
+            if not here:
+                fact = f"{head}: {_whereabouts(version, partial(_resolved, head))}"
+                read.wrong.append(("unsupported_flag", fact, _successor(name) or f"leave {head} out"))
+            return name, negated, cli_.flags[name]
+    way_out = _successor(head) or _nearest(head, [*near.flags, *near.aliases])
+    read.wrong.append(("unknown_flag", f"{head}: no version that we know has it", way_out))
+    return head, False, {"kind": "optional"}
+
+
+def _resolved(head: str, cli_: Cli) -> list[tuple[str, bool]]:
+    """(canonical, negated) of a flag, an alias, a negation, or else of the flags that start like that."""
+    name = cli_.aliases.get(head, head)
+    if name in cli_.flags:
+        return [(name, False)]
+    for prefix in cli_.negations:
+        for start in ("--", "--enable-") if prefix == "--disable-" else ("--",):
+            positive = start + head.removeprefix(prefix)
+            if head.startswith(prefix) and cli_.flags.get(positive, {}).get("kind") == "switch":
+                return [(positive, True)]
+    if not head.startswith("--") or len(head) < 4:
+        return []
+    return [(flag, False) for flag in sorted(cli_.flags) if flag.startswith(head)]
+
+
+def _check(read: Words, name: str, flag: Flag, found: list[str], args: Sequence[str]) -> None:
+    """The values against type and choices."""
+    kind, choices = flag["kind"], flag.get("choices")
+    for value in found:
+        if kind in ("int", "float", "size", "json") and not _reads_as(kind, value):
+            wanted = {
+                "int": "a whole number",
+                "float": "a number",
+                "size": "a number like 32768 or 32k",
+                "json": "JSON",
+            }
+            read.wrong.append(("bad_value", f"{name} {value}: not {wanted[kind]}", f"{name} takes {wanted[kind]}"))
+        elif choices and not flag.get("open") and flag.get("unless", "") not in map(_dashed, args):
+            fold = _folded if flag.get("fold") else str
+            if fold(value) not in map(fold, choices):
+                fact = f"{name} {value}: this version knows {', '.join(choices)}"
+                read.wrong.append(("bad_choice", fact, _nearest(value, choices)))
+
+
+def _reads_as(kind: str, value: str) -> bool:
+    try:
+        if kind == "size":
+            return _SIZE.fullmatch(value) is not None
+        if kind == "json":
+            _json(value, strict=True)
+        else:
+            (int if kind == "int" else float)(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _json(text: str, strict: bool = False) -> Any:
+    """Its values, numbers with a suffix (newer versions read 80m) as plain ones; None if it is no JSON."""
+    try:
+        return json.loads(_BARE_SIZE.sub(r"\1", text))
+    except ValueError:
+        if strict:
+            raise
+        return None
+
+
+def _flat(prefix: str, value: Any) -> dict[str, list[str]]:
+    """`{"a": {"b": 1}}` as `prefix.a.b: ["1"]`."""
+    if not isinstance(value, dict):
+        return {}
+    found: dict[str, list[str]] = {}
+    for key, item in value.items():
+        name = f"{prefix}.{key}"
+        found[name] = [str(item).lower() if isinstance(item, bool) else str(item)]
+        found.update(_flat(name, item))
+    return found
+
+
+def _folded(text: str) -> str:
+    return text.lower().replace("-", "_")
+
+
+def _dashed(word: str) -> str:
+    return word.partition("=")[0].replace("_", "-")
+
+
+def _nearest(name: str, names: Sequence[str] | Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
+    return f"did you mean {close[0]}?" if close else "leave it out"
+
+
+def _whereabouts(version: str | None, has: Callable[[Cli], object]) -> str:
+    """In which of the versions that we know something is, seen from one that lacks it."""
+    have = [each for each in versions() if has(cli(each))]
+    here = release(version)
+    if here and have[0] > here:
+        return f"vLLM {version} does not know it, {have[0]} does"
+    gone = next((each for each in versions() if each > have[-1]), None)
+    return f"vLLM {have[-1]} was the last that we know to have it" + (f"; {gone} has not" if gone else "")
+
+
+def _reads(name: str, cli_: Cli) -> bool:
+    return name in cli_.environment
+
+
+def _successor(name: str) -> str:
+    return str(catalog.load("rules")["successors"].get(name, {}).get("use", ""))
+
+
+def _fired(version: str | None, name: str, fact: str, way_out: str) -> Fired:
+    entry = catalog.load("rules")["command_line"][name]
+    sure = known(release(version))[1]
+    severity = entry["severity"] if sure else _CAPPED.get(entry["severity"], entry["severity"])
+    text = f"{fact}: {entry['reason']}" + ("" if sure else f" ({unverified(version)})")
+    return Fired(name, severity, text, way_out, tuple(entry["sources"]), verified=sure)
+
+
+def unverified(version: str | None) -> str:
+    """Why an objection is milder than it may have to be."""
+    return f"not verified for vLLM {version}" if release(version) else "the image's vLLM version is not known"

@@ -1,0 +1,113 @@
+"""`python -m scripts.rules_page`: writes docs/rules.md from catalog/rules.yml, sm.yml and vllm_cli."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, rules, vllm_cli
+
+from scripts.gates import ROOT
+
+PAGE = ROOT / "docs" / "rules.md"
+
+INTRODUCTION = """\
+# Rules of serving
+
+<!-- Written by `python -m scripts.rules_page` from catalog/rules.yml, sm.yml and vllm_cli. Change those. -->
+
+What `gb10 plan` would tell vLLM on a GB10 is judged by {count} rules, and by the command line of the vLLM
+that is in the image. An **error** refuses, a **warn** is shown, an **info** is a note. What one source alone says, or
+nobody has checked, is never an error. Versions are vLLM's; a rule without versions holds for all. The evidence was
+checked for vLLM {verified}: with another version a rule still fires, and says that it was not verified for it. Where
+the image's version is not known, a rule that depends on it warns at most; `--image-version` says it.
+
+An error is let through by its id, with a reason:
+
+```
+gb10 plan MODEL --accept "fastsafetensors_missing=our image brings the package; imported in it on 2026-11-21"
+```
+
+Sources: seeds 000 to 002 are Conselara's notes (May 2026), 003 Lablup's (February 2026), 004 a thread of NVIDIA's forum
+(March 2026), with lines; the others are vLLM's issues, pull requests and released source, and documents with a date.
+"""
+
+COMMAND_LINE = """\
+## The command line
+
+`catalog/vllm_cli` holds the flags, values and `VLLM_` variables of vLLM {versions}, read from the released source by
+`python -m scripts.vllm_cli VERSION`, which runs none of it. A version between two of them may use what either one has;
+beyond them an objection is a warning.
+"""
+
+CHIP = """\
+## The chip
+
+What the rules rest on, from `catalog/sm.yml`. GB10 is compute capability {capability}.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    content = catalog.load("rules")
+    known = ", ".join(map(str, vllm_cli.versions()))
+    verified = " to ".join(part.lstrip("<>=") for part in content["verified"].split(","))
+    chip = catalog.load("sm")
+    lines = [
+        INTRODUCTION.format(count=len(rules.rules()), verified=verified),
+        *_rules(),
+        COMMAND_LINE.format(versions=known),
+        *_table(
+            ("id", "severity", "why"),
+            ((f"`{name}`", entry["severity"], entry["reason"]) for name, entry in content["command_line"].items()),
+        ),
+        CHIP.format(capability=chip["chip"]["compute_capability"]["value"]),
+        *_table(("feature", "status", "meaning", "source"), map(_feature, chip["features"])),
+        *_table(("kernel or format", "kind", "status", "meaning", "source"), map(_kernel, chip["kernels"])),
+        "## Where sources do not agree\n",
+        *_claims(chip),
+    ]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _rules() -> Iterator[str]:
+    for severity in rules.SEVERITIES:
+        chosen = [rule for rule in rules.rules() if rule["severity"] == severity]
+        yield f"## {severity}: {len(chosen)} rules\n"
+        yield from _table(("id", "versions", "why", "way out", "sources"), map(_rule, chosen))
+
+
+def _rule(rule: dict[str, Any]) -> tuple[str, ...]:
+    versions = f"`{rule['versions']}`" if "versions" in rule else "all"
+    evidence = f"{'; '.join(rule['sources'])} ({rule['confidence'].replace('_', ' ')}, {rule['date']})"
+    return f"`{rule['id']}`", versions, rule["reason"], rule["way_out"], evidence
+
+
+def _feature(entry: dict[str, Any]) -> tuple[str, ...]:
+    return entry["value"], entry["status"], entry["meaning"], entry["source"]
+
+
+def _kernel(entry: dict[str, Any]) -> tuple[str, ...]:
+    return f"`{entry['value']}`", entry["kind"], entry["status"], entry["meaning"], entry["source"]
+
+
+def _claims(chip: dict[str, Any]) -> Iterator[str]:
+    entries = [(rule["id"], rule) for rule in rules.rules()]
+    entries += [*chip["chip"].items(), *((entry["value"], entry) for entry in chip["features"] + chip["kernels"])]
+    for name, entry in entries:
+        if entry.get("claims"):
+            yield f"- `{name}`"
+            yield from (f"  - {claim}" for claim in entry["claims"])
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
+    yield f"| {' | '.join(head)} |"
+    yield f"|{'---|' * len(head)}"
+    for row in rows:
+        yield f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |"
+    yield ""
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(PAGE)
