@@ -4,7 +4,8 @@
 """`python -m benchmarks.rollout`: what `gb10 rollout` adds to the playbooks that it runs, and how it grows.
 
 The hosts are simulated: their connection answers at once, so what is measured is the controller. Overhead is against
-the bare ansible-playbook for the same waves: the same playbook and the same proof in one run, with `--limit`. Each round runs both. The curve is one rollout of each size, up to 1000 hosts. Needs no root and no lab; takes about 20
+the bare ansible-playbook for the same waves: the same playbook and the same proof in one run, with `--limit`. Each
+round runs both. The curve is one rollout of each size, up to 1000 hosts. Needs no root and no lab; takes about 20
 minutes on 2 cores, most of it Ansible's own work for 1000 hosts.
 """
 

@@ -20,7 +20,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 
-from gb10_fleet import __version__, discover_cli, evidence, rollout_cli
+from gb10_fleet import __version__, discover_cli, evidence, report_cli, rollout_cli
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import NO_HOST, Order, Outcome, Report, run
 
@@ -31,7 +31,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (discover_cli, rollout_cli):
+for part in (discover_cli, report_cli, rollout_cli):
     app.add_typer(part.app)
 # What a program reads of a scan: all of drift.json.
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")

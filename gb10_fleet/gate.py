@@ -69,7 +69,7 @@ def _state(host: str, report: Report) -> State | None:
         return "timed_out", "it was not done when the time of its wave was up"
     if not report.tasks and report.errors:
         return "failed", "; ".join(report.errors)
-    if seen and report.troubles:
+    if report.troubles and not through:
         names = sorted(report.troubles)
         more = f" and {len(names) - 3} more" if len(names) > 3 else ""
         return CUT, f"Ansible went no further here, because of {', '.join(names[:3])}{more}"

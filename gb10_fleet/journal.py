@@ -329,6 +329,15 @@ class Journal:
         }
 
 
+def refusal(kind: str, reason: str) -> Record:
+    """The record of a run that was refused before it began: the same keys as of one that is in a journal."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        **{"run": None, "kind": kind, "of": None, "version": __version__, "attempt": 0, "order": {}, "policy": {}},
+        **{"created": None, "ended": None, "outcome": "refused", "reason": reason, "counts": {}, "waves": []},
+    }
+
+
 def _without(row: sqlite3.Row, *keys: str) -> Record:
     return {key: value for key, value in dict(row).items() if key not in keys}
 

@@ -114,7 +114,7 @@ def recipe(
 
 def _refuse_words(words: Sequence[str]) -> None:
     """The journal keeps these words, and a wave that only looks would count as done."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         if word in ("-C", "--check"):
             raise Refused(f"{word}: a rollout that changes nothing would be called done; see gb10 plan-rollout")
         name, _, value = word.partition("=") if word.startswith("--") else (word[:2], "", word[2:])
@@ -264,6 +264,8 @@ class Rollout:
         except Stopped:
             self.journal.note(self.run, "interrupted", attempt=self.attempt)
             raise
+        except Refused as error:  # on the way: the wave stays open, and a resume goes on with it
+            reason, refused = str(error), True
         record = self.journal.record(self.run)
         outcome = outcome_of([host["state"] for host in hosts_of(record)], refused=refused)
         self.journal.end(self.run, outcome.name, reason)

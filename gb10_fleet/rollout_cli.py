@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from gb10_fleet import live, locks, rollout, waves, window
-from gb10_fleet.journal import Journal, JournalError, place, text_of, utc
+from gb10_fleet.journal import Journal, JournalError, place, refusal, text_of, utc
 from gb10_fleet.live import Lines, Silent, Terminal, clean
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
@@ -187,7 +187,7 @@ def rollback(
         hosts, planned = rollout.touched(record)
         return rollout.begin(journal, recipe, Policy(**record["policy"]), hosts, planned, of=record["run"]), 1
 
-    with _refusals(as_json):
+    with _refusals(as_json, "rollback"):
         _go(place(inventory, state), start, as_json, write_new=False)
 
 
@@ -221,13 +221,13 @@ def status(inventory: Inventory, run_: Run = None, state: State = None, as_json:
 
 
 @contextmanager
-def _refusals(as_json: bool) -> Iterator[None]:
+def _refusals(as_json: bool, kind: str = "rollout") -> Iterator[None]:
     """What cannot be done ends the command with its reason, before anything is touched."""
     try:
         yield
     except (Refused, JournalError, locks.Busy) as error:
         if as_json:
-            print(json.dumps({"run": None, "outcome": Outcome.refused.name, "reason": str(error)}, indent=2))
+            print(json.dumps(refusal(kind, str(error)), indent=2))
         else:
             print(clean(f"refused: {error}"), file=sys.stderr)
         raise typer.Exit(Outcome.refused) from None
@@ -258,13 +258,27 @@ def _go(
                 record = going.go()
             except rollout.Stopped:
                 interrupted, record = True, journal.record(name)
+        page = _report(journal, name)
     states = [host["state"] for wave in record["waves"] for host in wave["hosts"]]
     outcome = rollout.outcome_of(states) if interrupted else Outcome[record["outcome"]]
     if as_json:
         print(json.dumps(record, indent=2))
     else:
         _show(record)
+        if page is not None:
+            print(f"report: {page}")
     raise typer.Exit(outcome)
+
+
+def _report(journal: Journal, name: str) -> Path | None:
+    """The page of the run. What a rollout did counts, and not whether a page could be written of it."""
+    from gb10_fleet import report  # templates and Ansible: 0.3 s that no other command should pay
+
+    try:
+        return report.put(journal, name)
+    except OSError as error:
+        print(f"no report: {error.filename} cannot be written: {error.strerror}", file=sys.stderr)
+        return None
 
 
 def _show(record: Mapping[str, Any]) -> None:
