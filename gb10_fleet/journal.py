@@ -19,7 +19,7 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from gb10_fleet import __version__
 from gb10_fleet.waves import Host, Wave
@@ -112,7 +112,7 @@ class Journal:
     def close(self) -> None:
         self._db.close()
 
-    def __enter__(self) -> Journal:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -101,5 +101,5 @@ class Terminal(Lines):
                 f"[red]{bad}[/]" if bad else "0", escape(names),
             )  # fmt: skip
         now = f"{self.step}: {clean(self.task)} ({len(self.hosts_heard)} hosts answered)"
-        left = f", about {open_waves * self.wave_s / 60:.0f} min to go" if self.wave_s else ""
+        left = f", about {open_waves * self.wave_s / 60:.0f} min to go" if self.wave_s is not None else ""
         return Group(table, Text(f"{now}, {time.monotonic() - self.began:.0f} s{left}"))

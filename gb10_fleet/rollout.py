@@ -154,7 +154,7 @@ def _playbooks(name: str) -> Sequence[str]:
     short = name.removeprefix(_COLLECTION)
     if short == "site":
         return _SITE
-    if (catalog.collection_root() / "playbooks" / f"{short}.yml").exists():
+    if short.isidentifier() and (catalog.collection_root() / "playbooks" / f"{short}.yml").exists():
         return [f"{_COLLECTION}{short}"]
     if not _FULL_NAME.fullmatch(name) or name.startswith(_COLLECTION):
         raise Refused(f"{name} is no playbook: neither a file nor one of the collection (site, reboot, ...)")

@@ -96,7 +96,9 @@ def plan_rollout(
                 clean(f"wave {item['wave']}, {len(item['hosts'])} of {sum(len(wave.hosts) for wave in planned)}{when}:")
             )
             print(clean(f"    {', '.join(item['hosts'])}"))
-        known = f"{seconds:.0f} s each, as earlier ones took" if seconds else "no earlier run tells how long"
+        known = (
+            f"{seconds:.0f} s each, as earlier ones took" if seconds is not None else "no earlier run tells how long"
+        )
         print(f"{len(planned)} waves, {known}; {policy.soak_s} s between them")
 
 

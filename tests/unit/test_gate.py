@@ -1,4 +1,4 @@
-"""The gate: every host that should have been in a wave is counted, by what Ansible's events say and by what they lack."""
+"""The gate: every host that should have been in a wave is counted, by what Ansible's events say and what they lack."""
 
 from __future__ import annotations
 
@@ -141,6 +141,6 @@ def test_who_is_proven() -> None:
 )
 def test_a_bad_host_keeps_its_place(bad: int, tolerated: int, earlier: int, stop: bool) -> None:
     hosts = HOSTS[:5]
-    judged = gate.judge(hosts, {host: ("failed", "no") for host in hosts[:bad]}, tolerated, earlier)
+    judged = gate.judge(hosts, dict.fromkeys(hosts[:bad], ("failed", "no")), tolerated, earlier)
     assert judged.stop is stop
     assert [state for state, _ in judged.hosts.values()] == ["failed"] * bad + ["done"] * (5 - bad)
