@@ -304,19 +304,20 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     found = [_free_port(), _free_port()]
+    options = {
+        "HostKey": tmp_path / "host", "AuthorizedKeysFile": tmp_path / "mine.pub", "PidFile": "none", "UsePAM": "no",
+        "StrictModes": "no", "PasswordAuthentication": "no", "ListenAddress": "127.0.0.1",
+    }  # fmt: skip
+    (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
     program = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
+    # Where no service ever ran, sshd lacks its folder in /run.
+    if program is None or subprocess.run([program, "-t", "-f", tmp_path / "sshd_config"], check=False).returncode:
         key_line = " ".join((tmp_path / "host.pub").read_text().split()[:2])
         words = f"{found[0]} {found[1]}"
         fake(tmp_path / "bin", "ssh-keyscan", FAKE_KEYSCAN.format(ports=words, key=key_line))
         fake(tmp_path / "bin", "ssh", FAKE_SSH.format(key=key_line))
         yield found
         return
-    options = {
-        "HostKey": tmp_path / "host", "AuthorizedKeysFile": tmp_path / "mine.pub", "PidFile": "none", "UsePAM": "no",
-        "StrictModes": "no", "PasswordAuthentication": "no", "ListenAddress": "127.0.0.1",
-    }  # fmt: skip
-    (tmp_path / "sshd_config").write_text("".join(f"{name} {value}\n" for name, value in options.items()))
     fake(tmp_path / "bin", "ssh", f'exec /usr/bin/ssh -F none -i {tmp_path}/mine -o IdentitiesOnly=yes "$@"')
     running = [
         subprocess.Popen([program, "-D", "-e", "-f", tmp_path / "sshd_config", "-p", str(port)], stderr=subprocess.PIPE)
