@@ -76,9 +76,8 @@ def test_troubles_are_said_once_with_all_names(documents: dict[str, dict[str, An
 
 def test_what_proof_and_drift_scan_say_is_beside_each_host(documents: dict[str, dict[str, Any]]) -> None:
     hosts = documents["large"]["hosts"]
-    assert (
-        hosts["spark-005"]["verdict"] == "unhealthy" and hosts["spark-005"]["link"]["gbps"] == 26.4
-    )  # two rails of 13.2
+    assert hosts["spark-005"]["verdict"] == "unhealthy"
+    assert hosts["spark-005"]["link"]["gbps"] == 26.4, "Gb/s of the port: two rails of 13.2"
     assert hosts["spark-008"]["floors"] and hosts["spark-009"]["floors"] == []
     assert hosts["spark-007"]["drift"]["state"] == "drift" and hosts["spark-006"]["drift"]["state"] == "clean"
     assert hosts["spark-200"]["verdict"] is None
