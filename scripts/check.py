@@ -36,7 +36,7 @@ _SANITY_LEFT_OUT = (
     "yamllint",  # a gate of its own, with our rules
 )
 # Those that start ansible-playbook.
-_PLAYS = ("tests/unit/test_*_action.py", "tests/unit/test_rollout_canaries.py", "tests/unit/test_rollout_pull.py")
+_PLAYS = ("tests/unit/test_*_action.py", *(f"tests/unit/test_rollout_{it}.py" for it in ("canaries", "drain", "pull")))
 # Unit tests of what is in the checkout only, and those that start Ansible, which ansible-test does not let them.
 _CHECKOUT_TESTS = (
     "test_lab*", "test_vendor*", "test_repository*", "test_cli*", "test_gate*", "test_*_action*",
