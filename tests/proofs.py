@@ -66,6 +66,14 @@ def _host(name: str, names: Sequence[str], topology: str, profiles: Sequence[Map
             "by_address": {
                 item["address"]: {"v2": {"device": item["hca"], "port": 1, "index": 3}} for item in profiles
             },
+            "rails": [
+                {
+                    "netdev": item["netdev"], "address": item["address"], "device": item["hca"], "port": 1,
+                    "index": 3, "nccl_index": 3, "agrees": True,
+                }
+                for item in profiles
+            ],
+            "remarks": [],
             "changed": False,
         },
         "pings": [

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SNAPSHOT = ROOT / "tests/fleet/on_host/snapshot.py"
@@ -91,6 +92,25 @@ class Rig:
                 f"$ {' '.join(argv)}\n{done.stdout[-12000:]}\nrc={done.returncode} {time.monotonic() - started:.0f} s"
             )
         return Play(done.returncode, done.stdout)
+
+    def ask(
+        self, folder: Path, module: str, arguments: Mapping[str, Any], *, hosts: str = "sparks", **variables: Any
+    ) -> dict[str, Any]:
+        """What one module says, by host. `arguments` may be expressions; `variables` are those of the task."""
+        task = {module: dict(arguments), "vars": variables, "register": "said"}
+        kept = {"content": "{{ said | to_json }}", "dest": f"{folder}/said-{{{{ inventory_hostname }}}}.json"}
+        keep = {"ansible.builtin.copy": {**kept, "mode": "0600"}, "delegate_to": "localhost", "become": False}
+        play = {"hosts": hosts, "gather_facts": False, "become": True, "tasks": [task, keep]}
+        playbook = folder / "ask.json"
+        playbook.write_text(json.dumps([play]))
+        run = self.play(playbook=str(playbook))
+        assert run.rc == 0, f"{module} failed"
+        return {path.stem.removeprefix("said-"): json.loads(path.read_text()) for path in folder.glob("said-*.json")}
+
+    def evidence(self) -> dict[str, Any]:
+        """What the latest proof wrote down."""
+        data: dict[str, Any] = json.loads((ROOT / "evidence/latest/evidence.json").read_text())
+        return data
 
 
 def differences(before: Mapping[str, str], after: Mapping[str, str]) -> list[str]:

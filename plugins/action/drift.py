@@ -45,6 +45,7 @@ class ActionModule(ActionBase):
         records, clusters = self._scan(task_vars or {}, options["concurrency"], options["timeout_s"])
         document = drift_report.build(records, clusters, datetime.now(UTC), time.monotonic() - started)
         directory = Path.cwd() / options["path"] / "drift"
+        clean = not (document["drifted"] or document["silent"])
         try:
             limit = None if self._task.check_mode else drift_report.write(document, directory)
         except OSError as error:
@@ -52,10 +53,12 @@ class ActionModule(ActionBase):
         result.update(
             document,
             changed=False,
-            failed=bool(document["drifted"] or document["silent"]) and not options["report_only"],
+            failed=not clean and not options["report_only"],
             limit=str(limit) if limit else None,
             msg=drift_report.table(document),
         )
+        if clean:
+            Display().display(result["msg"])  # the playbook ends here: a task that shows it costs more
         return result
 
     def _scan(

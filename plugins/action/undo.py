@@ -9,7 +9,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings, host, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, host, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 
@@ -38,7 +39,7 @@ class ActionModule(ActionBase):
             answer = transport.call(self, request, task_vars)
         except AnsibleConnectionFailure as error:
             # Failed, not unreachable: past an unreachable host Ansible goes on, and takes back a part of a cluster.
-            finding = findings.from_failure(name, str(error))
+            finding = from_failure(name, str(error))
             result.update(failed=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
             return result
         result.update(changed=bool(answer["changes"]), changes=answer["changes"])

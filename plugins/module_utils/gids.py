@@ -54,6 +54,7 @@ class HcaPort:
     netdev: str | None
     netdevs: tuple[str, ...]
     phys_port_name: str | None
+    phys_switch_id: str | None
     state: str | None
     phys_state: str | None
     link_layer: str | None
@@ -157,6 +158,7 @@ def _read_port(sysfs: Sysfs, hca: str, device: str, port: int) -> HcaPort:
         netdev=netdev,
         netdevs=netdevs,
         phys_port_name=of_netdev("phys_port_name"),
+        phys_switch_id=of_netdev("phys_switch_id"),
         state=_label(of_port("state")),
         phys_state=_label(of_port("phys_state")),
         link_layer=link_layer,
@@ -199,13 +201,14 @@ def _netdev_name(text: str | None) -> str | None:
 def _netdev(sysfs: Sysfs, hca: str, port: int, owners: Sequence[str], parent: str | None, used: bool) -> str | None:
     """The netdev of a port: of the owners of its GIDs the one that is the port itself and no VLAN on top of it.
 
-    Where GIDs exist and none of their netdevs can be read, those are in another network namespace. The name of rxe's
-    parent can be read nevertheless, but here it may be the name of something else.
+    Where GIDs exist and none of their netdevs can be read or found here, those are in another network namespace. The
+    name of rxe's parent can be read nevertheless, but here it may be the name of something else.
     """
     below = [parent] if parent else sorted(sysfs.names(f"{hca}/device/net"))
-    if owners:
-        return next((owner for owner in owners if owner in below), owners[0])
-    if used and parent:
+    here = [owner for owner in owners if sysfs.names(f"class/net/{owner}")]
+    if here:
+        return next((owner for owner in here if owner in below), here[0])
+    if owners or (used and parent):
         return None
     if len(below) > 1:
         below = [name for name in below if sysfs.read(f"class/net/{name}/dev_port") == str(port - 1)]
@@ -376,12 +379,12 @@ def twin_key(hca: HcaPort) -> tuple[int, str]:
 
 def twins(hcas: Sequence[HcaPort]) -> list[tuple[str, list[HcaPort]]]:
     """The functions behind each physical port, in twin order: same port name and, where that is the NIC's own word,
-    same NIC (``sys_image_guid``, which soft-RoCE has one of for each netdev)."""
+    same NIC (``phys_switch_id``, else ``sys_image_guid``, which soft-RoCE has one of for each netdev)."""
     ports: dict[tuple[str, str], list[HcaPort]] = {}
     for hca in hcas:
         name = port_name(hca)
         if name:
-            nic = hca.sys_image_guid if hca.phys_port_name else None
+            nic = hca.phys_switch_id or (hca.sys_image_guid if hca.phys_port_name else None)
             ports.setdefault((name, nic or ""), []).append(hca)
     return [(name, sorted(ports[name, nic], key=twin_key)) for name, nic in sorted(ports)]
 
@@ -487,11 +490,14 @@ def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
         text = f"{len(usable)} IPv4 addresses ({', '.join(usable)}); which one is used depends on their order"
         yield Remark("several_addresses", where, text, "keep the rail's address only, or set NCCL_IB_ADDR_RANGE")
     hidden = [gid.index for gid in hca.gids if gid.roce_version is None or gid.netdev is None]
+    elsewhere = None
     if hidden:
-        text = f"RoCE version or netdev of {len(hidden)} used slots (first: {hidden[0]}) cannot be read"
-        yield Remark(
-            "other_namespace", where, text, "look from the host's network namespace (container: --network host)"
-        )
+        elsewhere = f"RoCE version or netdev of {len(hidden)} used slots (first: {hidden[0]}) cannot be read"
+    elif hca.netdevs and hca.netdev is None:
+        elsewhere = f"netdev {hca.netdevs[0]} is not in this network namespace"
+    if elsewhere:
+        way_out = "look from the host's network namespace (container: --network host)"
+        yield Remark("other_namespace", where, elsewhere, way_out)
 
 
 def _about_pcie(hca: HcaPort) -> Iterator[Remark]:

@@ -66,9 +66,10 @@ class Conversation:
         names = {key: said.get(key) for key in ("host", "netdev", "port")}
         if not all(isinstance(value, str) and _NAME.match(value) for value in names.values()):
             return
-        # Twins hear each other through the port that they share.
+        # Twins hear each other through the port that they share; the other port of this host is heard over a cable.
+        itself = (names["host"], names["port"]) == (self.host, rail.port)
         key = (rail.netdev, str(names["host"]), str(names["netdev"]))
-        if names["host"] != self.host and key not in self.heard:
+        if not itself and key not in self.heard:
             self.heard[key] = {
                 "netdev": rail.netdev,
                 "port": rail.port,

@@ -21,6 +21,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils import apt_preferences, apt_sources, coherence
 from ansible_collections.gb10.fleet.plugins.module_utils.port_owners import read_owners
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import mount_of, upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
     DPKG_LOCK,
     Database,
@@ -171,12 +172,6 @@ def _disks(host: Host, paths: Sequence[str]) -> list[Facts]:
     return disks
 
 
-def mount_of(path: str, mounts: set[str]) -> str:
-    """The mount point, out of `mounts`, that holds an absolute path."""
-    holders = (mount for mount in mounts if path == mount or path.startswith(mount.rstrip("/") + "/"))
-    return max(holders, key=len, default="/")
-
-
 # -- network -----------------------------------------------------------------------------------------------------------
 
 
@@ -239,6 +234,7 @@ def _interfaces(host: Host) -> list[Facts]:
                 "driver": _link_name(host.path(f"{base}/device/driver")),
                 "addresses": addresses.get(name, []),
                 "phys_port_name": host.read(f"{base}/phys_port_name"),
+                "phys_switch_id": host.read(f"{base}/phys_switch_id"),
                 "pci": _pci_address(host.path(f"{base}/device")),
                 "speed_mbps": speed if speed and speed > 0 and not bridge else None,  # -1 stands for "unknown"
                 "lower": lower_interfaces(name, host.names),
@@ -285,20 +281,6 @@ def lower_interfaces(name: str, names: Callable[[str], Iterable[str]]) -> list[s
     return sorted(found)
 
 
-def lifelines(facts: Mapping[str, Any]) -> dict[str, list[str]]:
-    """`{interface: [what it carries]}` of all interfaces that we would cut ourselves off with."""
-    below = {item["name"]: item.get("lower") or [] for item in facts.get("interfaces") or []}
-    uses = [((facts.get("ssh") or {}).get("interface"), "this very SSH session")]
-    uses += [(name, "the default route") for name in facts.get("default_route_interfaces") or []]
-    found: dict[str, list[str]] = {}
-    for name, use in uses:
-        if name:
-            found.setdefault(name, []).append(use)
-        for lower in below.get(name, ()):
-            found.setdefault(lower, []).append(f"{use} (below {name})")
-    return found
-
-
 def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
     """RDMA devices joined to their netdevs, sorted by port and twin."""
     by_name = {interface["name"]: interface for interface in interfaces}
@@ -309,7 +291,8 @@ def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
             if interface is None:
                 continue
             state = host.read(f"/sys/class/infiniband/{hca}/ports/{hca_port}/state")  # "4: ACTIVE"
-            shared = {key: interface[key] for key in ("carrier", "mtu", "driver", "pci", "addresses")}
+            keys = ("carrier", "mtu", "driver", "pci", "phys_switch_id", "addresses")
+            shared = {key: interface[key] for key in keys}
             rails.append(
                 {
                     "netdev": interface["name"],
@@ -527,8 +510,3 @@ def ask_docker(path: Path, resource: str) -> Facts:
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
-
-
-def upstream_version(package_version: str) -> str:
-    """`29.2.1` of `5:29.2.1-1~ubuntu.24.04~noble`: without epoch and packaging revision."""
-    return package_version.rpartition(":")[2].partition("-")[0]

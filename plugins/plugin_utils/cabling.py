@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
 AS_PLANNED, WRONG_CABLE, SILENT = "as_planned", "wrong_cable", "silent"
@@ -33,7 +33,7 @@ def judge(
     link names first, p1 in a ring, the first host in a pair. A cable that both its ends heard is told once.
     """
     partners = _partners(profiles)
-    found = _found(heard)
+    found = _found(heard, _on_switch(profiles))
     statements: list[dict[str, Any]] = []
     told: set[frozenset[End]] = set()
     for end in sorted(partners, key=lambda end: not _is_first(end, partners)):  # stable
@@ -70,13 +70,18 @@ def _partners(profiles: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[End, 
     return partners
 
 
-def _found(heard: Mapping[str, Sequence[Mapping[str, str]]]) -> dict[End, list[End]]:
+def _on_switch(profiles: Mapping[str, Sequence[Mapping[str, Any]]]) -> set[str]:
+    """Hosts with a port on a switch, where each hears its own other port as well."""
+    return {host for host, own in profiles.items() for profile in own if profile["link"].startswith("switch-")}
+
+
+def _found(heard: Mapping[str, Sequence[Mapping[str, str]]], on_switch: Container[str]) -> dict[End, list[End]]:
     found: dict[End, list[End]] = {}
     for host, entries in heard.items():
         for entry in entries:
-            there = found.setdefault((host, entry["port"]), [])
             end = (entry["host"], entry["there_port"])
-            if end not in there:
+            there = found.setdefault((host, entry["port"]), [])
+            if end not in there and not (end[0] == host and host in on_switch):
                 there.append(end)
     return found
 

@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, debian_version, fabric_plan
-from jinja2 import Environment, StrictUndefined, TemplateError, Undefined, nodes
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, debian_version, fabric_plan, kept
+from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
 SECTIONS = ("vars", "refuse", "resources")
 STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "source", "item")
@@ -353,6 +354,9 @@ def _environment() -> Environment:
 
 
 _JINJA = _environment()
+# By source: whether it is a single expression, the names in it, and what Jinja made of it.
+_Compiled = tuple[bool, frozenset[str], CodeType]
+_COMPILED: dict[str, _Compiled] = {}
 
 
 def preload() -> None:
@@ -361,10 +365,19 @@ def preload() -> None:
     Called when an action plugin of ours is imported: Ansible's strategies do that before they fork, so each worker
     inherits it.
     """
-    for path in sorted(catalog.collection_root().glob("roles/*/state.yml")):
-        load(path.parent.name)
-    for path in sorted(catalog.collection_root().glob("catalog/*.yml")):
+    root = catalog.collection_root()
+    for path in sorted(root.glob("catalog/*.yml")):
         catalog.load(path.stem)
+    states = sorted(root.glob("roles/*/state.yml"))
+    templates = sorted(root.glob("roles/*/templates/*"))
+
+    def compiled() -> dict[str, _Compiled]:
+        for path in states:
+            load(path.parent.name)
+        return _COMPILED
+
+    _COMPILED.update(kept.computed("documents", [Path(__file__), *states, *templates], compiled))
+    compiled()
 
 
 @cache
@@ -442,7 +455,7 @@ def _resource(folder: Path, index: int, raw: Any) -> _Resource:
     if "template" in raw:
         if "file" not in raw or any(key in raw for key in FILE_CONTENTS):
             raise RenderError(f"role {folder.name}, {where}.template: is for a file without {', '.join(FILE_CONTENTS)}")
-        template = _text((folder / "templates" / raw["template"]).read_text(encoding="utf-8"), f"{where}.template")
+        template = _code((folder / "templates" / raw["template"]).read_text(encoding="utf-8"), f"{where}.template")
     return _Resource(
         where,
         {key: _compile(value, f"{where}.{key}") for key, value in rest.items()},
@@ -460,20 +473,21 @@ def _compile(value: Any, where: str) -> Any:
         return [_compile(item, f"{where}[{index}]") for index, item in enumerate(value)]
     if not isinstance(value, str) or "{{" not in value:
         return value
-    tokens = list(_JINJA.lex(value))
-    kinds = [kind for _line, kind, _text in tokens]
-    if (kinds[0], kinds[-1]) == ("variable_begin", "variable_end") and kinds.count("variable_begin") == 1:
-        return _expression("".join(text for _line, _kind, text in tokens[1:-1]), where)
-    return _text(value, where)
+    return _code(value, where)
 
 
 def _expression(source: str, where: str) -> _Code:
-    """As Jinja's compile_expression, which would parse it once more, and hide what is undefined."""
-    tree = _JINJA.parse("{{ (" + source + "\n) }}")
-    names = _used_names(tree)
-    (expression,) = tree.body[0].nodes  # type: ignore[attr-defined]
-    result = nodes.Template([nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)], lineno=1)
-    template = _JINJA.from_string(result)
+    """Of a `when`, which stands without braces."""
+    return _code("{{ (" + source + "\n) }}", where)
+
+
+def _code(source: str, where: str) -> _Code:
+    if source not in _COMPILED:
+        _COMPILED[source] = _translated(source)
+    single, names, code = _COMPILED[source]
+    template = Template.from_code(_JINJA, code, _JINJA.make_globals(None))
+    if not single:
+        return _Code(where, names, template.render)
 
     def run(given: dict[str, Any]) -> Any:
         context = template.new_context(given)
@@ -484,10 +498,15 @@ def _expression(source: str, where: str) -> _Code:
     return _Code(where, names, run)
 
 
-def _text(source: str, where: str) -> _Code:
+def _translated(source: str) -> _Compiled:
+    """An expression becomes an assignment, for its value. Jinja's compile_expression would hide what is undefined."""
     tree = _JINJA.parse(source)
     names = _used_names(tree)
-    return _Code(where, names, _JINJA.from_string(tree).render)
+    match tree.body:
+        case [nodes.Output(nodes=[expression])] if (source[:2], source[-2:]) == ("{{", "}}"):
+            result = nodes.Assign(nodes.Name("result", "store"), expression, lineno=1)
+            return True, names, _JINJA.compile(nodes.Template([result], lineno=1))
+    return False, names, _JINJA.compile(tree)
 
 
 def _used_names(tree: nodes.Node) -> frozenset[str]:
@@ -539,7 +558,7 @@ def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
                 continue
             resource = scope.value(entry.attributes, item)
             if entry.template is not None:
-                resource["content"] = scope.evaluate(entry.template, item)
+                resource["content"] = str(scope.evaluate(entry.template, item))
             yield resource
         return
     value = scope.value(entry.attributes)

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.findings import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.scan import SSH_FAILED, Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils.transport import printable
 

@@ -76,6 +76,7 @@ def _proof(name: str, proof: Mapping[str, Any]) -> Record:
         "heard": list(proof.get("heard") or []),
         "pings": list(proof.get("pings") or []),
         "bandwidth": list(proof.get("bandwidth") or []),
+        "unreachable": bool(proof.get("unreachable")),
         "serving": _without_ansible(proof.get("serving")),
     }
 
@@ -253,6 +254,9 @@ def _wrong(
         for finding in proof["findings"]:
             if finding["severity"] == "error" and not finding["accepted"]:
                 wrong.append(_reason(host, finding["id"], finding["fact"], finding["way_out"]))
+        if proof["unreachable"]:
+            way_out = "see whether it has power and its management network is up, then run the playbook validate again"
+            wrong.append(_reason(host, "unreachable", "the host stopped answering during the proof", way_out))
         wrong += _foreign_addresses(host, proof)
         for ping in proof["pings"]:
             if not ping["ok"]:
@@ -368,6 +372,7 @@ def page_model(document: Mapping[str, Any]) -> Record:
         "warnings": [
             *(finding for finding in findings if finding["severity"] == "warn" and not finding["accepted"]),
             *(_pairing_warning(pairing) for pairing in pairings if pairing["severity"] == "warn"),
+            *(warning for name, proof in hosts.items() for warning in _gid_warnings(name, proof)),
         ],
         "meta": {str(key).replace("_", " "): value for key, value in document["meta"].items() if value is not None},
     }
@@ -548,6 +553,7 @@ def _rail_model(
     rtts = [ping["rtt_ms"] for ping in answered if ping["rtt_ms"] is not None]
     port = _gid_port({host: dict(proof)}, {"host": host, **profile})
     label = _label(own)
+    found = next((rail for rail in gids.get("rails", []) if rail["netdev"] == profile["netdev"]), None)
     return {
         "host": host,
         "port": profile["port"],
@@ -555,6 +561,7 @@ def _rail_model(
         "hca": profile["hca"],
         "address": profile["cidr"],
         "gid": (gids.get("by_address", {}).get(profile["address"], {}).get("v2") or {}).get("index"),
+        "nccl": None if found is None or found["agrees"] else _nccl_takes(found["nccl_index"]),
         "mtu": port.get("mtu") or profile["mtu"],
         "ping": f"{len(answered)} of {len(pings)}" + (f", {statistics.median(rtts):.2f} ms" if rtts else ""),
         "ping_tone": "ok" if pings and len(answered) == len(pings) else "bad" if pings else "warn",
@@ -563,6 +570,10 @@ def _rail_model(
         "verdict": label["label"][-1],
         "tone": label["tone"],
     }
+
+
+def _nccl_takes(index: int | None) -> str:
+    return "NCCL takes none" if index is None else f"NCCL takes {index}"
 
 
 def _rails_of(host: str, profile: Mapping[str, Any], pairing: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -591,6 +602,19 @@ def _pairing_warning(pairing: Mapping[str, Any]) -> Record:
         "fact": pairing["text"],
         "way_out": pairing["way_out"],
     }
+
+
+def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """What show_gids remarks: no verdict by itself, but what a person should know before trusting an index."""
+    return [
+        {
+            "host": host,
+            "id": remark["name"],
+            "fact": f"{remark['where']}: {remark['text']}",
+            "way_out": remark["way_out"],
+        }
+        for remark in (proof["gids"] or {}).get("remarks", [])
+    ]
 
 
 def _serving_model(serving: Mapping[str, Any] | None) -> Record | None:

@@ -23,7 +23,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import lifelines
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import lifelines
 
 TOPOLOGIES = ("none", "pair", "ring", "switch")
 SUBNET_PREFIX = 24
@@ -241,6 +241,11 @@ def _netdevs(rails: Mapping[int, Mapping[str, Any]]) -> str:
 def _rails_on(host: str, port: str, facts: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
     every = facts.get("rails") or []
     rails = {int(rail["twin_index"]): rail for rail in every if rail["port"] == port}
+    if len({rail.get("phys_switch_id") for rail in rails.values()}) > 1:
+        raise PlanError(
+            f"{host} has rails of more than one NIC on port {port} ({_netdevs(rails)}, by phys_switch_id), "
+            "which are no twins: name those of the cabled NIC in fabric_rails"
+        )
     if not rails:
         known = ", ".join(sorted({str(rail["port"]) for rail in every if rail["port"]})) or "no port at all"
         raise PlanError(
@@ -265,7 +270,12 @@ def _with_declared(host: str, facts: Mapping[str, Any], declared: Mapping[str, S
             if rail["port"] not in (None, port):
                 raise PlanError(f"{host}: fabric_rails puts {netdev} on {port}, and the machine says {rail['port']}")
             rail.update(port=port, twin_index=twin_index)
+        nics = {rails[netdev].get("phys_switch_id") for netdev in netdevs}
         others = [name for name, rail in rails.items() if rail["port"] == port and name not in netdevs]
+        for name in others:
+            if rails[name].get("phys_switch_id") not in nics:  # the port of that name of another NIC
+                rails[name].update(port=None, twin_index=None)
+        others = [name for name in others if rails[name]["port"]]
         if others:
             missing = ", ".join(others)
             raise PlanError(f"{host}: fabric_rails leaves out {missing}, which the machine says is on {port}")

@@ -16,20 +16,14 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-
-
-def folder() -> Path:
-    """$XDG_CACHE_HOME/gb10-fleet/facts; a relative XDG_CACHE_HOME counts as none, as its standard says."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".cache") / "gb10-fleet" / "facts"
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, kept
 
 
 def read(host: str, address: str) -> dict[str, Any] | None:
     """The facts of the host of this name at this address, as far as anybody remembers."""
     try:
-        kept = json.loads(_path(host, address).read_bytes())
-        facts = kept["facts"] if kept["project"] == catalog.collection_version() else None
+        said = json.loads(_path(host, address).read_bytes())
+        facts = said["facts"] if said["project"] == catalog.collection_version() else None
         return facts if isinstance(facts, dict) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, RuntimeError):
         return None
@@ -40,16 +34,11 @@ def write(host: str, address: str, facts: dict[str, Any]) -> None:
     text = json.dumps({"project": catalog.collection_version(), "facts": facts}, sort_keys=True).encode()
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         path = _path(host, address)
-        if path.is_file() and path.read_bytes() == text:
-            return
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.parent.chmod(0o700)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_bytes(text)
-        temporary.replace(path)
+        if not (os.access(path, os.R_OK) and path.read_bytes() == text):
+            kept.write(path, text)
 
 
 def _path(host: str, address: str) -> Path:
     # A digest, because an inventory may name a host in any way, "../x" included.
     name = hashlib.sha256(f"{host}\n{address}".encode(errors="replace")).hexdigest()
-    return folder() / f"{name}.json"
+    return kept.folder() / "facts" / f"{name}.json"

@@ -15,6 +15,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documents, findings, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory")
@@ -27,7 +28,7 @@ class Question:
 
     host: host.Host
     subject: findings.Subject
-    found: list[findings.Finding]
+    found: list[Finding]
     sound: bool
     facts: dict[str, Any] | None
     context: documents.Context | None
@@ -68,7 +69,7 @@ def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Questio
 
 
 def judge(
-    asked: Question, answer: Mapping[str, Any] | None, failure: findings.Finding | None, *, refuse: bool
+    asked: Question, answer: Mapping[str, Any] | None, failure: Finding | None, *, refuse: bool
 ) -> dict[str, Any]:
     """The doctor's result for the host that gave this answer, or none, for the reason of `failure`."""
     own, found = asked.host, list(asked.found)
@@ -105,7 +106,7 @@ def judge(
     return result
 
 
-def _refused(asked: Question, answer: Mapping[str, Any]) -> list[findings.Finding]:
+def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
     """What roles and engine refuse, and what waiting rails get; of other facts than last time without another call."""
     context, rendered = asked.context, asked.rendered
     if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
@@ -135,7 +136,7 @@ def _settled(asked: Question, answer: Mapping[str, Any]) -> bool:
 
 def _evaluated(
     own: host.Host, task_vars: Mapping[str, Any], declared: catalog.Declared
-) -> tuple[dict[str, Any], list[findings.Finding]]:
+) -> tuple[dict[str, Any], list[Finding]]:
     """The variables with a prefix of ours, templates rendered; those that do not render become findings."""
     values, failures = {}, []
     names = (name for name in task_vars if str(name).startswith(declared.prefixes))
@@ -144,7 +145,7 @@ def _evaluated(
             values[name] = own.variables[name]
         except (AnsibleError, TypeError) as error:
             fact = f"{name} cannot be evaluated: {' '.join(str(error).split())[:300]}"
-            failures.append(findings.Finding("bad_variable", "error", own.name, fact, "correct it in the inventory"))
+            failures.append(Finding("bad_variable", "error", own.name, fact, "correct it in the inventory"))
     return values, failures
 
 
@@ -161,16 +162,16 @@ def _fleet(subject: findings.Subject, task_vars: Mapping[str, Any]) -> dict[str,
     return fleet
 
 
-def _forks(subject: findings.Subject, forks: int) -> list[findings.Finding]:
+def _forks(subject: findings.Subject, forks: int) -> list[Finding]:
     """Both ends of a measurement must run at once; said once, by the first host of the cluster."""
     size = len(subject.members)
     if subject.host not in subject.members[:1] or forks >= size:
         return []
     fact = f"forks is {forks}, but the cluster {subject.setting('gb10_cluster')} has {size} hosts"
     way_out = f"run with --forks {size} or more: they are measured and started together"
-    return [findings.Finding("bad_variable", "error", subject.host, fact, way_out)]
+    return [Finding("bad_variable", "error", subject.host, fact, way_out)]
 
 
-def _count(found: list[findings.Finding]) -> str:
+def _count(found: list[Finding]) -> str:
     warnings = sum(finding.severity == "warn" and not finding.accepted for finding in found)
     return f"{warnings} warnings, {sum(finding.accepted is not None for finding in found)} accepted"

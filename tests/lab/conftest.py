@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from typing import Any
@@ -29,27 +28,30 @@ class Pair(Rig):
         for host in self.hosts:
             self.lab("ssh", host, "sudo systemctl reboot", check=False)
         for host in self.hosts:
-            self._until(host, f"test $({ask}) != {before[host].strip()} && systemctl is-system-running --wait")
+            up = "systemctl is-system-running --wait || { systemctl --failed --no-legend; false; }"
+            self.until(host, f"test $({ask}) != {before[host].strip()} && {{ {up}; }}")
 
-    def _until(self, host: str, command: str, limit_s: int = 900) -> None:
+    def until(self, host: str, command: str, limit_s: int = 600) -> None:
+        """Asks again and again. What was said last is part of the failure: a machine that is up may be degraded."""
         deadline = time.monotonic() + limit_s
-        while self.lab("ssh", host, command, check=False, timeout=limit_s).rpartition("\n")[2] != "rc=0":
-            assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s"
+        while not (said := self.lab("ssh", host, command, check=False, timeout=limit_s)).endswith("rc=0"):
+            assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s; at last: {said}"
             time.sleep(3)
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What the lab's inventory says of all hosts."""
+        said: dict[str, Any] = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]["vars"]
+        return said
 
     @property
     def image(self) -> str:
         """The simulated vLLM image, by digest, in the lab's registry."""
-        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())
-        return str(said["all"]["vars"]["vllm_image"])
+        return str(self.variables["vllm_image"])
 
     @property
     def registry(self) -> str:
         return self.image.partition("/")[0]
-
-    def evidence(self) -> dict[str, Any]:
-        data: dict[str, Any] = json.loads((ROOT / "evidence/latest/evidence.json").read_text())
-        return data
 
 
 @pytest.fixture(scope="session")

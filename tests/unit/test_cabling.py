@@ -60,6 +60,8 @@ def across(end: End, there: End, target: End) -> str:
         ),
         # at one host the two cables are exchanged
         (make("ring", 3), [(A1, B1), (B0, C0), (C1, A0)], [within(A1, B1, B0), across(B0, C0, A1)]),
+        # the far ends of two cables that meet at one host are exchanged: one of them comes back to it
+        (make("ring", 3), [(A1, C0), (B1, B0), (C1, A0)], [across(A1, C0, B0), across(B1, B0, C0)]),
         (make("switch", 3), [(A0, B0), (B0, C0), (A0, C0)], []),
         (make("switch", 3, ports=["p0", "p1"]), list(itertools.combinations((A0, B0, C0, A1, B1, C1), 2)), []),
     ],
@@ -115,6 +117,19 @@ def test_a_call_is_heard_by_another_host_and_not_by_oneself() -> None:
     here.listen(RAIL, here.call(RAIL), 1.0)
     assert [entry["host"] for entry in there.result] == ["spark-a"]
     assert here.result == []
+
+
+def test_a_cable_that_comes_back_to_the_same_host_is_heard() -> None:
+    conversation = talk()
+    conversation.listen(RAIL, from_b(host="spark-a", netdev="enP2p1s0f0np0"), 1.0)
+    assert conversation.result == [], "a twin hears the other one through the port that they share"
+    conversation.listen(RAIL, from_b(host="spark-a", netdev="enp1s0f1np1", port="p1"), 1.0)
+    assert [(entry["host"], entry["there_port"]) for entry in conversation.result] == [("spark-a", "p1")]
+
+
+def test_both_ports_of_a_host_on_one_switch_are_no_wrong_cable() -> None:
+    fabric = make("switch", 2, ports=["p0", "p1"])
+    assert cabling.wrong(cabling.judge(planned(fabric), wired((A0, A1), (B0, B1)))) == []
 
 
 def test_it_ends_a_little_after_the_last_expected_one_was_heard() -> None:

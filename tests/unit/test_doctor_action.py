@@ -295,12 +295,13 @@ def test_the_paths_of_minimum_free_are_asked_for(plays: Plays) -> None:
     assert plays.requests()[0]["facts"] == {"paths": ["/srv/models"]}
 
 
-def test_a_host_that_goes_away_during_the_proof_leaves_it_incomplete(plays: Plays) -> None:
+def test_a_host_that_goes_away_during_the_proof_is_its_first_reason(plays: Plays) -> None:
     plays.host("once")
     rc, output = plays.play({"spark-a": {"ansible_host": "kind-once"}}, VALIDATE, ansible_become=False)
     assert rc == 2 and "UNREACHABLE" in output, output
     document = json.loads((plays.tmp_path / "evidence/latest/evidence.json").read_text())
-    assert (document["verdict"], document["reasons"][0]["text"]) == ("incomplete", "no model was asked")
+    reason = document["reasons"][0]
+    assert (document["verdict"], reason["where"], reason["what"]) == ("unhealthy", "spark-a", "unreachable")
 
 
 REFUSE = PLAY.partition("- hosts: sparks\n  gather_facts: false\n  tasks")[0] + (

@@ -149,6 +149,11 @@ def test_a_refusal_takes_the_place_of_the_resources(render: Any) -> None:
     assert rendered.resources == []
 
 
+def test_a_template_is_text_even_where_it_is_one_expression(render: Any) -> None:
+    (resource,) = render("resources: [{file: /x, template: it.j2}]", template="{{ 7 }}").resources
+    assert resource["content"] == "7"
+
+
 @pytest.mark.parametrize(
     ("document", "says"),
     [

@@ -303,6 +303,31 @@ def test_a_label_is_escaped_and_what_was_not_measured_is_absent() -> None:
     assert "gb10_pairing_gbps" not in text
 
 
+def test_a_host_that_went_away_during_the_proof_is_a_reason() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["unreachable"] = True
+    [reason] = build(hosts)["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-b", "unreachable")
+
+
+def test_the_page_shows_what_show_gids_remarks_and_where_nccl_takes_another_index() -> None:
+    hosts = proof("pair")
+    remark = {
+        "name": "other_picked",
+        "where": "rail enp1s0f0np0",
+        "text": "NCCL would pick 5",
+        "way_out": "set a range",
+    }
+    hosts["spark-a"]["gids"]["rails"][0].update(nccl_index=5, agrees=False)
+    hosts["spark-a"]["gids"]["rails"][1].update(nccl_index=None, agrees=False)
+    hosts["spark-a"]["gids"]["remarks"] = [remark]
+    model = evidence.page_model(build(hosts))
+    assert [rail["nccl"] for rail in model["rails"]] == ["NCCL takes 5", "NCCL takes none", None, None]
+    assert [warning["fact"] for warning in model["warnings"]] == ["rail enp1s0f0np0: NCCL would pick 5"]
+    page = evidence.render(build(hosts))
+    assert "NCCL takes 5" in page and "other_picked" in page and "set a range" in page
+
+
 def test_a_second_address_of_a_rail_is_a_reason() -> None:
     hosts = proof("pair")
     hosts["spark-a"]["gids"]["ports"][0]["addresses"] += ["192.0.2.77", "fe80::1"]

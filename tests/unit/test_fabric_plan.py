@@ -376,6 +376,21 @@ def test_declared_rails_are_taken_where_the_machine_does_not_tell() -> None:
         declared_plan({}, unknown=True)
 
 
+def test_ports_of_two_nics_with_one_name_are_refused_until_one_is_declared() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    for rail in facts["a"]["rails"]:
+        rail["phys_switch_id"] = "10"
+    other = {"netdev": "ens9np0", "hca": "mlx5_9", "hca_port": 1, "port": "p0", "twin_index": 2, "phys_switch_id": "20"}
+    facts["a"]["rails"].append(other)
+    with pytest.raises(
+        PlanError, match=r"a has rails of more than one NIC on port p0 \(.*, ens9np0, by phys_switch_id\)"
+    ):
+        plan("pair", ["a", "b"], facts)
+    own = ["enp1s0f0np0", "enP2p1s0f0np0"]
+    result = plan("pair", ["a", "b"], facts, declared={"a": {"p0": own}})
+    assert [profile["netdev"] for profile in result["hosts"]["a"]["profiles"]] == own
+
+
 @pytest.mark.parametrize(
     ("rails", "says"),
     [

@@ -10,15 +10,14 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.findings import (
     GIB,
     IDS,
     NEVER_ACCEPTED,
-    Finding,
     Subject,
     evaluate_facts,
     evaluate_variables,
-    from_failure,
     refusal,
     refused,
     state_refused,

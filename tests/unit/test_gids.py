@@ -54,7 +54,7 @@ def build(root: Path, hcas: dict[str, dict[str, Any]]) -> gids.Sysfs:
         if "net" in hca:
             net = root / "class" / "net" / hca["net"]["name"]
             put(net / "address", hca["net"]["mac"])
-            for name in ("mtu", "speed", "phys_port_name"):
+            for name in ("mtu", "speed", "phys_port_name", "phys_switch_id"):
                 if name in hca["net"]:
                     put(net / name, hca["net"][name])
     return gids.Sysfs(str(root))
@@ -110,11 +110,12 @@ def test_port_name_and_twin_order_without_pci(tmp_path: Path) -> None:
     ]
 
 
-def test_ports_of_two_nics_are_no_twins(tmp_path: Path) -> None:
+@pytest.mark.parametrize("word", ["sys_image_guid", "phys_switch_id"])
+def test_ports_of_two_nics_are_no_twins(word: str, tmp_path: Path) -> None:
     hcas = {
         device: {
-            "net": {"name": f"en{device}", "mac": "52:54:00:00:00:01", "phys_port_name": "p0"},
-            "sys_image_guid": guid,
+            "net": {"name": f"en{device}", "mac": "52:54:00:00:00:01", "phys_port_name": "p0", word: guid},
+            "sys_image_guid": guid if word == "sys_image_guid" else "the same",
             "gids": {},
         }
         for device, guid in (("mlx5_0", "a"), ("mlx5_1", "a"), ("mlx5_2", "b"))
@@ -134,6 +135,8 @@ def test_the_netdev_of_a_port_is_not_the_vlan_on_top_of_it(tmp_path: Path) -> No
     own = ["0000:0000:0000:0000:0000:ffff:0a00:0002", "RoCE v2", "eth0"]
     tree = build(tmp_path, {"mlx5_0": {"gids": {0: vlan, 1: own}}})
     (tmp_path / "class/infiniband/mlx5_0/device/net/eth0").mkdir(parents=True)
+    for name in ("eth0", "eth0.100"):
+        put(tmp_path / f"class/net/{name}/operstate", "up")
     (hca,) = gids.read_hcas(tree)
     assert (hca.netdev, hca.netdevs) == ("eth0", ("eth0.100", "eth0"))
 
@@ -145,6 +148,15 @@ def test_a_name_of_another_namespace_is_not_taken_for_ours(tmp_path: Path) -> No
     tree = build(tmp_path, {"rxe0": {"parent": "eth0", "net": net, "gids": {0: unreadable}}})
     (port,) = gids.describe(gids.read_hcas(tree))["ports"]
     assert (port["netdev"], port["mtu"], port["ib_mtu"], port["rail"]) == (None, None, None, None)
+
+
+def test_a_netdev_that_is_only_named_is_in_another_namespace(tmp_path: Path) -> None:
+    # Linux 6.12 and newer, seen from a container: the GID table has the name, /sys/class/net has no such interface.
+    named = ["0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "enp1s0f0np0"]
+    tree = build(tmp_path, {"rxe0": {"gids": {0: named}}})
+    said = gids.describe(gids.read_hcas(tree))
+    assert [(port["netdev"], port["mtu"]) for port in said["ports"]] == [(None, None)]
+    assert [remark["name"] for remark in said["remarks"]] == ["other_namespace"]
 
 
 def test_two_ports_of_one_function_have_their_own_netdevs(tmp_path: Path) -> None:

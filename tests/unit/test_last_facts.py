@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, last_facts
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, kept, last_facts
 
 FACTS: dict[str, Any] = {"hostname": "spark-a", "rails": []}
 
@@ -74,7 +74,7 @@ def test_a_relative_cache_home_counts_as_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for value in ("cache", ""):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert last_facts.folder() == tmp_path / "home" / ".cache" / "gb10-fleet" / "facts"
+        assert kept.folder() == tmp_path / "home" / ".cache" / "gb10-fleet"
 
 
 def test_other_users_files_are_not_readable(cache: Path) -> None:

@@ -812,8 +812,9 @@ def test_the_play_refuses_a_tag_that_nobody_has() -> None:
     assert in_play("__state_mistyped", ansible_run_tags=every) == []
     assert in_play("__state_mistyped") == []
     (play,) = yaml.safe_load((ROOT / "playbooks/state.yml").read_text())
-    first = play["tasks"][0]
-    assert first["name"].startswith("Refuse") and "__state_mistyped" in first["ansible.builtin.assert"]["that"]
+    leave, refuse = play["tasks"][:2]
+    assert leave["ansible.builtin.meta"] == "end_play" and leave["when"].endswith(" and not __state_mistyped")
+    assert refuse["name"].startswith("Refuse") and "__state_mistyped" in refuse["ansible.builtin.assert"]["that"]
 
 
 @pytest.mark.parametrize(

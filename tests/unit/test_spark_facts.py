@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils import readings, spark_facts
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
@@ -113,7 +113,16 @@ def spark(tmp_path: Path) -> Host:
     add_interface(tmp_path, "lo", None)
     add_interface(tmp_path, "enP7s7", "0007:01:00.0", carrier="1", speed="10000")
     add_interface(tmp_path, "enP2p1s0f0np0", "0002:01:00.0", carrier="1", speed="200000", phys_port_name="p0")
-    add_interface(tmp_path, "enp1s0f0np0", "0000:01:00.0", carrier="1", speed="200000", phys_port_name="p0", mtu="9000")
+    add_interface(
+        tmp_path,
+        "enp1s0f0np0",
+        "0000:01:00.0",
+        carrier="1",
+        speed="200000",
+        phys_port_name="p0",
+        phys_switch_id="1070fd",
+        mtu="9000",
+    )
     add_interface(tmp_path, "enp1s0f1np1", "0000:01:00.1", speed="-1")  # down, so no carrier; no phys_port_name
     add_hca(tmp_path, "roceP2p1s0f0", "enP2p1s0f0np0")
     add_hca(tmp_path, "rocep1s0f0", "enp1s0f0np0")
@@ -188,7 +197,7 @@ def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
     assert rails[0] == {
         "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "hca_port": 1, "port": "p0", "twin_index": 0, "carrier": True,
         "mtu": 9000, "driver": "mlx5_core", "pci": "0000:01:00.0", "addresses": ["192.168.100.10/24"],
-        "state": "ACTIVE",
+        "phys_switch_id": "1070fd", "state": "ACTIVE",
     }  # fmt: skip
     assert rails[2]["carrier"] is None
 
@@ -340,7 +349,7 @@ def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
         {"mount": "/boot", "size_bytes": 4096000, "free_bytes": 1024000},
     ]
     mounts = {"/", "/var", "/var/lib/docker2"}
-    assert spark_facts.mount_of("/var/lib/docker", mounts) == "/var"
+    assert readings.mount_of("/var/lib/docker", mounts) == "/var"
 
 
 def test_disks_of_the_paths_asked_for(spark: Host) -> None:
@@ -394,7 +403,7 @@ def test_what_an_interface_stands_on(spark: Host) -> None:
     lower = {item["name"]: item["lower"] for item in facts["interfaces"]}
     assert lower["br0"] == ["bond0", "bond0.7", "enp1s0f0np0"] and lower["enp1s0f0np0"] == []
     facts["default_route_interfaces"] = ["br0", "enP7s7"]
-    found = spark_facts.lifelines(facts)
+    found = readings.lifelines(facts)
     assert found["enp1s0f0np0"] == ["the default route (below br0)"]
     assert found["enP7s7"] == ["this very SSH session", "the default route"]
 

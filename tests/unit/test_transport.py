@@ -38,7 +38,8 @@ SOURCES: dict[str, str | None] = {
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+def fake(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
     monkeypatch.setattr(transport, "_sources", lambda: SOURCES)
     monkeypatch.setattr(transport, "preload", transport.preload.__wrapped__)
 

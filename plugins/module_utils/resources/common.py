@@ -16,6 +16,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import System
 MAX_LINE = 4096
 MAX_CONTENT = 1024 * 1024  # bytes; configuration is small, so a larger value is a mistake or an attack
 CONSENT = re.compile(r"[a-z_][a-z0-9_]*\Z")
+# Surrogates are what Python makes of bytes that are no UTF-8.
+_NOT_IN_TEXT = re.compile(r"[\0\ud800-\udfff]")
+_NOT_IN_A_LINE = re.compile(r"[\0-\x1f\x7f\ud800-\udfff]")
 
 
 class DocumentError(Exception):
@@ -167,7 +170,7 @@ class Fields:
             raise self.fail(key, f"expected {expected}, found {type_name(value)}")
         if len(value) > MAX_LINE:
             raise self.fail(key, f"expected {expected}, found {len(value)} characters")
-        if any(ord(character) < 32 or ord(character) == 127 or _surrogate(character) for character in value):
+        if _NOT_IN_A_LINE.search(value):
             raise self.fail(key, f"expected {expected}, found control or invalid characters in {shown(value)}")
         if pattern.match(value) is None:
             raise self.fail(key, f"expected {expected}, found {shown(value)}")
@@ -188,7 +191,7 @@ class Fields:
             return None
         if not isinstance(value, str):
             raise self.fail(key, f"expected text, found {type_name(value)}")
-        if "\0" in value or any(map(_surrogate, value)):
+        if _NOT_IN_TEXT.search(value):
             raise self.fail(key, "the text holds a NUL or is not valid UTF-8")
         if len(value.encode()) > MAX_CONTENT:
             raise self.fail(key, f"the text is longer than {MAX_CONTENT} bytes")
@@ -245,10 +248,6 @@ class Fields:
         if self._left:
             extra = sorted(self._left, key=str)[0]
             raise self.fail(shown(extra).strip("'"), f"a {self.kind} resource has no such key")
-
-
-def _surrogate(character: str) -> bool:
-    return 0xD800 <= ord(character) <= 0xDFFF
 
 
 def type_name(value: Any) -> str:

@@ -1,0 +1,37 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What single facts of a host mean: pure, for the host and for the controller.
+
+The controller reads facts without importing what gathers them: Ansible compiles every module of ours in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def mount_of(path: str, mounts: set[str]) -> str:
+    """The mount point, out of `mounts`, that holds an absolute path."""
+    holders = (mount for mount in mounts if path == mount or path.startswith(mount.rstrip("/") + "/"))
+    return max(holders, key=len, default="/")
+
+
+def lifelines(facts: Mapping[str, Any]) -> dict[str, list[str]]:
+    """`{interface: [what it carries]}` of all interfaces that we would cut ourselves off with."""
+    below = {item["name"]: item.get("lower") or [] for item in facts.get("interfaces") or []}
+    uses = [((facts.get("ssh") or {}).get("interface"), "this very SSH session")]
+    uses += [(name, "the default route") for name in facts.get("default_route_interfaces") or []]
+    found: dict[str, list[str]] = {}
+    for name, use in uses:
+        if name:
+            found.setdefault(name, []).append(use)
+        for lower in below.get(name, ()):
+            found.setdefault(lower, []).append(f"{use} (below {name})")
+    return found
+
+
+def upstream_version(package_version: str) -> str:
+    """`29.2.1` of `5:29.2.1-1~ubuntu.24.04~noble`: without epoch and packaging revision."""
+    return package_version.rpartition(":")[2].partition("-")[0]
