@@ -353,7 +353,7 @@ class Mortal(Journal):
 
 @pytest.mark.parametrize("after", [True, False], ids=["after", "before"])
 def test_killed_at_any_moment_it_ends_as_an_undisturbed_run_and_does_nothing_twice(tmp_path: Path, after: bool) -> None:
-    hosts, chosen = fleet(5, 2), policy(canary=1, growth=(2, "100%"))
+    hosts, chosen = fleet(5, 2), policy(canary=2, growth=("100%",))
     recipe = rollout.recipe("site", ["a,"], to=[SET], reboot=True)
     moment = 0
     while True:

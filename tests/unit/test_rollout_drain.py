@@ -23,7 +23,7 @@ esac
 """
 UNITS = {
     "serving": "active enabled", "loading": "activating enabled", "stopped": "inactive enabled",
-    "masked": "inactive masked", "other": "active enabled", "mate": "inactive enabled", "gone": "inactive enabled",
+    "masked": "inactive masked", "other": "active enabled", "mate": "inactive enabled", "once": "inactive enabled",
 }  # fmt: skip
 
 
@@ -40,26 +40,16 @@ def plays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plays:
     return made
 
 
-def done(plays: Plays, playbook: str, *args: str, **away: str) -> dict[str, list[str]]:
-    """What was done on which host. The role vllm is on all but `other`; `mate` and `gone` are a cluster."""
+def test_a_model_that_runs_is_stopped_and_started_where_it_is_enabled_and_its_cluster_is_there(plays: Plays) -> None:
+    """All but `other` have the role vllm; of the cluster of `mate`, `once` answers once, so the model stays stopped."""
     hosts = {host: {"ansible_host": f"kind-{host}", "gb10_roles": ["vllm"]} for host in UNITS}
     hosts["other"]["gb10_roles"] = ["docker"]
-    for host in ("mate", "gone"):
-        hosts[host]["gb10_cluster"] = "pair"
-    for host, address in away.items():
-        hosts[host]["ansible_host"] = address
-    (plays.tmp_path / "pair.yml").write_text("pair: {hosts: {mate: {}, gone: {}}}\n")
-    play = f"- ansible.builtin.import_playbook: gb10.fleet.{playbook}\n"
-    _, output = plays.play(hosts, play, "-i", "pair.yml", *args, ansible_become=False)
-    assert "PLAY RECAP" in output, output
+    hosts["mate"]["gb10_cluster"] = hosts["once"]["gb10_cluster"] = "pair"
+    (plays.tmp_path / "pair.yml").write_text("pair: {hosts: {mate: {}, once: {}}}\n")
+    play = [{"ansible.builtin.import_playbook": f"gb10.fleet.{name}"} for name in ("drain", "serve")]
+    _, output = plays.play(hosts, play, "-i", "pair.yml", ansible_become=False)
+    assert "once                       : ok=1" in output, output
     notes = {host: plays.tmp_path / "hosts" / host / "done" for host in UNITS}
-    return {host: file.read_text().split() for host, file in notes.items() if file.exists()}
-
-
-def test_a_model_that_runs_or_loads_is_stopped_and_no_other_unit(plays: Plays) -> None:
-    assert done(plays, "drain") == {"serving": ["stop"], "loading": ["stop"]}
-
-
-def test_a_model_is_started_where_it_is_enabled_and_its_whole_cluster_is_there(plays: Plays) -> None:
-    started = done(plays, "serve", gone="kind-away")
-    assert started == {"stopped": ["start"]}
+    assert {host: file.read_text().split() for host, file in notes.items() if file.exists()} == {
+        "serving": ["stop", "start"], "loading": ["stop", "start"], "stopped": ["start"],
+    }  # fmt: skip
