@@ -76,7 +76,9 @@ def test_a_bad_canary_stops_the_rollout_before_anybody_else(tmp_path: Path, way:
     bad = HOSTS[3]
     rollout = Rollout(tmp_path / "gb10", HOSTS, way, bad)
     try:
-        status, report = gb10(rollout, bad, *(("--timeout", "3") if way.hangs else ()))
+        # Only of the one that is sick after all went well the proof has something to say; it costs a second and a half.
+        words = [] if way.state == "unhealthy" else ["--no-prove"]
+        status, report = gb10(rollout, bad, *words, *(("--timeout", "3") if way.hangs else ()))
     finally:
         rc, stops = plain_end(bare, child)
     first, *later = waves(report)
