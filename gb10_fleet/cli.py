@@ -1,6 +1,7 @@
 """`gb10`: the collection's playbooks as a command, for people and for scripts.
 
-Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anything changed, 5 something drifted.
+Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anything changed, 5 something drifted,
+6 partial: of a rollout some hosts are done, and it stopped before the rest.
 
 What follows `--` goes to ansible-playbook as it is, but nothing can be asked on the terminal. Passwords come from
 files: `-- --vault-password-file FILE --become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and
@@ -18,9 +19,9 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
 
-from gb10_fleet import __version__, evidence
+from gb10_fleet import __version__, discover_cli, evidence, report_cli, rollout_cli
+from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import NO_HOST, Order, Outcome, Report, run
 
 app = typer.Typer(
@@ -30,51 +31,14 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+for part in (discover_cli, report_cli, rollout_cli):
+    app.add_typer(part.app)
 # What a program reads of a scan: all of drift.json.
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
 
 
-# ansible-playbook would wait for ever for an answer that nobody can give it.
-_PROMPTS = ("-k", "-K", "-J", "--ask-")
-
-
-class Playbook(TyperCommand):
-    """A command that runs a playbook: what follows `--` is for ansible-playbook, and in `ctx.obj`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        end = args.index("--") if "--" in args else len(args)
-        ctx.obj = tuple(args[end + 1 :])
-        for word in ctx.obj:
-            if word.startswith(_PROMPTS):
-                raise typer.BadParameter(f"{word} asks on the terminal, which gb10 cannot; see --help for passwords")
-        return super().parse_args(ctx, args[:end])
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [*super().collect_usage_pieces(ctx), "[-- ANSIBLE...]"]
-
-
-def _there(inventories: list[str]) -> list[str]:
-    """A list of hosts has a comma; Ansible takes any other name that is no file for a host's, and goes on with none."""
-    for name in inventories:
-        if "," not in name and not Path(name).exists():
-            raise typer.BadParameter(f"{name} is not there; docs/inventory.md says how to write one")
-    return inventories
-
-
-Inventory = Annotated[
-    list[str],
-    typer.Option(
-        "--inventory",
-        "-i",
-        help="Inventory file or folder; may be given more than once.",
-        show_default=False,
-        callback=_there,
-    ),
-]
-Limit = Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts, as a pattern of Ansible.")]
 Check = Annotated[bool, typer.Option("--check", help="Say what would change, change nothing.")]
 Diff = Annotated[bool, typer.Option("--diff", help="Show the changes line by line.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of Ansible's output.")]
 
 
 def _run(order: Order, as_json: bool) -> NoReturn:

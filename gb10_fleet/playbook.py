@@ -16,16 +16,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_runner.interface import run as ansible_run
 
 # What changes nothing and runs before what does, by the beginning of its name: a failure in it is a refusal.
 DOCTOR_PLAY, REFUSING_TASK = "Doctor", "Refuse"
+# Two plays of a rollout: what stops the model before the work, and what says after it who came through.
+DRAIN_PLAY, ROLL_CALL = "Drain", "Roll call"
 # Findings that say: nobody could even look at the host.
 _NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
+_RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
 
 
@@ -37,26 +40,36 @@ class Outcome(IntEnum):
     unreachable = 3
     refused = 4
     drift = 5
+    partial = 6  # of a rollout: some hosts are done, and it stopped before the rest
 
 
 @dataclass(frozen=True)
 class Order:
-    """What to run, where, and how."""
+    """What to run, where, and how. `timeout_s` None: as long as it takes."""
 
     playbook: str
     inventories: Sequence[str]
     limit: str | None = None
     check: bool = False
     diff: bool = False
-    variables: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, Any] = field(default_factory=dict)
     words: Sequence[str] = ()  # of the command line, for ansible-playbook as they are
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: int | None = None
 
-    @property
-    def cmdline(self) -> str:
+    def cmdline(self, variables: Path) -> str:
+        """The options; the variables are in that file, for a command line is everybody's to read."""
         words = ["--check"] if self.check else []
         words += ["--diff"] if self.diff else []
-        words += ["--extra-vars", json.dumps(dict(self.variables))] if self.variables else []
+        words += ["--extra-vars", f"@{variables}"] if self.variables else []
         return shlex.join([*words, *self.words])
+
+
+class Trouble(NamedTuple):
+    """The first thing that went wrong with a host: `kind` is failed, ignored or unreachable."""
+
+    kind: str
+    text: str
 
 
 @dataclass
@@ -77,6 +90,14 @@ class Report:
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     settled: list[str] = field(default_factory=list)  # hosts that are as they should be: no task was theirs alone
     tasks: bool = False  # whether one has begun
+    seen: set[str] = field(default_factory=set)  # these four are of what came before the roll call of a rollout
+    through: set[str] | None = (
+        None  # hosts that answered it: Ansible went on with them to the end; None: there was none
+    )
+    called: set[str] = field(default_factory=set)  # hosts that it asked for
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    timed_out: bool = False
+    canceled: bool = False
 
     def take(self, event: dict[str, Any]) -> bool:
         """Look at one event of ansible-runner. Returns False: do not store it."""
@@ -102,7 +123,23 @@ class Report:
                 known.append(said)
         self._take_state(data, result)
         self._take_error(event)
+        if kind in _RESULTS and self.through is None:
+            self._take_result(str(kind), data, result)
         return False
+
+    def _take_result(self, kind: str, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
+        host, play = data["host"], data.get("play", "")
+        if play == ROLL_CALL and kind == "runner_on_ok":
+            call = json.loads(result["msg"])
+            self.through, self.called = set(call["through"]), set(call["called"])
+            return
+        if not play.startswith(DRAIN_PLAY):
+            self.seen.add(host)
+        if kind in ("runner_on_failed", "runner_on_unreachable"):
+            ignored = kind == "runner_on_failed" and data.get("ignore_errors")
+            word = "ignored" if ignored else kind.removeprefix("runner_on_")
+            text = str(result.get("msg") or result.get("censored") or "it said nothing")
+            self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 
     def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         action, host = data.get("resolved_action"), data.get("host", "")
@@ -153,28 +190,54 @@ class Report:
 
 
 Runner = Callable[..., Any]
+Watch = Callable[[Mapping[str, Any]], None]
 
 
-def run(order: Order, *, quiet: bool = False, runner: Runner = ansible_run) -> tuple[Outcome, Report]:
-    """Run a playbook from the current folder, so that its ansible.cfg and its relative paths hold."""
+def run(
+    order: Order,
+    *,
+    quiet: bool = False,
+    runner: Runner = ansible_run,
+    watch: Watch | None = None,
+    cancel: Callable[[], bool] | None = None,
+    folder: Path | None = None,
+) -> tuple[Outcome, Report]:
+    """Run a playbook from the current folder, so that its ansible.cfg and its relative paths hold.
+
+    `watch` sees every event, `cancel` is asked once a second, and the private directory is made in `folder`.
+    """
     report = Report()
     # The command's own Ansible comes first: `gb10` may be called by path, without an activated environment.
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
     if not sys.stdout.isatty():
         environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-    with tempfile.TemporaryDirectory(prefix="gb10-") as private:
+
+    def handle(event: dict[str, Any]) -> bool:
+        stored = report.take(event)
+        if watch is not None:
+            watch(event)
+        return stored
+
+    with tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private:
+        variables = Path(private, "variables.json")
+        variables.touch(mode=0o600)
+        variables.write_text(json.dumps(dict(order.variables)), encoding="utf-8")
         result = runner(
             private_data_dir=private,
             project_dir=str(Path.cwd()),
             playbook=order.playbook,
             inventory=[str(Path(name).resolve()) if Path(name).exists() else name for name in order.inventories],
             limit=order.limit,
-            cmdline=order.cmdline or None,
-            envvars=environment,
-            settings={"suppress_output_file": True},
-            event_handler=report.take,
+            cmdline=order.cmdline(variables) or None,
+            envvars={**environment, **order.environment},
+            settings={"suppress_output_file": True, "pexpect_timeout": 1},
+            event_handler=handle,
+            cancel_callback=cancel,
+            timeout=order.timeout_s,
             quiet=quiet,
         )
+    report.timed_out = getattr(result, "status", None) == "timeout"
+    report.canceled = getattr(result, "status", None) == "canceled"
     # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
     if not report.hosts and all("host pattern, ignoring" in line for line in report.errors):
         report.errors.append(NO_HOST)

@@ -1,5 +1,6 @@
 """`make campaign`: kills runs of site.yml a hundred times at random moments; every next run must converge.
 
+With --rollout it is `gb10 rollout` that is killed, and `gb10 resume` that must end where an undisturbed rollout does.
 On containers of the lab, as root. The seed is printed, and the same seed chooses the same moments again.
 """
 
@@ -8,14 +9,18 @@ from __future__ import annotations
 import argparse
 import secrets
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 from tests.fleet.fleet import Fleet
 from tests.fleet.kills import Campaign
+from tests.fleet.rollouts import RolloutCampaign
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.campaign", description=__doc__)
+    parser.add_argument("--rollout", action="store_true", help="kill gb10 rollout; go on with gb10 resume")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--hosts", type=int, default=4, help="containers; each is killed at a moment of its own")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
@@ -29,7 +34,10 @@ def main() -> int:
     fleet = Fleet(args.hosts)
     try:
         fleet.up()
-        Campaign(fleet, args.seed, say).run(args.kills)
+        with tempfile.TemporaryDirectory(prefix="gb10-state-") as state:
+            rollout = RolloutCampaign(fleet, Path(state), args.seed, say)
+            campaign = rollout if args.rollout else Campaign(fleet, args.seed, say)
+            campaign.run(args.kills)
     except AssertionError as error:
         say(f"FAILED with seed {args.seed}: {error}")
         return 1

@@ -36,9 +36,12 @@ _SANITY_LEFT_OUT = (
     "yamllint",  # a gate of its own, with our rules
 )
 # Those that start ansible-playbook.
-_PLAYS = "tests/unit/test_*_action.py"
+_PLAYS = ("tests/unit/test_*_action.py", *(f"tests/unit/test_rollout_{it}.py" for it in ("canaries", "drain", "pull")))
 # Unit tests of what is in the checkout only, and those that start Ansible, which ansible-test does not let them.
-_CHECKOUT_TESTS = ("test_lab*", "test_vendor*", "test_repository*", "test_cli*", "test_gates*", "test_*_action*")
+_CHECKOUT_TESTS = (
+    "test_lab*", "test_vendor*", "test_repository*", "test_cli*", "test_gate*", "test_*_action*",
+    "test_waves*", "test_journal*", "test_rollout*", "test_report*",
+)  # fmt: skip
 
 
 def source_files() -> list[Path]:
@@ -205,7 +208,7 @@ def newest(gate: Gate) -> None:
     """
     path = _newest_environment(gate)
     if path is not None:
-        options = ("-q", "-n", "2", "-p", "no:cacheprovider", f"--ignore-glob={_PLAYS}")
+        options = ("-q", "-n", "2", "-p", "no:cacheprovider", *(f"--ignore-glob={pattern}" for pattern in _PLAYS))
         gate.run(_bin(path) / "pytest", "tests/unit", *options, env=path, tests=True)
         syntax_check(gate, path, _bin(path) / "ansible-playbook")
 
@@ -214,7 +217,7 @@ def newest_plays(gate: Gate) -> None:
     """The rest of them."""
     path = _newest_environment(gate)
     if path is not None:
-        files = sorted((ROOT / "tests/unit").glob(Path(_PLAYS).name))
+        files = sorted(file for pattern in _PLAYS for file in ROOT.glob(pattern))
         gate.run(_bin(path) / "pytest", *files, "-q", "-n", "2", "-p", "no:cacheprovider", env=path, tests=True)
 
 

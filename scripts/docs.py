@@ -17,7 +17,7 @@ from scripts.check import source_files
 from scripts.gates import BIN, ROOT
 
 SITE = ROOT / "site"
-MANUAL = {"README.md", "CONTRIBUTING.md", "docs", "roles", "lab", "benchmarks"}
+MANUAL = {"README.md", "CONTRIBUTING.md", "docs", "roles", "lab", "benchmarks", "examples"}
 
 MARKDOWN = MarkdownIt("commonmark").enable("table")
 

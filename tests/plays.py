@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,29 +60,39 @@ def put_ssh(folder: Path, script: str) -> None:
     (folder / "ssh").chmod(0o755)
 
 
+def environment(folder: Path, collections: Path = ROOT / "collections") -> dict[str, str]:
+    """Of a command that runs playbooks in a folder of its own: nothing of the user's, but PATH."""
+    return {
+        **os.environ,
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "local"),
+        "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_SSH_RETRIES": "0", "ANSIBLE_HOST_KEY_CHECKING": "1", "ANSIBLE_INJECT_FACT_VARS": "0",
+        "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"),
+    }  # fmt: skip
+
+
+def put_playbook(folder: Path, hosts: Mapping[str, Mapping[str, Any]], play: str, **variables: Any) -> None:
+    """inventory.yml, whose hosts are reached by the folder's `ssh`, and play.yml."""
+    base = {"ansible_ssh_executable": str(folder / "ssh"), "ansible_python_interpreter": sys.executable}
+    inventory = {"sparks": {"hosts": dict(hosts), "vars": {**base, **variables}}}
+    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
+    (folder / "play.yml").write_text(play)
+    (folder / "ansible.cfg").touch()
+
+
 def run_playbook(
     folder: Path,
-    hosts: dict[str, dict[str, Any]],
+    hosts: Mapping[str, Mapping[str, Any]],
     play: str,
     *args: str,
     collections: Path = ROOT / "collections",
     **variables: Any,
 ) -> tuple[int, str]:
     """Exit code and output of ansible-playbook in a folder of its own, whose `ssh` plays the hosts."""
-    base = {"ansible_ssh_executable": str(folder / "ssh"), "ansible_python_interpreter": sys.executable}
-    inventory = {"sparks": {"hosts": hosts, "vars": {**base, **variables}}}
-    (folder / "inventory.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
-    (folder / "play.yml").write_text(play)
-    (folder / "ansible.cfg").touch()
-    environ = {
-        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"), "ANSIBLE_LOCAL_TEMP": str(folder / "local"),
-        "ANSIBLE_COLLECTIONS_PATH": str(collections), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_PIPELINING": "1",
-        "ANSIBLE_SSH_RETRIES": "0", "ANSIBLE_HOST_KEY_CHECKING": "1", "ANSIBLE_INJECT_FACT_VARS": "0",
-        "HOME": str(folder), "XDG_CACHE_HOME": str(folder / "cache"),
-    }  # fmt: skip
+    put_playbook(folder, hosts, play, **variables)
     done = subprocess.run(
         [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "inventory.yml", "play.yml", *args],
-        cwd=folder, env={**os.environ, **environ}, text=True, timeout=120, check=False,
+        cwd=folder, env=environment(folder, collections), text=True, timeout=120, check=False,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     return done.returncode, done.stdout

@@ -18,6 +18,8 @@ from pathlib import Path
 from lab.vendor.packages import FILES
 
 NAME, TAG = "gb10-lab/vllm-sim", "0.19.0"
+# The same layer under another configuration, and so another digest: a new image to move to.
+REBUILT = f"{TAG}-rebuilt"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
 CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar+gzip"
@@ -83,17 +85,31 @@ def digest(data: bytes) -> str:
 
 
 def build(registry: Path, root: Path) -> str:
-    """Write the registry tree; returns `name@sha256:...` of the image."""
+    """Write the registry tree; returns `name@sha256:...` of the image TAG."""
     blobs, manifests = registry / NAME / "blobs", registry / NAME / "manifests"
     blobs.mkdir(parents=True)
     manifests.mkdir()
+    compressed, diff_id = layer(root)
 
     def blob(data: bytes, media_type: str) -> dict[str, str | int]:
         (blobs / digest(data)).write_bytes(data)
         return {"mediaType": media_type, "digest": digest(data), "size": len(data)}
 
-    compressed, diff_id = layer(root)
-    config = {
+    for tag in (TAG, REBUILT):
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST_TYPE,
+            "config": blob(json.dumps(_config(tag, diff_id)).encode(), CONFIG_TYPE),
+            "layers": [blob(compressed, LAYER_TYPE)],
+        }
+        data = json.dumps(manifest).encode()
+        (manifests / digest(data)).write_bytes(data)
+        (manifests / tag).write_text(digest(data))
+    return f"{NAME}@{(manifests / TAG).read_text()}"
+
+
+def _config(tag: str, diff_id: str) -> dict[str, object]:
+    return {
         "architecture": "amd64",
         "os": "linux",
         "created": "1970-01-01T00:00:00Z",
@@ -101,18 +117,8 @@ def build(registry: Path, root: Path) -> str:
             "Entrypoint": ["vllm", "serve"],
             "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONUNBUFFERED=1"],
             "WorkingDir": "/vllm-workspace",
-            "Labels": {"org.opencontainers.image.title": NAME, "org.opencontainers.image.version": TAG},
+            "Labels": {"org.opencontainers.image.title": NAME, "org.opencontainers.image.version": tag},
         },
         "rootfs": {"type": "layers", "diff_ids": [diff_id]},
         "history": [{"created": "1970-01-01T00:00:00Z", "created_by": "gb10-fleet lab"}],
     }
-    manifest = {
-        "schemaVersion": 2,
-        "mediaType": MANIFEST_TYPE,
-        "config": blob(json.dumps(config).encode(), CONFIG_TYPE),
-        "layers": [blob(compressed, LAYER_TYPE)],
-    }
-    data = json.dumps(manifest).encode()
-    (manifests / digest(data)).write_bytes(data)
-    (manifests / TAG).write_text(digest(data))
-    return f"{NAME}@{digest(data)}"

@@ -17,9 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.fleet.fleet import HERE, PYTHON, Fleet
-from tests.rig import ROOT, differences
+from tests.rig import ROOT, Play, differences
 
-VICTIMS = ("engine", "engine and children", "ansible-playbook")
 QUIET_LIMIT_S = 120  # for what a killed controller leaves on the hosts to come to its end
 
 _RUNNING = """
@@ -33,6 +32,8 @@ done
 
 
 class Campaign:
+    victims: tuple[str, ...] = ("engine", "engine and children", "ansible-playbook")
+
     def __init__(self, fleet: Fleet, seed: int, say: Callable[[str], None] = print) -> None:
         self.fleet, self.say = fleet, say
         self.chance = random.Random(seed)  # noqa: S311  # moments, not keys
@@ -43,7 +44,7 @@ class Campaign:
         self._undisturbed()
         rounds = 0
         while self.kills < kills:
-            victim = VICTIMS[rounds % len(VICTIMS)]
+            victim = self.victims[rounds % len(self.victims)]
             rounds += 1
             self._round(rounds, victim)
             assert self.misses <= 10 + kills, "most kills hit nothing: the moments are chosen badly"
@@ -54,12 +55,15 @@ class Campaign:
         self._on_all(self.fleet.clear)
         self.before = self._on_all(self.fleet.snapshot)
         started = time.monotonic()
-        done = self.fleet.site(show=False)
+        done = self._play()
         self.duration_s = time.monotonic() - started
         assert done.rc == 0, done.output[-4000:]
         self.wanted = self._on_all(self.fleet.snapshot)
         self.manifests = self._on_all(self._lasting)
         self.say(f"an undisturbed run takes {self.duration_s:.0f} s")
+
+    def _play(self) -> Play:
+        return self.fleet.site(show=False)
 
     def _round(self, number: int, victim: str) -> None:
         self._on_all(self._undo)

@@ -54,6 +54,9 @@ class Stub:
         self.call = call
         private = Path(call["private_data_dir"])
         assert private.stat().st_mode & 0o777 == 0o700
+        variables = private / "variables.json"
+        assert variables.stat().st_mode & 0o777 == 0o600
+        self.variables = json.loads(variables.read_text())
         (private / "env").mkdir()
         (private / "env/envvars").write_text("what ansible-runner leaves behind")
         self.stored = [call["event_handler"](item) for item in self.events]
@@ -160,7 +163,8 @@ def test_undo_says_what_to_take_back(use: Use, words: list[str], said: str) -> N
     assert CLI.invoke(cli.app, ["undo", "-i", "spark-a,", *words]).exit_code == 0
     assert stub.call["playbook"] == "gb10.fleet.undo"
     options = shlex.split(stub.call["cmdline"])
-    assert json.loads(options[options.index("--extra-vars") + 1]) == {"gb10_undo": said}
+    assert options[options.index("--extra-vars") + 1] == f"@{stub.call['private_data_dir']}/variables.json"
+    assert stub.variables == {"gb10_undo": said}
     assert ("--check" in options) is ("--check" in words)
 
 
@@ -382,7 +386,7 @@ def test_more_inventories_and_what_is_for_ansible(use: Use) -> None:
     assert (stub.call["inventory"], stub.call["limit"]) == (["a,", "b,"], "a")
     options = shlex.split(stub.call["cmdline"])
     assert options[0] == "--check" and options[-2:] == ["--vault-password-file", "a file"]
-    assert json.loads(options[-3]) == {"gb10_undo": "fabric"}
+    assert stub.variables == {"gb10_undo": "fabric"}
     assert CLI.invoke(cli.app, ["site", "-i", "a,", "fabric"]).exit_code == 2, "only after --"
 
 
@@ -500,7 +504,7 @@ def test_no_evidence_yet_says_how_to_get_some(tmp_path: Path) -> None:
 
 
 def order_of(check: bool = False, diff: bool = False) -> str:
-    return Order("p", ["i"], None, check, diff).cmdline
+    return Order("p", ["i"], None, check, diff).cmdline(Path("variables.json"))
 
 
 def test_no_option_no_word() -> None:

@@ -1,19 +1,17 @@
-"""The manifest as a value and as a file, and the lock beside it."""
+"""The manifest as a value and as a file."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import lock
 from ansible_collections.gb10.fleet.plugins.module_utils import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.manifest import Claim, Entry, Manifest, Owner, Unfinished
 from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, HostError, System
 
-from tests.unit.resources.conftest import FakeClock, FakeHost
+from tests.unit.resources.conftest import FakeHost
 
 NOW, LATER = Owner("0.2.0", "2026-11-21T05:00:00Z"), Owner("0.3.0", "2027-01-01T00:00:00Z")
 
@@ -254,79 +252,3 @@ def test_only_what_ours_needs_has_come_along() -> None:
         "perftest": ["containerd.io", "libibverbs1:armhf", "libseccomp2"],
     }
     assert manifests.brought_along(STATUS, installed, installed, ["docker-ce"]) == {}
-
-
-# --------------------------------------------------------------------------------------------------------------- lock
-
-
-def holder(host: FakeHost, run: str, exclusive: bool) -> int:
-    """Another process with the lock; it ends when its pipe closes, which is what the descriptor is for."""
-    ready_read, ready_write = os.pipe()
-    end_read, end_write = os.pipe()
-    if os.fork() == 0:
-        os.close(end_write)
-        with lock.held(host.system, run, exclusive=exclusive):
-            os.write(ready_write, b".")
-            os.read(end_read, 1)
-        os._exit(0)
-    os.close(end_read)
-    assert os.read(ready_read, 1) == b"."
-    os.close(ready_read)
-    os.close(ready_write)
-    return end_write
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours", "waits"), [(True, True, True), (True, False, True), (False, True, True), (False, False, False)]
-)
-def test_writers_are_alone(host: FakeHost, theirs: bool, ours: bool, waits: bool) -> None:
-    end = holder(host, "somebody@elsewhere 7", theirs)
-    try:
-        if waits:
-            words = "another run is at work on this host: somebody@elsewhere 7, since 20" if theirs else "is reading"
-            with pytest.raises(HostError, match=words), lock.held(host.system, "me", exclusive=ours):
-                pytest.fail("the lock was given away twice")
-            assert lock.PATIENCE_S <= host.clock.time < lock.PATIENCE_S + 1
-        else:
-            with lock.held(host.system, "me", exclusive=ours):
-                pass
-    finally:
-        os.write(end, b".")
-        os.close(end)
-        os.wait()
-
-
-def test_the_lock_comes_free(host: FakeHost) -> None:
-    end = holder(host, "somebody", exclusive=True)
-
-    def free() -> None:
-        os.write(end, b".")
-        os.wait()
-        host.clock.at_sleep = lambda: None
-
-    host.clock.at_sleep = free
-    with lock.held(host.system, "me", exclusive=True):
-        assert json.loads(host.path(lock.LOCK).read_text())["run"] == "me"
-    os.close(end)
-    assert isinstance(host.clock, FakeClock)
-
-
-def test_a_killed_writer_is_not_taken_for_the_owner(host: FakeHost) -> None:
-    host.file(lock.LOCK, json.dumps({"run": "dead", "since": "1970"}))
-    end = holder(host, "reader", exclusive=False)
-    try:
-        with pytest.raises(HostError, match="somebody else is reading"), lock.held(host.system, "me", exclusive=True):
-            pytest.fail("a reader was not respected")
-    finally:
-        os.write(end, b".")
-        os.close(end)
-        os.wait()
-
-
-def test_the_lock_is_not_followed_to_somewhere_else(host: FakeHost) -> None:
-    victim = host.file("/etc/victim", "x")
-    host.system.private_directory(lock.RUN_DIRECTORY)
-    host.path(lock.LOCK).symlink_to(victim)
-    with pytest.raises(HostError, match="lock cannot be opened"), lock.held(host.system, "me", exclusive=True):
-        pytest.fail("a link was taken for the lock")
-    assert victim.read_text() == "x"

@@ -80,6 +80,13 @@ def test_same_input_gives_the_same_image(tmp_path: Path) -> None:
     assert oci.build(tmp_path / "one", root) == oci.build(tmp_path / "two", root)
 
 
+def test_there_is_a_new_image_to_move_to(tree: Path) -> None:
+    manifests = tree / "registry" / oci.NAME / "manifests"
+    old, new = (json.loads((manifests / (manifests / tag).read_text()).read_text()) for tag in (oci.TAG, oci.REBUILT))
+    assert old["config"] != new["config"]
+    assert old["layers"] == new["layers"], "a host fetches next to nothing"
+
+
 def test_pull_by_tag_then_by_digest(server: Server) -> None:
     assert ask(server, "/v2/")[0] == 200
     status, head, body = ask(server, f"/v2/{oci.NAME}/manifests/{oci.TAG}", "HEAD")

@@ -1,0 +1,55 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A connection to a Spark that does not exist and answers at once, so that what is measured is the controller alone."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ansible.plugins.connection import ConnectionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils.transport import MARKER
+
+DOCUMENTATION = """
+name: instant
+short_description: a simulated Spark that answers at once
+description: Every command succeeds and says nothing; the engine says the facts of a Spark and that nothing is to do.
+author: gb10-fleet contributors
+"""
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@cache
+def _answer() -> bytes:
+    facts = json.loads((ROOT / "tests/fixtures/facts/spark.json").read_text(encoding="utf-8"))
+    said: dict[str, Any] = {
+        "facts": {**facts, "cdi": ["/var/run/cdi/nvidia.yaml"]},
+        **{key: [] for key in ("stale", "changes", "pending", "orphans", "diff")},
+        **{"known": True, "recorded": True, "guard": None, "error": None, "subprocesses": 0},
+    }
+    return f"\n{MARKER}{json.dumps(said)}\n".encode()
+
+
+class Connection(ConnectionBase):
+    transport = "instant"
+    has_pipelining = True
+
+    def _connect(self) -> Connection:
+        self._connected = True
+        return self
+
+    def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
+        return 0, _answer() if in_data else b"", b""
+
+    def put_file(self, in_path: str, out_path: str) -> Any:
+        raise NotImplementedError
+
+    def fetch_file(self, in_path: str, out_path: str) -> Any:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._connected = False

@@ -1,0 +1,105 @@
+"""What a rollout shows while it runs: a table that changes where somebody looks, plain lines where nobody does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+_BAD = ("runner_on_failed", "runner_on_unreachable")
+_COLOURS = {"planned": "dim", "running": "cyan", "done": "green", "stopped": "red"}
+
+
+def clean(text: str) -> str:
+    """What a host says must not steer the terminal."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+class Silent:
+    """For --json: nothing."""
+
+    def say(self, text: str) -> None:
+        pass
+
+    def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
+        pass
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        pass
+
+
+class Lines(Silent):
+    """One line for what begins and for what goes wrong."""
+
+    def say(self, text: str) -> None:
+        print(clean(text), flush=True)
+
+    def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
+        wave = record["waves"][number - 1]
+        hosts = "1 host" if len(wave["hosts"]) == 1 else f"{len(wave['hosts'])} hosts"
+        self.say(f"wave {number} of {len(record['waves'])}, {hosts}: {step}")
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        data = event.get("event_data", {})
+        if event.get("event") in _BAD and not data.get("ignore_errors"):
+            said = data.get("res", {}).get("msg") or "it said nothing"
+            self.say(f"  {data['host']}: {str(event['event']).removeprefix('runner_on_')}: {data.get('task')}: {said}")
+
+
+class Terminal(Lines):
+    """Waves, hosts, the task of this moment, and when it may be over. Use as a context."""
+
+    def __init__(self, console: Console, wave_s: float | None) -> None:
+        self.console, self.wave_s = console, wave_s
+        self.record: Mapping[str, Any] = {"run": "", "waves": []}
+        self.task, self.step, self.hosts_heard = "", "", set[str]()
+        self.began = time.monotonic()
+        self.live = Live(console=console, refresh_per_second=4, get_renderable=self._draw, transient=True)
+
+    def __enter__(self) -> Terminal:
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def say(self, text: str) -> None:
+        self.console.print(clean(text), markup=False, highlight=False)
+
+    def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
+        self.record, self.step = record, step
+        if step in ("done", "stop"):
+            super().wave(record, number, step)
+
+    def event(self, event: Mapping[str, Any]) -> None:
+        super().event(event)
+        data = event.get("event_data", {})
+        if event.get("event") == "playbook_on_task_start":
+            self.task, self.hosts_heard = str(data.get("task", "")), set()
+        elif str(event.get("event")).startswith("runner_on_") and event.get("event") != "runner_on_start":
+            self.hosts_heard.add(str(data.get("host")))
+
+    def _draw(self) -> Group:
+        table = Table(title=f"run {self.record['run']}", title_justify="left")
+        for column in ("wave", "state", "hosts", "done", "bad", "names"):
+            table.add_column(column, overflow="ellipsis", no_wrap=True)
+        open_waves = 0
+        for wave in self.record["waves"]:
+            states = [host["state"] for host in wave["hosts"]]
+            bad = sum(state not in ("planned", "running", "done") for state in states)
+            open_waves += wave["state"] in ("planned", "running")
+            names = ", ".join(host["host"] for host in wave["hosts"][:6]) + (" ..." if len(states) > 6 else "")
+            colour = _COLOURS[wave["state"]]
+            table.add_row(
+                str(wave["wave"]), f"[{colour}]{wave['state']}[/]", str(len(states)), str(states.count("done")),
+                f"[red]{bad}[/]" if bad else "0", escape(names),
+            )  # fmt: skip
+        now = f"{self.step}: {clean(self.task)} ({len(self.hosts_heard)} hosts answered)"
+        left = f", about {open_waves * self.wave_s / 60:.0f} min to go" if self.wave_s is not None else ""
+        return Group(table, Text(f"{now}, {time.monotonic() - self.began:.0f} s{left}"))

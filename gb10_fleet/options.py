@@ -1,0 +1,49 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+# ansible-playbook would wait for ever for an answer that nobody can give it.
+_PROMPTS = ("-k", "-K", "-J", "--ask-")
+
+
+class Playbook(TyperCommand):
+    """A command that runs a playbook: what follows `--` is for ansible-playbook, and in `ctx.obj`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        ctx.obj = tuple(args[end + 1 :])
+        for word in ctx.obj:
+            if word.startswith(_PROMPTS):
+                raise typer.BadParameter(f"{word} asks on the terminal, which gb10 cannot; see --help for passwords")
+        return super().parse_args(ctx, args[:end])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- ANSIBLE...]"]
+
+
+def _there(inventories: list[str]) -> list[str]:
+    """A list of hosts has a comma; Ansible takes any other name that is no file for a host's, and goes on with none."""
+    for name in inventories:
+        if "," not in name and not Path(name).exists():
+            raise typer.BadParameter(f"{name} is not there; docs/inventory.md says how to write one")
+    return inventories
+
+
+Inventory = Annotated[
+    list[str],
+    typer.Option(
+        "--inventory",
+        "-i",
+        help="Inventory file or folder; may be given more than once.",
+        show_default=False,
+        callback=_there,
+    ),
+]
+Limit = Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts, as a pattern of Ansible.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of Ansible's output.")]

@@ -1,0 +1,61 @@
+"""What a rollout did, as one JSON document and one page: `put` writes both beside the journal.
+
+The document is the journal's record of the run, and over it what its proofs and the last drift scan say of each host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from gb10_fleet.journal import Journal
+from gb10_fleet.report import model, page
+
+DOCUMENT, PAGE = "report.json", "index.html"
+EVIDENCE = "evidence.json"
+DRIFT = Path("evidence/drift/drift.json")  # where `gb10 drift` leaves it, from the current folder
+
+Record = dict[str, Any]
+
+
+def of(journal: Journal, run: str | None = None, drift: Path = DRIFT) -> Record:
+    """The document of a run, or of the latest one. A proof or a scan that is not there any more is left out."""
+    record = journal.record(run)
+    at = Path(record["order"]["directory"])  # from where it was ordered, what its paths are relative to
+    proofs = {wave["wave"]: _read(at / wave["evidence"] / EVIDENCE) for wave in record["waves"] if wave["evidence"]}
+    return model.build(record, journal.events(record["run"]), proofs, _read(drift), datetime.now(UTC))
+
+
+def _read(path: Path) -> Record | None:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def put(journal: Journal, run: str | None = None) -> Path:
+    """Write document and page of a run into `reports/` beside its journal. Returns the page."""
+    document = of(journal, run)
+    return write(document, journal.folder / "reports" / document["run"])
+
+
+def write(document: Mapping[str, Any], folder: Path) -> Path:
+    """Each file whole or not at all; a run that went on gets them anew."""
+    folder.mkdir(parents=True, exist_ok=True)
+    _replace(folder / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    _replace(folder / PAGE, page.render(document, folder))
+    return folder / PAGE
+
+
+def _replace(path: Path, text: str) -> None:
+    new = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

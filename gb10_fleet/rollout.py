@@ -1,0 +1,514 @@
+"""A playbook over a fleet in waves, each a job of ansible-runner with a gate behind it; on after a crash, and back.
+
+    recipe   what is done with each wave: steps, each one ansible-playbook (drain, the work, roll call, serve, proof)
+    who      the hosts, as Ansible sees them
+    go       wave after wave, from wherever the journal says that the run stands
+
+What decides about hosts is pure and lies in `waves` and `gate`; here it is asked, written down and waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.run import ROLLOUT
+
+from gb10_fleet import gate, locks, window
+from gb10_fleet.gate import State
+from gb10_fleet.journal import Journal, Record, hosts_of, moment_of, text_of
+from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.waves import Host, Policy, Refused, Wave
+
+Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
+
+_COLLECTION = "gb10.fleet."
+# What the playbook site does before its proof, which every wave has anyway.
+_SITE = ("gb10.fleet.doctor", "gb10.fleet.state")
+_FULL_NAME = re.compile(r"[a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*")
+_IMAGE = re.compile(r"\w[\w./:-]*(@sha256:[0-9a-f]{64}|:\w[\w.-]*)")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One ansible-playbook of a wave; `plays` are imports, each `{import_playbook, vars}`."""
+
+    name: str
+    plays: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done with each wave, as the journal keeps it. `to`: the variables behind --to."""
+
+    playbook: str
+    inventories: Sequence[str]
+    directory: str
+    steps: Sequence[Step]
+    to: Mapping[str, Any] = field(default_factory=dict)
+    limit: str | None = None
+    words: Sequence[str] = ()
+    drain: bool = True
+    prove: bool = True
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Recipe:
+        """Out of the record of a run."""
+        return cls(**{**record["order"], "steps": [Step(**step) for step in record["order"]["steps"]]})
+
+
+class View(Protocol):
+    """Whoever watches. `say` is for lines that stay."""
+
+    def say(self, text: str) -> None: ...
+    def wave(self, record: Mapping[str, Any], number: int, step: str) -> None: ...
+    def event(self, event: Mapping[str, Any]) -> None: ...
+
+
+class Stopped(Exception):
+    """Somebody wants this to end: Ctrl-C or SIGTERM. The journal says where it stands."""
+
+
+# -- what is to be done ------------------------------------------------------------------------------------------------
+
+
+def recipe(
+    playbook: str,
+    inventories: Sequence[str],
+    *,
+    to: Sequence[str] = (),
+    reboot: bool = False,
+    limit: str | None = None,
+    words: Sequence[str] = (),
+    drain: bool = True,
+    prove: bool = True,
+) -> Recipe:
+    """From the words of the command; Refused says which of them cannot be."""
+    _refuse_words(words)
+    variables = targets(to)
+    if reboot and "driver_host_set" not in variables:
+        raise Refused("--reboot goes with --to HOST_SET; to reboot in waves, roll out the playbook reboot")
+    work = [{"import_playbook": name} for name in _playbooks(playbook)]
+    return Recipe(
+        playbook=playbook,
+        inventories=[str(Path(name).resolve()) if Path(name).exists() else name for name in inventories],
+        directory=str(Path.cwd()),
+        steps=[*(_move() if reboot else ()), Step("work", work)],
+        to=variables,
+        limit=limit,
+        words=[*words],
+        drain=drain,
+        prove=prove,
+    )
+
+
+def _refuse_words(words: Sequence[str]) -> None:
+    """The journal keeps these words, and a wave that only looks would count as done."""
+    for word, following in zip(words, [*words, ""][1:], strict=True):
+        if word in ("-C", "--check"):
+            raise Refused(f"{word}: a rollout that changes nothing would be called done; see gb10 plan-rollout")
+        name, _, value = word.partition("=") if word.startswith("--") else (word[:2], "", word[2:])
+        if name in ("-e", "--extra-vars") and not (value or following).startswith("@"):
+            raise Refused(f"{name}: the journal would keep that value; put it into a file and say {name} @FILE")
+
+
+def targets(to: Sequence[str]) -> dict[str, Any]:
+    """The variables behind --to. To name a host set is the consent to move to it, to name a tag that to take it."""
+    sets = catalog.load("host_sets")["host_sets"]
+    found: dict[str, Any] = {}
+    for word in to:
+        if word in sets:
+            new: dict[str, Any] = {"driver_host_set": word, "driver_allow_move": True}
+        elif _IMAGE.fullmatch(word):
+            new = {"vllm_image": word, "vllm_allow_tag": "@" not in word}
+        else:
+            known = ", ".join(sets)
+            raise Refused(f"--to {word}: neither an image (name@sha256:... or name:tag) nor a host set: {known}")
+        if new.keys() & found.keys():
+            raise Refused(f"--to {word}: one of its kind was said before it")
+        found |= new
+    return found
+
+
+def _move() -> list[Step]:
+    """The driver alone, then the boot: a model that starts between the two finds no GPU."""
+    driver = [{"import_playbook": name, "vars": {"gb10_roles": ["driver"]}} for name in _SITE]
+    boot = [{"import_playbook": "gb10.fleet.reboot", "vars": {"reboot_allow": True}}]
+    return [Step("move", driver), Step("reboot", boot)]
+
+
+def _playbooks(name: str) -> Sequence[str]:
+    """A file, a playbook of any collection by its full name, or one of ours by its short one."""
+    if Path(name).is_file():
+        return [str(Path(name).resolve())]
+    short = name.removeprefix(_COLLECTION)
+    if short == "site":
+        return _SITE
+    if short.isidentifier() and (catalog.collection_root() / "playbooks" / f"{short}.yml").exists():
+        return [f"{_COLLECTION}{short}"]
+    if not _FULL_NAME.fullmatch(name) or name.startswith(_COLLECTION):
+        raise Refused(f"{name} is no playbook: neither a file nor one of the collection (site, reboot, ...)")
+    return [name]
+
+
+def back(record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], words: Sequence[str] = ()) -> Recipe:
+    """How to undo a run, given the records of those before it, the oldest first; `words` for ansible-playbook are more.
+
+    What it was told with --to goes back to what an earlier rollout was told, an image else to that of the inventory.
+    The rest goes through the manifests of the hosts, which know what stood there before us.
+    """
+    _refuse_words(words)
+    forward = Recipe.of(record)
+    forward = replace(forward, words=[*forward.words, *words])
+    if not (touched := {host["host"] for host in hosts_of(record) if host["started"]}):
+        raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
+    before: dict[str, Any] = {}
+    for run in earlier:
+        before |= run["order"]["to"] if run["outcome"] == Outcome.done.name and run["kind"] == "rollout" else {}
+    to = {key: before[key] for key in forward.to if key in before}
+    if forward.to and ("driver_host_set" in to or "driver_host_set" not in forward.to):
+        return replace(forward, to=to)
+    roles = sorted({change["role"] for host in hosts_of(record) for change in host["changes"]})
+    roles = [role for role in roles if role == "driver" or not forward.to]
+    if not roles:
+        raise Refused(f"{record['run']} has changed nothing that a manifest knows: there is nothing to take back")
+    for run in earlier:
+        for host in hosts_of(run):
+            twice = sorted({change["role"] for change in host["changes"]} & set(roles))
+            if host["host"] in touched and twice:
+                raise Refused(
+                    f"{', '.join(twice)} on {host['host']} came with {run['run']}, and the manifest knows only what"
+                    " stood before that. Put the inventory back as it was, and roll it out"
+                )
+    undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": ",".join(roles)}}
+    consent = {"driver_allow_move": True} if "driver" in roles else {}
+    again = list(forward.steps[-1:]) if "vllm_image" in forward.to else []  # with the image of the inventory
+    return replace(forward, steps=[Step("undo", [undo]), *again], to={**to, **consent})
+
+
+def who(recipe: Recipe, run: Playbook) -> list[Host]:
+    """The hosts of a rollout, as Ansible sees them: groups, limit, vault and all. Refuses a part of a cluster."""
+    everyone = _hosts(replace(recipe, limit=None), run) if recipe.limit else []
+    hosts = _hosts(recipe, run)
+    named, clusters = {host.name for host in hosts}, {host.cluster for host in hosts if host.cluster}
+    if missing := [host for host in everyone if host.cluster in clusters and host.name not in named]:
+        name, cluster = missing[0].name, missing[0].cluster
+        raise Refused(
+            f"--limit leaves out {name} of cluster {cluster}: its hosts are down together, so name all of them"
+        )
+    return hosts
+
+
+def _hosts(recipe: Recipe, run: Playbook) -> list[Host]:
+    heard: dict[str, Any] = {}
+
+    def listen(event: Mapping[str, Any]) -> None:
+        data = event.get("event_data", {})
+        if event.get("event") == "runner_on_ok" and data.get("task") == "List the hosts":
+            heard.update(json.loads(data["res"]["msg"]))
+
+    order = Order("gb10.fleet.hosts", recipe.inventories, recipe.limit, words=recipe.words)
+    _, report = run(order, quiet=True, watch=listen)
+    if not heard.get("hosts"):
+        said = [*report.errors, *(text for texts in report.messages.values() for text in texts)]
+        raise Refused("; ".join(said) or "there is no host to roll out to")
+    columns = zip(heard["hosts"], heard["clusters"], heard["roles"], strict=True)
+    return [Host(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
+
+
+# -- doing it ----------------------------------------------------------------------------------------------------------
+
+
+class Member(NamedTuple):
+    """A host of a wave. `unit` is what it is down with: its cluster, or itself alone."""
+
+    name: str
+    unit: str
+    serves: bool
+
+
+def _members(wave: Mapping[str, Any]) -> list[Member]:
+    return [Member(host["host"], host["cluster"] or f"host {host['host']}", host["serves"]) for host in wave["hosts"]]
+
+
+@dataclass
+class Rollout:
+    """One run of the journal on its way; the caller holds the fleet's lock. `stop` is set by a signal."""
+
+    journal: Journal
+    run: str
+    playbook: Playbook
+    view: View
+    attempt: int = 1
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        record = self.journal.record(self.run)
+        self.recipe, self.policy = Recipe.of(record), Policy(**record["policy"])
+        self.refused = False
+
+    def go(self) -> Record:
+        """Wave after wave, until all are done or the gate stops it. Returns the record of the run."""
+        try:
+            reason, refused = self._waves()
+        except Stopped:
+            self.journal.note(self.run, "interrupted", attempt=self.attempt)
+            raise
+        except Refused as error:  # on the way: the wave stays open, and a resume goes on with it
+            reason, refused = str(error), True
+        record = self.journal.record(self.run)
+        outcome = outcome_of([host["state"] for host in hosts_of(record)], refused=refused)
+        self.journal.end(self.run, outcome.name, reason)
+        return self.journal.record(self.run)
+
+    def _waves(self) -> tuple[str | None, bool]:
+        """Why it stopped, if it did, and whether that was before anything changed."""
+        for number in [wave["wave"] for wave in self.journal.record(self.run)["waves"]]:
+            waves = self.journal.record(self.run)["waves"]
+            wave = waves[number - 1]
+            if all(host["state"] == "done" for host in wave["hosts"]):
+                continue
+            self._soak(waves)
+            if (opens := window.opening(self.policy.window, now := self.journal.clock())) > now:
+                return f"wave {number} may not begin before {text_of(opens)}, when the window opens", True
+            self.refused = False
+            judged = self._wave(
+                wave, sum(_is_bad(host) for item in waves if item is not wave for host in item["hosts"])
+            )
+            if judged.stop:
+                return f"wave {number}: {_bad_ones(judged.hosts)}", self.refused
+        states = {host["host"]: (host["state"], None) for host in hosts_of(self.journal.record(self.run))}
+        return (_bad_ones(states) or None), False
+
+    def _soak(self, waves: Sequence[Mapping[str, Any]]) -> None:
+        """Leave the last good wave alone for a while; what an earlier attempt has waited counts."""
+        ended = max((moment_of(wave["ended"]) for wave in waves if wave["state"] == "done"), default=None)
+        left = (ended + timedelta(seconds=self.policy.soak_s) - self.journal.clock()).total_seconds() if ended else 0.0
+        if left > 0:
+            self.view.say(f"soak: the next wave begins in {left:.0f} s")
+        if self.stop.wait(max(left, 0.0)):
+            raise Stopped
+
+    def _wave(self, wave: Mapping[str, Any], earlier: int) -> gate.Judgement:
+        """The steps of a wave, for the clusters that are not done; whoever is bad after one is left out of the next."""
+        number, members = int(wave["wave"]), _members(wave)
+        states = {host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]}
+        open_units = {member.unit for member in members if states[member.name][0] != "done"}
+        open_ones = [member for member in members if member.unit in open_units]
+        tolerated = self.policy.tolerated(len(members))
+        bad: dict[str, State] = {}
+        first = 0
+        if wave["state"] == "running":  # an earlier attempt did not come to its end: what it finished is not done twice
+            first = int(wave["step"])
+            bad = {name: state for name, state in states.items() if state[0] not in ("planned", "running", "done")}
+        else:
+            self.journal.begin_wave(self.run, number, [member.name for member in open_ones])
+        for index, step in enumerate(self.recipe.steps):
+            units = {member.unit for member in members if member.name in bad}
+            alive = [member for member in open_ones if member.unit not in units]
+            if index < first or not alive:
+                continue
+            self.journal.begin_step(self.run, number, index, step.name)
+            self.view.wave(self.journal.record(self.run), number, step.name)
+            found, report = self._step(step, alive, tolerated - earlier - len(bad))
+            self.journal.end_step(self.run, number, index, found, report.changes, report.evidence)
+            bad |= found
+        judged = gate.judge([member.name for member in members], _with_mates(members, bad), tolerated, earlier)
+        self.journal.end_wave(self.run, number, judged.hosts, stop=judged.stop)
+        self.view.wave(self.journal.record(self.run), number, "stop" if judged.stop else "done")
+        return judged
+
+    def _step(self, step: Step, members: Sequence[Member], room: int) -> tuple[dict[str, State], Report]:
+        """A step for these hosts; where a bad one stopped Ansible for all and is tolerated, once more without it."""
+        bad: dict[str, State] = {}
+        merged, left = Report(), list(members)
+        while True:
+            report = self._job(step, left)
+            merged.changes |= report.changes
+            merged.evidence = str(Path(report.evidence).resolve()) if report.evidence else merged.evidence
+            found = self._judge(step, left, report)
+            units = {member.unit for member in left if found.get(member.name, ("done",))[0] not in ("done", gate.CUT)}
+            cut = [member for member in left if member.name in found and member.unit not in units]
+            bad |= {name: state for name, state in found.items() if name not in {member.name for member in cut}}
+            if not (cut and units and len(bad) <= room):
+                bad |= {member.name: found[member.name] for member in cut}
+                self.refused = self.refused or report.refused
+                self._serve_again(left if report.refused else cut)
+                return bad, merged
+            left = cut
+
+    def _judge(self, step: Step, members: Sequence[Member], report: Report) -> dict[str, State]:
+        found = gate.work([member.name for member in members], report)
+        if self._is_last(step) and self.recipe.prove:
+            proven = None
+            with contextlib.suppress(OSError, ValueError):
+                proven = json.loads(Path(report.evidence or "", "evidence.json").read_text(encoding="utf-8"))
+            found |= gate.proof([member.name for member in members if member.name not in found], proven)
+        return found
+
+    def _is_last(self, step: Step) -> bool:
+        return step is self.recipe.steps[-1]
+
+    def _job(self, step: Step, members: Sequence[Member]) -> Report:
+        """One ansible-playbook: the work, and around it what a wave needs, so that Ansible starts once."""
+        serves = self.recipe.drain and any(member.serves for member in members)
+        last = self._is_last(step)
+        return self._run(
+            [
+                *([{"import_playbook": "gb10.fleet.drain"}] if serves else []),
+                *step.plays,
+                gate.ROLL_CALL_PLAY,
+                *([{"import_playbook": "gb10.fleet.serve"}] if serves and last else []),
+                # Tags choose the work, and not whether it is proven.
+                *(
+                    [{"import_playbook": "gb10.fleet.validate", "tags": ["always"]}]
+                    if last and self.recipe.prove
+                    else []
+                ),
+            ],
+            members,
+        )
+
+    def _serve_again(self, members: Sequence[Member]) -> None:
+        """Hosts on which nothing was changed after all."""
+        if self.recipe.drain and any(member.serves for member in members):
+            self._run([{"import_playbook": "gb10.fleet.serve"}], members)
+
+    def _run(self, plays: Sequence[Mapping[str, Any]], members: Sequence[Member]) -> Report:
+        limit = self.journal.folder / "limit"  # a thousand names are no command line
+        limit.write_text("".join(f"{member.name}\n" for member in members), encoding="utf-8")
+        file = _wave_file(self.recipe, self.journal.folder, self.run)
+        try:
+            file.write_text(yaml.safe_dump([*plays], sort_keys=False), encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"{file}: {error.strerror}; the playbook of a wave has to lie beside yours") from None
+        order = Order(
+            str(file),
+            self.recipe.inventories,
+            f"@{limit}",
+            variables=self.recipe.to,
+            words=self.recipe.words,
+            environment={ROLLOUT: f"{self.run}/{self.attempt}"},
+            timeout_s=self.policy.timeout_s,
+        )
+        try:
+            _, report = self.playbook(
+                order, quiet=True, watch=self.view.event, cancel=self.stop.is_set, folder=self.journal.folder
+            )
+        finally:
+            file.unlink(missing_ok=True)
+        if report.timed_out or report.canceled:
+            end_orphans(self.journal, self.run, self.view)
+        if report.canceled or self.stop.is_set():
+            raise Stopped
+        return report
+
+
+def outcome_of(states: Sequence[str], *, refused: bool = False) -> Outcome:
+    """The one word for a rollout. Where at least one host is done and another is not, it is `partial`."""
+    if all(state == "done" for state in states):
+        return Outcome.done
+    if "done" in states:
+        return Outcome.partial
+    if "unreachable" in states:
+        return Outcome.unreachable
+    return Outcome.refused if refused else Outcome.failed
+
+
+def _is_bad(host: Mapping[str, Any]) -> bool:
+    return host["state"] not in ("planned", "running", "done")
+
+
+def _bad_ones(states: Mapping[str, State]) -> str:
+    bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done")]
+    return ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+
+
+def _with_mates(members: Iterable[Member], bad: Mapping[str, State]) -> dict[str, State]:
+    """A cluster is good as a whole: the others of a bad host are `skipped`."""
+    members = list(members)
+    blame = {member.unit: member.name for member in reversed(members) if member.name in bad}
+    mates = {
+        member.name: (gate.CUT, f"{blame[member.unit]} of its cluster is {bad[blame[member.unit]][0]}")
+        for member in members
+        if member.unit in blame and member.name not in bad
+    }
+    return {**mates, **bad}
+
+
+def _wave_file(recipe: Recipe, folder: Path, run: str) -> Path:
+    """Beside the user's own playbook, for `playbook_dir` and group_vars are found from there; else with the journal."""
+    theirs = next(
+        (Path(play["import_playbook"]) for play in recipe.steps[-1].plays if "/" in play["import_playbook"]), None
+    )
+    return (theirs.parent if theirs else folder) / f".gb10-{run}.yml"
+
+
+# -- beginnings ------------------------------------------------------------------------------------------------------
+
+
+def begin(
+    journal: Journal,
+    recipe: Recipe,
+    policy: Policy,
+    hosts: Sequence[Host],
+    waves: Sequence[Wave],
+    of: str | None = None,
+) -> str:
+    """Write down a run with all that it is going to do. Returns its name."""
+    return journal.begin("rollback" if of else "rollout", asdict(recipe), asdict(policy), hosts, waves, of)
+
+
+def touched(record: Mapping[str, Any]) -> tuple[list[Host], list[Wave]]:
+    """The hosts that a run has begun to work on, in its own waves: what a rollback works on."""
+    waves, hosts = list[Wave](), list[Host]()
+    for wave in record["waves"]:
+        ours = [host for host in wave["hosts"] if host["started"]]
+        if ours:
+            hosts += [Host(host["host"], host["cluster"], host["serves"]) for host in ours]
+            waves.append(Wave(len(waves) + 1, tuple(host["host"] for host in ours), tuple(wave["clusters"])))
+    return hosts, waves
+
+
+def clear(journal: Journal, view: View) -> None:
+    """What killed commands have left on this machine: processes first, then files."""
+    for run in journal.runs():
+        if run["ended"] is None:
+            end_orphans(journal, run["run"], view)
+            _wave_file(Recipe.of(run), journal.folder, run["run"]).unlink(missing_ok=True)
+    for leftover in journal.folder.glob("gb10-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def end_orphans(journal: Journal, run: str, view: View) -> None:
+    """End the processes that a run has left behind, by their ids; name them, and refuse to go on beside them."""
+
+    def find() -> list[locks.Process]:
+        return locks.orphans([run])
+
+    if not (found := find()):
+        return
+    for process in found:
+        journal.note(run, "orphan", **asdict(process))
+        view.say(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}")
+    if left := locks.end(found, find):
+        pids = ", ".join(str(process.pid) for process in left)
+        raise Refused(f"processes {pids} of {run} do not end; they may still change hosts, so end them first")
+
+
+def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each host that is not as it should be: which, what and why."""
+    for wave in record["waves"]:
+        for host in wave["hosts"]:
+            if _is_bad(host):
+                yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {host['reason']}"

@@ -1,0 +1,156 @@
+"""`gb10 rollout` on a fleet of containers, and what becomes of it when it is killed at a random moment.
+
+The kill takes `gb10` alone, whose ansible-playbook then goes on as an orphan, or all that it has started, as a power
+cut of the controller would. `gb10 resume` follows at once. Used by test_rollout.py (a few kills) and `python -m
+scripts.campaign --rollout --kills 50 --hosts 30`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.fleet.fleet import HERE, PYTHON, Fleet
+from tests.fleet.kills import Campaign
+from tests.rig import ROOT, Play
+
+GB10 = [sys.executable, "-c", "from gb10_fleet.cli import main; main()"]
+PLAYBOOK = "tests/fleet/site.yml"
+STOP = "/run/gb10-test-stop"
+
+
+class Gb10:
+    """The command, with a journal of its own."""
+
+    def __init__(self, fleet: Fleet, state: Path, *words: str) -> None:
+        """`words`: for ansible-playbook."""
+        self.fleet, self.state = fleet, state
+        self.words = ("-e", f"@{HERE / 'vars.yml'}", *words)
+
+    def argv(self, command: str, *args: str) -> list[str]:
+        return [*GB10, command, *args, "-i", str(self.fleet.inventory), "--state", str(self.state), "--json"]
+
+    def plan(self, playbook: str = PLAYBOOK) -> list[str]:
+        return [*self.argv("plan-rollout", playbook), *self._waves, "--", *self.words]
+
+    def rollout(self, playbook: str = PLAYBOOK, *args: str) -> list[str]:
+        return [*self.argv("rollout", playbook, *args), *self._waves, "--", *self.words]
+
+    def resume(self) -> list[str]:
+        return self.argv("resume")
+
+    def rollback(self, run: str) -> list[str]:
+        return self.argv("rollback", run)
+
+    @property
+    def _waves(self) -> list[str]:
+        """A canary, then more and more; no time is spent on waiting between waves."""
+        sizes = ["--canary", "1", "--growth", "10%", "--growth", "50%", "--growth", "100%", "--soak", "0"]
+        return [*sizes, "--limit", ",".join(self.fleet.hosts)]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        python = [str(ROOT / "collections"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        return {**self.fleet.ansible()[1], "PYTHONPATH": os.pathsep.join(python)}
+
+    def start(self, argv: Sequence[str], output: Any = subprocess.PIPE) -> subprocess.Popen[str]:
+        """A session of its own: whoever kills it with all it has started hits nobody else."""
+        return subprocess.Popen(
+            argv, cwd=ROOT, env=self.environment, text=True, start_new_session=True,
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT if output != subprocess.PIPE else output,
+        )  # fmt: skip
+
+    def run(self, argv: Sequence[str], timeout: int = 3600) -> tuple[int, dict[str, Any]]:
+        """Exit status and report."""
+        child = self.start(argv)
+        output, errors = child.communicate(timeout=timeout)
+        try:
+            return child.returncode, json.loads(output)
+        except ValueError:
+            raise AssertionError(f"{' '.join(argv[3:])}: no JSON, but: {output[-3000:]}{errors[-3000:]}") from None
+
+
+def states(report: dict[str, Any]) -> dict[str, str]:
+    """{host: its state} in the record of a run."""
+    return {host["host"]: host["state"] for wave in report["waves"] for host in wave["hosts"]}
+
+
+class RolloutCampaign(Campaign):
+    victims = ("gb10", "gb10 and all it has started")
+
+    def __init__(self, fleet: Fleet, state: Path, seed: int, say: Callable[[str], None] = print) -> None:
+        super().__init__(fleet, seed, say)
+        self.gb10 = Gb10(fleet, state)
+
+    def _play(self) -> Play:
+        status, report = self.gb10.run(self.gb10.rollout())
+        return Play(status, json.dumps(report, indent=1))
+
+    def _round(self, number: int, victim: str) -> None:
+        self._on_all(self._undo)
+        watchers = self._on_all(self._watch)
+        told = self._kill(children=victim != "gb10")
+        done = self._done()
+        status, report = self.gb10.run(self.gb10.resume() if done is not None else self.gb10.rollout())
+        self._on_all(self._until_quiet)  # what an orphan still wants to write counts, too
+        writers = self._stop(watchers)
+        told = f"round {number} ({told}, {len(done or ())} hosts were done)"
+        assert status == 0, f"{told}: resume ends with {status}:\n{json.dumps(report, indent=1)[-4000:]}"
+        assert set(states(report)) == set(self.fleet.hosts) and set(states(report).values()) == {"done"}, told
+        for host, names in writers.items():
+            in_turn = [name for name, _ in itertools.groupby(names)]
+            assert len(in_turn) == len(set(in_turn)), f"{told}: {host}: two writers took turns: {names}"
+            assert host not in (done or ()) or len(in_turn) <= 1, f"{told}: {host} was done, and written again: {names}"
+        self._on_all(self._compare)
+        self.say(f"{told}: resumed, converged, one writer at a time")
+
+    def _kill(self, children: bool) -> str:
+        moment = self.chance.uniform(0.3, self.duration_s)
+        child = self.gb10.start(self.gb10.rollout(), subprocess.DEVNULL)
+        try:
+            child.wait(moment)
+            self.misses += 1
+            return f"gb10 had ended before {moment:.2f} s"
+        except subprocess.TimeoutExpired:
+            victims = [child.pid, *(_descendants(child.pid) if children else [])]
+            for pid in victims:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            child.wait()
+            self.kills += 1
+            return f"{len(victims)} processes killed after {moment:.2f} s"
+
+    def _done(self) -> set[str] | None:
+        """Who was done at that moment; None where the run had not yet come into the journal."""
+        _, report = self.gb10.run(self.gb10.argv("status"))
+        run = report.get("run")
+        return None if run is None else {host for host, state in states(report).items() if state == "done"}
+
+    # -- one host
+
+    def _watch(self, host: str) -> subprocess.Popen[bytes]:
+        program = (HERE / "on_host/writers.py").read_bytes()
+        child = self.fleet.start(host, PYTHON, "-", STOP, "7200", program=program)
+        assert child.stdout is not None and child.stdout.readline() == b"armed\n"
+        return child
+
+    def _stop(self, watchers: dict[str, subprocess.Popen[bytes]]) -> dict[str, list[str]]:
+        self._on_all(lambda host: self.fleet.shell(host, f"touch {STOP}"))
+        return {host: json.loads(child.communicate(timeout=30)[0]) for host, child in watchers.items()}
+
+
+def _descendants(pid: int) -> list[int]:
+    try:
+        tasks = [path.read_text().split() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    except OSError:
+        return []
+    children = [int(child) for task in tasks for child in task]
+    return [*children, *(grandchild for child in children for grandchild in _descendants(child))]
