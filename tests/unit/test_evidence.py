@@ -332,7 +332,10 @@ def test_a_second_owner_of_a_rail_is_a_reason_and_one_of_another_port_is_not() -
     hosts = proof("pair")
     thief = {"file": "/etc/NetworkManager/system-connections/thief.nmconnection", "name": "thief", "uuid": "0"}
     own = {"interface": "enp1s0f0np0", "file": "own", "uuid": hosts["spark-a"]["profiles"][0]["uuid"]}
-    hosts["spark-a"]["facts"]["port_owners"] = [own, *({**thief, "interface": name} for name in ("enp1s0f0np0", "eth9"))]
+    hosts["spark-a"]["facts"]["port_owners"] = [
+        own,
+        *({**thief, "interface": name} for name in ("enp1s0f0np0", "eth9")),
+    ]
     [reason] = build(hosts)["reasons"]
     assert (reason["what"], reason["where"]) == ("foreign_owner", "spark-a enp1s0f0np0")
     assert "thief.nmconnection" in reason["text"]
