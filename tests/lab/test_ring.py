@@ -12,12 +12,11 @@ from lab.network import NAMESPACE
 from lab.topology import topology
 from tests.rig import ROOT, Rig
 
-from .test_pair_fabric import NOTHING_RUNS
+from .test_pair_fabric import NOTHING_RUNS, ONLY_FABRIC
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 End = tuple[str, str]  # host and port
-ONLY_FABRIC = ("-e", '{"gb10_roles": ["fabric"]}')
 A1, B0, B1, C0 = ("spark-a", "p1"), ("spark-b", "p0"), ("spark-b", "p1"), ("spark-c", "p0")
 
 
