@@ -133,7 +133,7 @@ def guarded(system: System, interfaces: Sequence[str], seconds: int) -> Iterator
             later = f"asking for the rollback failed ({second}); NetworkManager does it by itself within {seconds} s"
             raise HostError(f"{first}; {later}") from first
         raise
-    if system.confirms_later:
+    if system.confirmed_as:
         _wait(system, CONFIRM_S)
         return
     try:
@@ -147,7 +147,7 @@ def _arm(system: System, interfaces: Sequence[str], seconds: int) -> None:
     _stop_timer(system)
     _forget(system)
     _save(system, interfaces)
-    identity = os.urandom(8).hex()
+    identity = system.confirmed_as or os.urandom(8).hex()
     timer = _start_timer(system, identity, "change", seconds + NET_S)
     _mark(system, Guard(identity, "", system.clock.now() + seconds, timer))
     # No interface stands for all of them: what our change does to another one must be taken back as well.
@@ -186,19 +186,20 @@ def confirm(system: System, identity: str, holds: Callable[[], None]) -> None:
 def roll_back(system: System) -> str:
     """Back to how it was, and what proves it. HostError if that cannot be had now."""
     guard = standing(system)
-    system.guard = None
     if guard is None:
+        system.guard = None
         return "nothing was to be taken back"
     if guard.checkpoint and guard.checkpoint in open_checkpoints(system):
         call(system, "CheckpointRollback", "o", guard.checkpoint)
-    _stop_timer(system)
     # Finds nothing to do where NetworkManager did all of it; it has not if it was restarted meanwhile.
     system.ask(["/bin/sh", RESTORE], timeout=120)
     different = differences(system)
     if different:
         raise HostError(f"the network was to go back to how it was, but differs in {', '.join(different)}")
+    _stop_timer(system)  # until here it is the second net for this as well
     count = len(_files(system, SAVED))
     _forget(system)
+    system.guard = None
     return f"the network is back to how it was before: {count} files of profiles are the same byte for byte"
 
 
@@ -226,7 +227,7 @@ def _release(system: System) -> None:
     guard = standing(system)
     if guard is None:
         raise HostError(f"{MARK} is gone")
-    if not system.confirms_later or guard.checkpoint in open_checkpoints(system):
+    if not system.confirmed_as or guard.checkpoint in open_checkpoints(system):
         call(system, "CheckpointDestroy", "o", guard.checkpoint)
     # Else NetworkManager was restarted: what stands was just seen to be what is wanted.
     _stop_timer(system)

@@ -41,8 +41,7 @@ _ORPHANS = ("show", "remove")
 _PROJECT = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}\Z")
 _RUN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@:+\\ -]{0,199}\Z")
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
-LATER = "later"
-_CONFIRM = re.compile(rf"({LATER}|[0-9a-f]{{16}})\Z")
+_GUARD = re.compile(r"[0-9a-f]{16}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
 _PATH = re.compile(r"/[^\0-\x1f\x7f]{0,4095}\Z")
 _MAX_PATHS = 100
@@ -51,8 +50,9 @@ _MAX_PATHS = 100
 class Request(NamedTuple):
     """A request that is sound. `fact_paths`: whose disks the facts tell of; None: no facts are wanted.
 
-    `confirm`: "later" leaves the way back from a change of the network armed, for a call over a new connection, which
-    repeats the request with the id that `guard` in the answer named. None: what holds at the end of this call is kept.
+    `guard`: an id under which the way back from a change of the network is left armed, for a call over a new
+    connection, which repeats the request with that id as `confirm`. Whoever asks makes it up, so that it is known where
+    the change cuts off the answer. Without either, what holds at the end of this call is kept.
     """
 
     verb: str
@@ -64,6 +64,7 @@ class Request(NamedTuple):
     remove_orphans: bool
     roles: list[str] | None
     known_roles: list[str]
+    guard: str | None
     confirm: str | None
 
 
@@ -92,6 +93,8 @@ def answer(request: Any, system: System) -> dict[str, Any]:
         said["error"] = {"kind": "host", "message": str(error)}
     except Exception as error:  # the controller must get an answer, and a traceback may quote a secret
         said["error"] = {"kind": "host", "message": f"this is a defect of gb10-fleet: {_place(error)}"}
+    if system.guard is not None:  # it waits for a word, also where this call failed and could not take the change back
+        said["guard"] = {"id": system.guard, "seconds": guard.left_s(system)}
     return {**said, "subprocesses": system.commands}
 
 
@@ -116,8 +119,6 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
         if writes:
             _settle_guard(request, system)
         outcome = _outcome(request, system)
-        if system.guard is not None:
-            said["guard"] = {"id": system.guard, "seconds": guard.left_s(system)}
         if outcome is None:
             said["known"] = False
             return
@@ -129,9 +130,9 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
 
 def _settle_guard(request: Request, system: System) -> None:
     """The way back that an earlier call left armed: confirmed if this call is the word it waits for."""
-    system.confirms_later = request.confirm is not None
+    system.confirmed_as = request.guard or request.confirm
     profiles = [item for item in request.document.resources if isinstance(item, Profile)]
-    if request.confirm in (None, LATER):
+    if request.confirm is None:
         guard.take_over(system, lambda system: wait_for_checkpoint(system, len(profiles)))
         return
 
@@ -139,8 +140,8 @@ def _settle_guard(request: Request, system: System) -> None:
         verify(Document(tuple(profiles), request.document.consents), [], system)
         prove(system, profiles)
 
-    guard.confirm(system, str(request.confirm), holds)
-    system.confirms_later = False
+    guard.confirm(system, request.confirm, holds)
+    system.confirmed_as = None
 
 
 def _outcome(request: Request, system: System) -> Outcome | None:
@@ -199,7 +200,8 @@ def parse_request(request: Any) -> Request:
         remove_orphans=take("orphans", _one_of(_ORPHANS), "show") == "remove",
         roles=take("roles", _roles, None),
         known_roles=take("known_roles", _roles, None) or [],
-        confirm=take("confirm", _line(_CONFIRM, f"{LATER} or the id of a guard"), None),
+        guard=take("guard", _line(_GUARD, "16 hexadecimal digits"), None),
+        confirm=take("confirm", _line(_GUARD, "16 hexadecimal digits"), None),
     )
     if fields:
         raise DocumentError(f"{shown(min(fields, key=str))[1:-1]}: a request has no such field")

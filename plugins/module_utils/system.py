@@ -99,8 +99,9 @@ class Clock:
 class System:
     """One host: absolute paths are looked up below `root`, commands go through `runner`.
 
-    `privileged`: whether we are root; `commands`: how many were started so far. `confirms_later`: whoever asked for a
-    change of the network confirms it in another call; `guard`: the way back that this process has in hand.
+    `privileged`: whether we are root; `commands`: how many were started so far. `confirmed_as`: the id under which
+    whoever asked for a change of the network confirms it in another call, if so; `guard`: the way back that this
+    process has in hand.
     """
 
     def __init__(
@@ -115,7 +116,7 @@ class System:
         self.clock = clock or Clock()
         self.privileged = os.geteuid() == 0 if privileged is None else privileged
         self.commands = 0
-        self.confirms_later = False
+        self.confirmed_as: str | None = None
         self.guard: str | None = None
         self._runner = runner
         self._memory: dict[Callable[[System], Any], Any] = {}

@@ -13,6 +13,7 @@ import base64
 import bz2
 import hashlib
 import json
+import os
 import re
 import shlex
 import time
@@ -113,31 +114,56 @@ def call(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str,
     """
     if request.get("verb") != "converge" or request["check"]:
         return _send(action, request, task_vars)
-    answer = _send(action, {**request, "confirm": "later"}, task_vars)
-    return answer if answer.get("guard") is None or answer["error"] else _confirmed(action, request, answer, task_vars)
+    identity = os.urandom(8).hex()
+    try:
+        first = _send(action, {**request, "guard": identity}, task_vars)
+    except AnsibleConnectionFailure:
+        profiles = sum("nm_profile" in item for document in request["documents"] for item in document["resources"])
+        if not profiles:
+            raise
+        # A change of the network may have cut off its own answer.
+        first = {"guard": {"seconds": _fired_after_s(profiles)}, "changes": [], "diff": [], "subprocesses": 0}
+    return first if first.get("guard") is None else _confirmed(action, request, identity, first, task_vars)
+
+
+def _fired_after_s(profiles: int) -> int:
+    """Seconds after which a host that lost us while it changed that many profiles has gone back."""
+    from ansible_collections.gb10.fleet.plugins.module_utils import guard  # the engine's, and seldom needed here
+    from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import checkpoint_s
+
+    return max(checkpoint_s(profiles), guard.CONFIRM_S) + guard.NET_S + guard.ROLLBACK_S
 
 
 def _confirmed(
-    action: ActionBase, request: Mapping[str, Any], first: Mapping[str, Any], task_vars: Mapping[str, Any]
+    action: ActionBase,
+    request: Mapping[str, Any],
+    identity: str,
+    first: Mapping[str, Any],
+    task_vars: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The same request once more, with the id of what waits: the host is to be as it says, seen over a new connection.
 
     Without that the host goes back by itself, and is asked until it can prove that.
     """
-    again = {**request, "expect": {}, "confirm": first["guard"]["id"]}
+    again = {**request, "expect": {}, "confirm": identity}
     until = time.monotonic() + first["guard"]["seconds"] + CONFIRM_MARGIN_S
+    what = (
+        "the network was changed" if first["changes"] else "the connection was lost in a call that changes the network"
+    )
     while True:
+        late = time.monotonic() >= until
         try:
             action._connection.reset()  # the connection that made the change may outlive the way to the host
             last = _send(action, again, task_vars)
-            break
+            if last.get("guard") is None or late:  # else it could neither keep the change nor prove that it is gone
+                break
         except (AnsibleConnectionFailure, NoAnswer) as error:
-            if time.monotonic() >= until:
+            if late:
                 raise AnsibleActionFail(  # type: ignore[no-untyped-call]
-                    f"{task_vars['inventory_hostname']}: the network was changed, the host could not be reached over a"
-                    f" new connection, and was to be back by now; go to its console ({error})"
+                    f"{task_vars['inventory_hostname']}: {what}, the host could not be reached over a new connection,"
+                    f" and was to be back by now; go to its console ({error})"
                 ) from error
-            time.sleep(CONFIRM_PAUSE_S)
+        time.sleep(CONFIRM_PAUSE_S)
     kept = [item for item in first["changes"] if not last["error"] or not item["resource"].startswith("nm_profile:")]
     return {
         **last,

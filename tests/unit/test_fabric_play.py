@@ -71,10 +71,10 @@ def pair(plays: Plays, live: bool, **says: Any) -> None:
         plays.host(kind, facts={"rails": rails}, **says)
 
 
-def sent(plays: Plays, kind: str) -> list[tuple[list[str], bool, str | None]]:
-    """The calls to a host: roles, check mode, and what was said of confirming."""
+def sent(plays: Plays, kind: str) -> list[tuple[list[str], bool, bool]]:
+    """The calls to a host: roles, check mode, and whether a change of the network is to wait for a word."""
     return [
-        ([document["role"] for document in request["documents"]], request["check"], request.get("confirm"))
+        ([document["role"] for document in request["documents"]], request["check"], "guard" in request)
         for request in plays.requests(kind)
     ]
 
@@ -85,14 +85,14 @@ def test_rails_that_wait_are_shown_and_change_in_a_task_of_their_own(plays: Play
     assert rc == 0, output
     assert "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to spark-b p0 192.168.100.11" in output
     applied = [call for call in sent(plays, "a") if not call[1]]
-    assert applied == [(["kernel_parameters"], False, "later"), (["fabric"], False, "later")]
+    assert applied == [(["kernel_parameters"], False, True), (["fabric"], False, True)]
 
 
 def test_rails_as_planned_travel_with_all_the_rest(plays: Plays) -> None:
     pair(plays, live=True)
     rc, output = plays.play(BOTH, STATE, **PAIR)
     assert rc == 0, output
-    assert [call for call in sent(plays, "a") if not call[1]] == [(["kernel_parameters", "fabric"], False, "later")]
+    assert [call for call in sent(plays, "a") if not call[1]] == [(["kernel_parameters", "fabric"], False, True)]
     listened = output.partition("Find the partner behind each port")[2].partition("TASK [")[0]
     assert listened.count("skipping") == 2
 
@@ -105,7 +105,7 @@ def test_a_wrong_cable_ends_the_run_before_anything_changes(plays: Plays) -> Non
     assert rc == 2, output
     assert "spark-a p0: the cable leads to spark-b p1, and should lead to spark-b p0" in said
     assert "at spark-b, move that end of the cable from p1 to p0" in said
-    assert all(check for _roles, check, _confirm in sent(plays, "a") + sent(plays, "b"))
+    assert all(check for _roles, check, _waits in sent(plays, "a") + sent(plays, "b"))
 
 
 def test_a_change_of_the_network_is_confirmed_with_the_same_documents(plays: Plays) -> None:
@@ -113,12 +113,12 @@ def test_a_change_of_the_network_is_confirmed_with_the_same_documents(plays: Pla
         plays, live=True, guard={"id": "f" * 16, "seconds": 5}, changes=[{"resource": "nm_profile:x", "role": "fabric"}]
     )
     engine = plays.tmp_path / "collections/ansible_collections/gb10/fleet/plugins/module_utils/remote.py"
-    confirmed = '    if request.get("confirm") == "f" * 16:\n        said.update(guard=None, changes=[])\n'
+    confirmed = '    if request.get("confirm"):\n        said.update(guard=None, changes=[])\n'
     engine.write_text(engine.read_text().replace("    return {**said,", f"{confirmed}    return {{**said,"))
     rc, output = plays.play(BOTH, STATE, **PAIR)
     assert rc == 0, output
     first, second = [request for request in plays.requests("a") if not request["check"]]
-    assert (first["confirm"], second["confirm"]) == ("later", "f" * 16)
+    assert first["guard"] == second["confirm"]
     assert first["documents"] == second["documents"]
     assert (bool(first["expect"]), second["expect"]) == (True, {})
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible_collections.gb10.fleet.plugins.module_utils import guard
 from ansible_collections.gb10.fleet.plugins.plugin_utils import transport
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
@@ -275,7 +276,9 @@ def test_a_change_of_the_network_is_confirmed_over_a_new_connection() -> None:
     host = Host(FIRST, LAST)
     answer = send(host)
     assert host._connection.resets == 1
-    assert [request["confirm"] for request in host.requests] == ["later", "f" * 16]
+    begin, word = host.requests
+    assert re.fullmatch("[0-9a-f]{16}", begin["guard"]) and "confirm" not in begin
+    assert (word["confirm"], "guard" in word) == (begin["guard"], False)
     assert host.requests[1]["expect"] == {}, "the change has changed the facts"
     assert (answer["changes"], answer["subprocesses"], answer["facts"]) == (CHANGED["changes"], 13, {"rails": []})
 
@@ -285,13 +288,47 @@ def test_a_change_of_the_network_is_confirmed_over_a_new_connection() -> None:
 def test_what_changes_no_network_is_asked_for_no_word(changes: dict[str, Any]) -> None:
     host = Host(LAST)
     send(host, **changes)
-    assert "confirm" not in host.requests[0] and host._connection.resets == 0
+    assert not {"guard", "confirm"} & {*host.requests[0]} and host._connection.resets == 0
 
 
 @pytest.mark.usefixtures("fake", "clock")
-def test_a_failed_run_is_not_confirmed() -> None:
-    host = Host({**FIRST, "error": {"kind": "apply", "message": "no space"}})
+def test_a_failed_run_that_took_everything_back_is_not_confirmed() -> None:
+    host = Host({**FIRST, "guard": None, "error": {"kind": "apply", "message": "no space"}})
     assert send(host)["error"]["message"] == "no space"
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_host_that_could_neither_keep_nor_take_back_is_asked_until_it_has(clock: list[float]) -> None:
+    """NetworkManager was restarted in the middle: neither the first call nor the word after it finds one to talk to."""
+    stuck = {**FIRST, "error": {"kind": "apply", "message": "NetworkManager is not running"}}
+    back = {**LAST, "error": {"kind": "host", "message": "the network is back to how it was"}}
+    host = Host(stuck, {**stuck, "changes": []}, {**stuck, "changes": []}, back)
+    answer = send(host)
+    assert answer["error"] == back["error"] and clock[0] == 2 * transport.CONFIRM_PAUSE_S
+    assert {request["confirm"] for request in host.requests[1:]} == {host.requests[0]["guard"]}
+
+
+RAILS = [{"role": "fabric", "resources": [{"nm_profile": "gb10-a"}, {"nm_profile": "gb10-b"}]}]
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_change_that_cuts_off_its_own_answer_is_waited_for(clock: list[float]) -> None:
+    back = {**LAST, "error": {"kind": "host", "message": "the network is back to how it was"}}
+    host = Host(*[AnsibleConnectionFailure("no route")] * 9, back)
+    answer = send(host, documents=RAILS)
+    assert (answer["error"], answer["changes"]) == (back["error"], [])
+    assert host.requests[-1]["confirm"] == host.requests[0]["guard"], "the id is known without an answer"
+    assert clock[0] > 0
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_lost_host_is_given_up_when_all_has_fired_and_at_once_without_rails(clock: list[float]) -> None:
+    with pytest.raises(AnsibleConnectionFailure):
+        send(Host(AnsibleConnectionFailure("no route")))
+    assert clock[0] == 0
+    with pytest.raises(AnsibleActionFail, match=r"spark-a: the connection was lost in a call .*go to its console"):
+        send(Host(*[AnsibleConnectionFailure("no route")] * 200), documents=RAILS)
+    assert guard.CONFIRM_S + guard.NET_S < clock[0] < 200
 
 
 @pytest.mark.usefixtures("fake")

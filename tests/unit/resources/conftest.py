@@ -38,7 +38,7 @@ class FakeHost:
         self.clock = FakeClock()
         self.calls: list[list[str]] = []
         self.inputs: list[str | None] = []
-        self._answers: dict[str, Answer] = {}
+        self.answers: dict[str, Answer] = {}
         # Whoever runs the tests is root of this host, so that no test needs to be root.
         self.file("/etc/passwd", f"root:x:{os.getuid()}:{os.getgid()}::/root:/bin/sh\n")
         self.file("/etc/group", f"root:x:{os.getgid()}:\n")
@@ -56,16 +56,16 @@ class FakeHost:
         return self.root / path.lstrip("/")
 
     def on(self, prefix: str, answer: Answer) -> None:
-        self._answers[prefix] = answer
+        self.answers[prefix] = answer
 
     def run(self, argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
         assert timeout > 0
         line = " ".join(argv)
         self.calls.append(list(argv))
         self.inputs.append(stdin)
-        known = [prefix for prefix in self._answers if line.startswith(prefix)]
+        known = [prefix for prefix in self.answers if line.startswith(prefix)]
         assert known, f"unexpected command: {line}"
-        answer = self._answers[max(known, key=len)]
+        answer = self.answers[max(known, key=len)]
         if callable(answer):
             answer = answer(list(argv), stdin)
         return answer if isinstance(answer, Completed) else Completed(tuple(argv), 0, answer)

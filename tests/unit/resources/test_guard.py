@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from tests.unit.resources.conftest import FakeHost
 
+ID = "f00d" * 4
 LABEL, PEER = f"nm_profile:gb10-{P0}", "192.0.2.2"
 MANAGEMENT = "/etc/NetworkManager/system-connections/management.nmconnection"
 
@@ -58,7 +59,7 @@ def entry(host: FakeHost) -> dict[str, Any]:
 def changed(host: FakeHost) -> dict[str, Any]:
     """The answer to a first call, which waits for the word of a second one."""
     pings(host)
-    said = ask(host, confirm="later")
+    said = ask(host, guard=ID)
     assert said["error"] is None, said["error"]
     return said
 
@@ -85,7 +86,7 @@ def test_a_change_waits_armed_twice_until_it_is_confirmed(host: FakeHost, manage
     assert not host.commands("systemd-run")
     assert not host.path(guard.FOLDER).exists()
     assert entry(host)["left"] and entry(host)["unfinished"] is None
-    assert ask(host, confirm="later")["guard"] is None, "nothing to do leaves nothing armed"
+    assert ask(host, guard=ID)["guard"] is None, "nothing to do leaves nothing armed"
 
 
 def test_the_second_net_is_there_before_the_first_change(host: FakeHost, manager: FakeNetworkManager) -> None:
@@ -104,7 +105,7 @@ def test_without_the_second_net_nothing_is_changed(
     host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
 ) -> None:
     host.on("systemd-run", fail("Failed to start transient timer unit"))
-    said = ask(host, confirm="later")
+    said = ask(host, guard=ID)
     assert "Failed to start transient timer unit" in said["error"]["message"]
     assert manager.profiles == {}
 
@@ -203,7 +204,7 @@ def test_a_later_step_that_fails_takes_the_rails_back(
     host.file("/etc/gb10-fleet", "in the way")
     resources = [rail(), {"file": "/etc/after", "content": "x", "validate": ["check", "%s"]}]
     host.on("check", fail("no"))
-    said = ask(host, confirm="later", documents=[{"role": "fabric", "resources": resources}])
+    said = ask(host, guard=ID, documents=[{"role": "fabric", "resources": resources}])
     assert "back to how it was" in said["error"]["message"]
     assert (manager.ended, said["guard"]) == (["CheckpointRollback"], None)
 
@@ -315,9 +316,38 @@ def test_two_changes_of_one_call_are_one_way_back(host: FakeHost, manager: FakeN
     ask(host, documents=[{"role": "fabric", "resources": [other]}])
     manager.ended.clear()
     host.calls.clear()
-    said = ask(host, confirm="later", orphans="remove")
+    said = ask(host, guard=ID, orphans="remove")
     assert [change["action"] for change in said["changes"]] == ["remove", "create"], said["error"]
     assert len([line for line in host.commands("busctl call") if "CheckpointCreate" in line]) == 1
     assert len(manager.checkpoints) == 1
     assert ask(host, confirm=said["guard"]["id"])["error"] is None
     assert manager.ended == ["CheckpointDestroy"]
+
+
+def test_where_networkmanager_goes_away_in_the_middle_the_answer_names_what_waits(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    """It can neither be asked nor told to roll back now; a later call finds it again, and takes the change back."""
+    pings(host)
+    away: list[str] = []
+
+    def until_then(answer: Callable[..., Any]) -> Callable[..., Any]:
+        gone = Completed((), 8, "", "NetworkManager is not running.")
+        return lambda argv, stdin: gone if away else answer(argv, stdin)
+
+    for prefix in ("nmcli --terse --fields UUID", "busctl get-property", "busctl call"):
+        host.on(prefix, until_then(host.answers[prefix]))
+    host.on("systemd-run", lambda argv, stdin: away.extend(word for word in argv if word.endswith("-word")) or "")
+    said = ask(host, guard=ID)
+    assert "NetworkManager is not running" in said["error"]["message"]
+    assert said["guard"] == {"id": ID, "seconds": guard.CONFIRM_S + guard.NET_S + guard.ROLLBACK_S}
+    assert said["changes"], "it may stand until then"
+    assert host.commands("systemctl stop")[-1].endswith("-change.timer"), "the second net was given up"
+
+    assert ask(host, confirm=ID)["guard"], "still nobody to talk to"
+    away.clear()
+    manager.profiles.clear()  # it has forgotten its checkpoint, and the timer has put the files back
+    manager.checkpoints.clear()
+    said = ask(host, confirm=ID)
+    assert said["guard"] is None
+    assert "the network is back to how it was before" in said["error"]["message"]
