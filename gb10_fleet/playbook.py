@@ -137,7 +137,16 @@ class Report:
             self.seen.add(host)
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")
-            word = "ignored" if ignored else kind.removeprefix("runner_on_")
+            found = {
+                item["id"]
+                for item in result.get("findings", [])
+                if item.get("host") == host and not item.get("accepted")
+            }
+            word = kind.removeprefix("runner_on_")
+            if ignored:
+                word = "ignored"
+            elif found & _NO_CONTACT:  # the doctor says itself that a host gives no answer, and fails
+                word = "unreachable"
             text = str(result.get("msg") or result.get("censored") or "it said nothing")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 

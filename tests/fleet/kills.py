@@ -134,8 +134,11 @@ class Campaign:
     def _compare(self, host: str) -> None:
         rows = differences(self.wanted[host], self.fleet.snapshot(host))
         assert rows == [], f"{host}: not as an undisturbed run leaves it: {rows}"
-        manifest = self._lasting(host)
-        assert manifest == self.manifests[host], f"{host}: another manifest: {manifest}"
+        wanted, found = ({**it.pop("resources"), **it} for it in (dict(self.manifests[host]), self._lasting(host)))
+        other = {
+            key: (wanted.get(key), found.get(key)) for key in {*wanted, *found} if wanted.get(key) != found.get(key)
+        }
+        assert other == {}, f"{host}: another manifest than that of an undisturbed run, in: {other}"
         left = self.fleet.shell(host, "find / -xdev -name '.gb10-new.*'")
         assert left == "", f"{host}: temporary files are left: {left}"
 

@@ -311,6 +311,14 @@ def test_json_says_why_and_what_changed(use: Use) -> None:
     assert answer["pending"] == {"spark-a": [waits]} and answer["orphans"] == {"spark-a": [orphan]}
 
 
+@pytest.mark.parametrize(("said", "kind"), [(REFUSED, "failed"), (NO_CONTACT, "unreachable")])
+def test_a_host_of_which_the_doctor_says_that_it_gives_no_answer_is_unreachable(said: Event, kind: str) -> None:
+    """The task fails, since it is the doctor that asked; a rollout is to count the host as what it is."""
+    report = playbook.Report()
+    report.take(said)
+    assert report.troubles["spark-a"].kind == kind
+
+
 def test_a_host_that_only_the_look_has_seen_is_reported(use: Use) -> None:
     waits = {
         "role": "docker",
