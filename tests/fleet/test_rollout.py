@@ -1,7 +1,7 @@
 """A rollout over real hosts: a bad one stops it, a killed one is gone on with, and it leads back.
 
 On all hosts that are up, at most thirty, and on thirty of its own where none are. `make test` has two up, which is a
-canary and one more; for the whole of it:
+canary and one more, and leaves out what takes long; for the whole of it:
 
     python -m lab up fleet --hosts 30; pytest tests/fleet/test_rollout.py -s
 """
@@ -78,6 +78,7 @@ def test_a_host_that_gives_no_answer_stops_the_rollout_and_keeps_its_place(hosts
     assert all(hosts.manifest(host) is not None for host in hosts.hosts)
 
 
+@pytest.mark.long
 def test_a_killed_rollout_is_resumed_to_where_an_undisturbed_one_ends(hosts: Fleet, tmp_path: Path) -> None:
     RolloutCampaign(hosts, tmp_path, seed=20261121).run(kills=4)
 
