@@ -368,14 +368,15 @@ def during_a_round(pair: Pair, trouble: Callable[[], object]) -> None:
 
 
 # Waits until the change is made and unconfirmed, takes the management address away, and notes when it is back.
-# With `restart` NetworkManager restarts before that, and forgets its checkpoint.
+# With `restart` NetworkManager restarts at that moment, and forgets its checkpoint. The address goes first: a word that
+# came through between the two would take the change back and disarm, and what is cut after that is not ours to mend.
 CUT = f"""
 until systemctl list-units --no-legend "gb10-guard-*-word.timer" | grep -q .; do sleep 0.1; done
-[ "$1" = restart ] && systemctl restart NetworkManager && sleep 2
 date +%s.%N >/run/cut-at
 nmcli connection modify {MANAGEMENT} ipv4.addresses 203.0.113.99/24
 nmcli connection up {MANAGEMENT}
 ip address flush dev {MANAGEMENT} to 198.18.0.0/15
+[ "$1" = restart ] && systemctl restart NetworkManager
 until ip -4 address show dev {MANAGEMENT} | grep -q 198.18.7; do sleep 0.2; done
 date +%s.%N >/run/back-at
 """
