@@ -32,7 +32,7 @@ def inventory(plan: Topology, image: str, key: Path, known_hosts: Path, override
         cluster = f"{plan.fabric}1"
         fabric = {"gb10_cluster": cluster, "fabric_topology": plan.fabric, "fabric_allow_activation": True}
         if plan.fabric == "ring":
-            fabric["fabric_network"] = "192.168.96.0/21"  # as inventory/example/ring: six subnets do not fit the default
+            fabric["fabric_network"] = "192.168.96.0/21"  # as in inventory/example/ring: it has six subnets
         sparks = {"children": {cluster: {"hosts": hosts, "vars": fabric}}}
     connection = {
         "ansible_user": USER,
