@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
 from gb10_fleet import __version__, discover_cli, evidence, report_cli, rollout_cli
@@ -63,7 +64,7 @@ def _show(order: Order, report: Report) -> None:
     for host, messages in report.messages.items():
         lines += [] if host in judged else [f"{host}: {line}" for text in messages for line in text.splitlines()]
     for line in lines:  # what a host says must not steer the terminal
-        print("".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in line))
+        print(printable(line))
     for line in report.errors:
         if line != NO_HOST:
             print(line, file=sys.stderr)

@@ -14,7 +14,6 @@ import binascii
 import hashlib
 import ipaddress
 import json
-import os
 import re
 import subprocess
 import tempfile
@@ -25,7 +24,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, findings, look, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils import (
+    catalog,
+    drift_report,
+    findings,
+    look,
+    output,
+    scan,
+    transport,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 SSH_PORT = 22
@@ -101,7 +108,7 @@ class Machine:
         words = [str(product["dmi_name"] or "unknown").replace("_", " ")]
         version = release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION")
         words += [f"DGX OS {version}"] if version else [str(self.facts["os"]["pretty"])]
-        return transport.printable(", ".join(words))
+        return output.printable(", ".join(words))
 
     @property
     def fingerprints(self) -> dict[str, str]:
@@ -199,7 +206,7 @@ def _address(text: str, word: str) -> str:
     try:
         return str(ipaddress.ip_address(text))
     except ValueError:
-        raise BadPlace(f"{transport.printable(word)}: neither an address nor a name of a host") from None
+        raise BadPlace(f"{output.printable(word)}: neither an address nor a name of a host") from None
 
 
 def browse(seconds: float, interfaces: Sequence[str] | None = None) -> list[Place]:
@@ -274,7 +281,7 @@ def ask(
     Only the key that the scan saw is taken: who answers now with another one is another machine.
     """
     if user is not None and not _USER.match(user):
-        raise BadPlace(f"{transport.printable(user)}: no name of a user")
+        raise BadPlace(f"{output.printable(user)}: no name of a user")
     request = {
         "verb": "drift", "check": True, "facts": {"paths": []}, "project": catalog.collection_version(), "run": RUN,
     }  # fmt: skip
@@ -311,7 +318,7 @@ def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
     except (ValueError, KeyError, TypeError, AttributeError):
         pass  # no answer, or not one of ours: said below
     silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S)["silence"]
-    return Answer(place, keys, silence=transport.printable(f"{silence['text']}; {silence['way_out']}"))
+    return Answer(place, keys, silence=output.printable(f"{silence['text']}; {silence['way_out']}"))
 
 
 # -- what it means -----------------------------------------------------------------------------------------------------
@@ -423,14 +430,5 @@ def write(found: Discovery, file: Path, user: str | None, now: datetime) -> None
     """Inventory and host keys, each whole or not at all; the keys first, for the inventory names their file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     own = {spark.place: spark.keys for spark in found.sparks}
-    _replace(file.with_name(KNOWN_HOSTS), "".join(known_hosts_lines(own)))
-    _replace(file, inventory(found.sparks, user, now))
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    output.write(file.with_name(KNOWN_HOSTS), "".join(known_hosts_lines(own)))
+    output.write(file, inventory(found.sparks, user, now))

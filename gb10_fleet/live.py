@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
@@ -14,11 +15,6 @@ from rich.text import Text
 
 _BAD = ("runner_on_failed", "runner_on_unreachable")
 _COLOURS = {"planned": "dim", "running": "cyan", "done": "green", "stopped": "red"}
-
-
-def clean(text: str) -> str:
-    """What a host says must not steer the terminal."""
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 class Silent:
@@ -38,7 +34,7 @@ class Lines(Silent):
     """One line for what begins and for what goes wrong."""
 
     def say(self, text: str) -> None:
-        print(clean(text), flush=True)
+        print(printable(text), flush=True)
 
     def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
         wave = record["waves"][number - 1]
@@ -70,7 +66,7 @@ class Terminal(Lines):
         self.live.stop()
 
     def say(self, text: str) -> None:
-        self.console.print(clean(text), markup=False, highlight=False)
+        self.console.print(printable(text), markup=False, highlight=False)
 
     def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
         self.record, self.step = record, step
@@ -100,6 +96,6 @@ class Terminal(Lines):
                 str(wave["wave"]), f"[{colour}]{wave['state']}[/]", str(len(states)), str(states.count("done")),
                 f"[red]{bad}[/]" if bad else "0", escape(names),
             )  # fmt: skip
-        now = f"{self.step}: {clean(self.task)} ({len(self.hosts_heard)} hosts answered)"
+        now = f"{self.step}: {printable(self.task)} ({len(self.hosts_heard)} hosts answered)"
         left = f", about {open_waves * self.wave_s / 60:.0f} min to go" if self.wave_s is not None else ""
         return Group(table, Text(f"{now}, {time.monotonic() - self.began:.0f} s{left}"))

@@ -90,10 +90,10 @@ class Report:
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     settled: list[str] = field(default_factory=list)  # hosts that are as they should be: no task was theirs alone
     tasks: bool = False  # whether one has begun
-    seen: set[str] = field(default_factory=set)  # these four are of what came before the roll call of a rollout
-    through: set[str] | None = (
-        None  # hosts that answered it: Ansible went on with them to the end; None: there was none
-    )
+    # These four are of what came before the roll call of a rollout, and of the call. `through`: hosts that answered it,
+    # so Ansible went on with them to the end; None: there was none.
+    seen: set[str] = field(default_factory=set)
+    through: set[str] | None = None
     called: set[str] = field(default_factory=set)  # hosts that it asked for
     troubles: dict[str, Trouble] = field(default_factory=dict)
     timed_out: bool = False

@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
 from gb10_fleet import live, locks, rollout, waves, window
 from gb10_fleet.journal import Journal, JournalError, place, refusal, text_of, utc
-from gb10_fleet.live import Lines, Silent, Terminal, clean
+from gb10_fleet.live import Lines, Silent, Terminal
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
 from gb10_fleet.waves import Policy, Refused, Wave
@@ -93,9 +94,11 @@ def plan_rollout(
         for item in timed:
             when = f", from about {item['begins']}" if item["begins"] else ""
             print(
-                clean(f"wave {item['wave']}, {len(item['hosts'])} of {sum(len(wave.hosts) for wave in planned)}{when}:")
+                printable(
+                    f"wave {item['wave']}, {len(item['hosts'])} of {sum(len(wave.hosts) for wave in planned)}{when}:"
+                )
             )
-            print(clean(f"    {', '.join(item['hosts'])}"))
+            print(printable(f"    {', '.join(item['hosts'])}"))
         known = (
             f"{seconds:.0f} s each, as earlier ones took" if seconds is not None else "no earlier run tells how long"
         )
@@ -214,7 +217,7 @@ def status(inventory: Inventory, run_: Run = None, state: State = None, as_json:
             return
         _show(record)
         for process in orphans:
-            print(clean(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}"))
+            print(printable(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}"))
         if record["ended"] is None:
             print(f"at work: process {owner.pid}" if owner else "nobody is at work on it: gb10 resume goes on")
 
@@ -231,7 +234,7 @@ def _refusals(as_json: bool, kind: str = "rollout") -> Iterator[None]:
         if as_json:
             print(json.dumps(refusal(kind, str(error)), indent=2))
         else:
-            print(clean(f"refused: {error}"), file=sys.stderr)
+            print(printable(f"refused: {error}"), file=sys.stderr)
         raise typer.Exit(Outcome.refused) from None
 
 
@@ -287,8 +290,8 @@ def _show(record: Mapping[str, Any]) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
     print(f"run {record['run']}, {record['kind']} of {record['of'] or record['order']['playbook']}: {counts}")
     for line in rollout.bad_lines(record):
-        print(clean(line))
+        print(printable(line))
     if record["ended"] is None:
         print("not at its end: gb10 resume goes on")
     else:
-        print(clean(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}"))
+        print(printable(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}"))

@@ -6,11 +6,12 @@ The document is the journal's record of the run, and over it what its proofs and
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 
 from gb10_fleet.journal import Journal
 from gb10_fleet.report import model, page
@@ -47,15 +48,6 @@ def put(journal: Journal, run: str | None = None) -> Path:
 def write(document: Mapping[str, Any], folder: Path) -> Path:
     """Each file whole or not at all; a run that went on gets them anew."""
     folder.mkdir(parents=True, exist_ok=True)
-    _replace(folder / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-    _replace(folder / PAGE, page.render(document, folder))
+    output.write(folder / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    output.write(folder / PAGE, page.render(document, folder))
     return folder / PAGE
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)

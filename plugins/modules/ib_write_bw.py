@@ -73,16 +73,10 @@ options:
         its duration at the latest.
     type: int
     default: 180
+extends_documentation_fragment: gb10.fleet.reads
 attributes:
   check_mode:
     description: Runs nothing and returns the commands that would run.
-    support: full
-  diff_mode:
-    description: There is nothing to differ, because nothing changes.
-    support: none
-  platform:
-    description: Target operating systems.
-    platforms: linux
     support: full
 notes:
   - Needs perftest on both hosts, best in the same version, and root (or unlimited memlock). Understands perftest 4.5,

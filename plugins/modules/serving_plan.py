@@ -64,16 +64,11 @@ options:
     type: str
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: gb10.fleet.reads
 attributes:
   action:
     description: Runs on the controller.
     support: full
-  check_mode:
-    description: Changes nothing anyway.
-    support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
   platform:
     description: Target OS of the action.
     support: full

@@ -10,16 +10,15 @@ schemas/drift.schema.json.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.scan import SSH_FAILED, Reply
-from ansible_collections.gb10.fleet.plugins.plugin_utils.transport import printable
 
 SCHEMA_VERSION = 1
 CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "unfinished", "no_manifest", "silent")
@@ -134,7 +133,9 @@ def _whole_clusters(
 
 def table(document: Mapping[str, Any]) -> str:
     """What differs and who is silent, one line each, and what to do next."""
-    rows = [tuple(map(printable, row)) for host in document["hosts"] for row in _rows(host, document["hosts"][host])]
+    rows = [
+        tuple(map(output.printable, row)) for host in document["hosts"] for row in _rows(host, document["hosts"][host])
+    ]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
     if len(lines) > TABLE_LINES:
@@ -186,19 +187,10 @@ def write(document: Mapping[str, Any], directory: Path) -> Path | None:
     A list without hosts is removed, not emptied: `--limit` with an empty file means every host.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    _replace(directory / DOCUMENT, json.dumps(document, indent=1) + "\n")
+    output.write(directory / DOCUMENT, json.dumps(document, indent=1) + "\n")
     for name, hosts in ((LIMIT, document["converge"]), (SILENT_HOSTS, document["silent"])):
         if hosts:
-            _replace(directory / name, "".join(f"{host}\n" for host in hosts))
+            output.write(directory / name, "".join(f"{host}\n" for host in hosts))
         else:
             (directory / name).unlink(missing_ok=True)
     return directory / LIMIT if document["converge"] else None
-
-
-def _replace(path: Path, text: str) -> None:
-    new = path.with_name(f".{path.name}-{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from typing import Any
 
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils import verdicts
-from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, metrics
+from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, fabric_plan, metrics
 from ansible_collections.gb10.fleet.plugins.plugin_utils.picture import draw
 
 SCHEMA_VERSION = 1
@@ -276,9 +276,8 @@ def _foreign_owners(host: str, proof: Mapping[str, Any]) -> list[Record]:
     ours = {profile["netdev"]: profile["uuid"] for profile in proof["profiles"]}
     way_out = "delete it, or run the role fabric with fabric_replace_foreign set to true, which switches it off"
     return [
-        _reason(f"{host} {netdev}", "foreign_owner", f"{netdev} belongs to {owner['file']} as well", way_out)
-        for owner in proof["facts"].get("port_owners") or []
-        if (netdev := owner["interface"]) in ours and owner["uuid"] != ours[netdev]
+        _reason(f"{host} {owner['netdev']}", "foreign_owner", owner["text"], way_out)
+        for owner in fabric_plan.foreign_owners(proof["facts"], ours)
     ]
 
 

@@ -161,7 +161,7 @@ def plan(
             "environment": _environment(topology, profiles[host], control["interface"], address_range),
             "control": control,
             "waiting": _waiting(facts[host], profiles[host]),
-            "owners": _foreign_owners(facts[host], profiles[host]),
+            "owners": foreign_owners(facts[host], {profile.netdev: profile.uuid for profile in profiles[host]}),
         }
     return {"topology": topology, "network": network, "subnets": [str(subnet) for subnet in subnets], "hosts": result}
 
@@ -347,8 +347,8 @@ def _is_live(rail: Mapping[str, Any], profile: Profile) -> bool:
     return addresses == [profile.cidr] and rail.get("mtu") == profile.mtu
 
 
-def _foreign_owners(facts: Mapping[str, Any], profiles: Sequence[Profile]) -> list[dict[str, Any]]:
-    ours = {profile.netdev: profile.uuid for profile in profiles}
+def foreign_owners(facts: Mapping[str, Any], ours: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Files that claim a rail beside our profile; `ours` is `{netdev: UUID}`."""
     return [
         {
             "netdev": owner["interface"],

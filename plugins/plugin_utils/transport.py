@@ -28,6 +28,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, kept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 MARKER = "GB10-ANSWER:"
 # Root's own, in memory: it is gone after a boot.
@@ -215,13 +216,6 @@ def instead(stdout: str, stderr: str, otherwise: str) -> str:
     """The ends of what came where an answer should be."""
     ends = (stderr.strip()[-SHOWN_OF_AN_ANSWER:], stdout.strip()[-SHOWN_OF_AN_ANSWER:])
     return printable(" / ".join(filter(None, ends)) or otherwise, keep="\n\t")
-
-
-def printable(text: str, keep: str = "") -> str:
-    """What a host says must not steer the terminal that shows it: control characters in Python's notation."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 def _cleaned(value: Any, keep: str) -> Any:

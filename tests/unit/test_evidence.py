@@ -330,7 +330,12 @@ def test_the_page_shows_what_show_gids_remarks_and_where_nccl_takes_another_inde
 
 def test_a_second_owner_of_a_rail_is_a_reason_and_one_of_another_port_is_not() -> None:
     hosts = proof("pair")
-    thief = {"file": "/etc/NetworkManager/system-connections/thief.nmconnection", "name": "thief", "uuid": "0"}
+    thief = {
+        "file": "/etc/NetworkManager/system-connections/thief.nmconnection",
+        "name": "thief",
+        "uuid": "0",
+        "renderer": None,
+    }
     own = {"interface": "enp1s0f0np0", "file": "own", "uuid": hosts["spark-a"]["profiles"][0]["uuid"]}
     hosts["spark-a"]["facts"]["port_owners"] = [
         own,

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.module_utils import guard
-from ansible_collections.gb10.fleet.plugins.plugin_utils import transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output, transport
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 REMOTE = f"""
@@ -56,7 +56,7 @@ def run(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], subproce
 def test_the_request_arrives_whole_and_the_answer_comes_back(tmp_path: Path) -> None:
     request = {"text": "ä\u2028'\"\\\n{{ }}'''\0\ud800", "list": [None, True, 1.5], "long": "x" * 3_000_000}
     answer, done = run(request, tmp_path / "cache")
-    assert answer["request"] == {**request, "text": transport.printable(request["text"])}
+    assert answer["request"] == {**request, "text": output.printable(request["text"])}
     assert (answer["name"], answer["system"], answer["isolated"]) == ("native", "System", 1)
     assert answer["argv"] == ["-"], "a request has no business in an argument list"
     assert done.stderr == ""

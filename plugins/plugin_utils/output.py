@@ -1,0 +1,26 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the controller shows and writes. Imports nothing of Ansible: the command `gb10` starts with it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def printable(text: str, keep: str = "") -> str:
+    """What a host says must not steer the terminal that shows it: control characters in Python's notation."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file: whole or not at all."""
+    new = path.with_name(f".{path.name}-{os.getpid()}")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)
