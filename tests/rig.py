@@ -26,6 +26,11 @@ class Play:
     output: str
 
     @property
+    def tasks(self) -> str:
+        """What it said before the PLAY RECAP: the failures, without the lines of the profile."""
+        return self.output.partition("PLAY RECAP")[0]
+
+    @property
     def recap(self) -> dict[str, dict[str, int]]:
         """`{host: {ok, changed, unreachable, failed, ...}}` from the PLAY RECAP."""
         lines = self.output.rpartition("PLAY RECAP")[2].splitlines()

@@ -74,7 +74,7 @@ class Campaign:
         self._on_all(self._until_quiet)
         self._on_all(self._look_at_the_pieces)
         done = self.fleet.site(show=False)
-        assert done.rc == 0, f"round {number} ({told}): the next run fails:\n{done.output[-4000:]}"
+        assert done.rc == 0, f"round {number} ({told}): the next run fails:\n{done.tasks[-6000:]}"
         self._on_all(self._compare)
         self.say(f"round {number}: {told}: converged")
 

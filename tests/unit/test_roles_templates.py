@@ -700,6 +700,11 @@ def test_the_cdi_description_follows_the_driver(
     assert declared(document, "file", "/var/run/cdi/nvidia.yaml")["contains"] == contains
 
 
+def test_a_cdi_description_yet_to_come_is_declared_as_the_next_run_declares_it() -> None:
+    document = rendered("container_toolkit", spark=facts(cdi=[], cdi_driver=None))
+    assert declared(document, "file", "/var/run/cdi/nvidia.yaml")["contains"] == "/libcuda.so.580.142"
+
+
 def test_a_cdi_description_made_by_hand_is_refused() -> None:
     both = facts(cdi=["/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"])
     (found,) = rendered("container_toolkit", spark=both).refusals
