@@ -20,7 +20,12 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gb10.fleet.plugins.module_utils import apt_sources, coherence
-from ansible_collections.gb10.fleet.plugins.module_utils.readings import lifelines, mount_of, upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import (
+    RAILS_OF_A_PORT,
+    lifelines,
+    mount_of,
+    upstream_version,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding
 
@@ -40,7 +45,8 @@ REFUSED = "_refused"  # after the name of a role: what the role's document refus
 NEVER_ACCEPTED = frozenset(
     {
         "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
-        "no_driver", "driver_branch", "no_rdma", "no_rail", "cluster_members",  # the roles refuse these too
+        # The roles refuse these too.
+        "no_driver", "driver_branch", "no_rdma", "no_rail", "rail_is_management", "cluster_members",
     }
 )  # fmt: skip
 MENDED_BY_A_MOVE = frozenset(
@@ -50,7 +56,6 @@ MENDED_BY_A_MOVE = frozenset(
     }
 )  # fmt: skip
 PORTS_OF_A_RING = ("p0", "p1")
-RAILS_OF_A_PORT = 2
 # What of other hosts' variables a host is judged by, see Subject.fleet.
 FLEET_VARIABLES = ("gb10_cluster", "fabric_topology", "fabric_ports", "fabric_network")
 # Ansible's own validation converts a text and throws the result away; templates then meet the text.
@@ -370,21 +375,40 @@ def _fabric(subject: Subject) -> Iterator[Finding]:
             yield subject.error(
                 "no_rail",
                 f"no RDMA device belongs to port {port}, which the topology {subject.topology} needs; there is {there}",
-                "put the cable into that port, or correct fabric_ports (p0 is the QSFP port beside the RJ45 socket)",
+                f"put the cable {_cable(subject, port)} into that port, or "
+                + ("choose another fabric_topology" if subject.topology == "ring" else "correct fabric_ports")
+                + " (p0 is the QSFP port beside the RJ45 socket)",
+            )
+        elif len(own) < RAILS_OF_A_PORT:
+            here = own[0]["netdev"]
+            yield subject.error(
+                "no_rail",
+                f"port {port} has only one of its {RAILS_OF_A_PORT} rails, {here}; {_twin(here)} is not there, "
+                "so the port would carry half of what it can",
+                "both PCIe functions of a port must be on the bus (lspci): power off, unplug the brick for 60 s, start "
+                "with the cable in",
             )
         yield from _carrier(subject, port, own)
         yield from _management(subject, port, own)
+
+
+def _twin(netdev: str) -> str:
+    """The other rail of a port. Of the two PCIe functions of a GB10's port the second is in domain 2."""
+    name = re.fullmatch(r"en(P2)?(p\w+)", netdev)
+    return f"its twin {'en' if name[1] else 'enP2'}{name[2]}" if name else "its twin"
 
 
 def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     dark = [rail["netdev"] for rail in rails if rail["carrier"] is False]
     down = [rail["netdev"] for rail in rails if rail["carrier"] is None]
     if dark:
-        yield subject.error(
-            "no_carrier",
-            f"no carrier on port {port} ({', '.join(dark)})",
-            f"check the cable {_cable(subject, port)}: seated on both ends, the other end powered on",
-        )
+        way_out = f"check the cable {_cable(subject, port)}: seated on both ends, the other end powered on"
+        lit = [rail["port"] for rail in subject.facts["rails"] if rail["port"] and rail["carrier"]]
+        spare = next((name for name in lit if name not in subject.ports), None)
+        if spare:
+            move = f"move the cable to {port}, or set fabric_ports: [{spare}]"
+            way_out = f"port {spare} has a link: {move}; else {way_out}"
+        yield subject.error("no_carrier", f"no carrier on port {port} ({', '.join(dark)})", way_out)
     if down:
         yield subject.warn(
             "no_carrier",

@@ -90,9 +90,19 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject(architecture="x86_64"), "architecture", "error", ["x86_64", "aarch64"]),
         (subject(rails=[]), "no_rdma", "error", ["RDMA", "not on the PCIe bus until a cable is in"]),
         (subject(rails=facts()["rails"][2:]), "no_rail", "error", ["p0", "enp1s0f1np1 (p1)"]),
+        (subject(rails=facts()["rails"][1:]), "no_rail", "error", ["only one", "twin enp1s0f0np0 is not there"]),
+        (
+            subject(rails=[facts()["rails"][0], *facts()["rails"][2:]]),
+            "no_rail", "error", ["has only one of its 2 rails, enp1s0f0np0", "its twin enP2p1s0f0np0 is not there"],
+        ),
         (
             subject(rails=rails(**{name: {"carrier": False} for name in P0})),
-            "no_carrier", "error", [*P0, "between spark-a p0 and spark-b p0"],
+            "no_carrier", "error",
+            [*P0, "port p1 has a link: move the cable to p0, or set fabric_ports: [p1]; else check the cable"],
+        ),
+        (
+            subject(rails=[{**rail, "carrier": False} for rail in facts()["rails"]]),
+            "no_carrier", "error", ["check the cable between spark-a p0 and spark-b p0"],
         ),
         (subject(rails=rails(enp1s0f0np0={"carrier": None})), "no_carrier", "warn", ["enp1s0f0np0", "down"]),
         (subject(ssh={"interface": "enp1s0f0np0"}), "rail_is_management", "error", ["SSH session", "p0"]),
@@ -118,6 +128,10 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject({**PAIR, "gb10_minimum_free_gib": {"/x": 0}}), "bad_variable", "error", ["positive"]),
         (subject({"vllm_model": "m", "gb10_cluster": ""}), "bad_variable", "error", ["gb10_cluster is empty"]),
         (subject({**PAIR, "gb10_accept": {"no_rail": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (
+            subject({**PAIR, "gb10_accept": {"rail_is_management": "x"}}),
+            "bad_variable", "error", ["cannot be accepted"],
+        ),
         (subject({**PAIR, "gb10_accept": {"oss": "x"}}), "bad_variable", "error", ["oss", "os?"]),
         (subject({**PAIR, "gb10_accept": {"os": "  "}}), "bad_variable", "error", ["gb10_accept.os", "reason"]),
         (subject({**PAIR, "gb10_accept": {"no_sudo": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
@@ -343,6 +357,13 @@ def test_a_ring_needs_both_ports_and_names_the_neighbour() -> None:
     assert "between spark-a p1 and spark-b p0" in only(evaluate(subject(ring, rails=rails(**dark)))).way_out
     dark = {"enp1s0f0np0": {"carrier": False}}
     assert "between spark-a p0 and spark-c p1" in only(evaluate(subject(ring, rails=rails(**dark)))).way_out
+
+
+def test_a_port_that_a_ring_lacks_is_a_cable_and_no_matter_of_fabric_ports() -> None:
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring"}
+    way_out = only(evaluate(subject(ring, rails=facts()["rails"][:2]))).way_out
+    assert "between spark-a p1 and spark-b p0" in way_out
+    assert "another fabric_topology" in way_out and "fabric_ports" not in way_out
 
 
 def test_partner_boards_are_sparks() -> None:
