@@ -97,11 +97,13 @@ def _by_cluster(proofs: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
 def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, Any]) -> Record:
     first = next(iter(members.values()))
     links = _links(members)
-    pairings = _pairings(members, verdicts.thresholds_from(thresholds, first["thresholds"]))
+    numbers, refused = _numbers(thresholds, first["thresholds"])
+    pairings = _pairings(members, numbers)
     serving = next((proof["serving"] for proof in members.values() if proof["serving"]), None)
     unproven = _unproven(name, links, pairings, members, serving)
     cables = _cabling(members)
     wrong = _wrong(name, cables, pairings, members, serving)
+    wrong += [_reason(name, "bad_variable", refused, "correct fabric_thresholds in the inventory")] if refused else []
     return {
         "name": name,
         "topology": first["topology"],
@@ -113,6 +115,14 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
         "pairings": pairings,
         "serving": serving,
     }
+
+
+def _numbers(thresholds: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
+    """What to judge by. Evidence must not be lost for a wrong number of the operator's: it is said, and ours count."""
+    try:
+        return verdicts.thresholds_from(thresholds, own), None
+    except verdicts.ThresholdError as error:
+        return verdicts.thresholds_from(thresholds), f"{error}; judged by catalog/thresholds.yml"
 
 
 def _links(members: Mapping[str, Record]) -> list[Record]:

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documen
 from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
-CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory")
+CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
 _SHOWN = ("changes", "pending", "orphans")
 
 

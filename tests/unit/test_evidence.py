@@ -61,6 +61,15 @@ def test_the_hosts_own_thresholds_count() -> None:
     assert build(slow)["verdict"] == "healthy"
 
 
+def test_a_threshold_that_does_not_exist_is_a_reason_and_loses_no_evidence() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["thresholds"] = {"port_min_gpbs": 5}
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["what"], document["clusters"][0]["pairings"][0]["verdict"]) == ("bad_variable", "healthy")
+    assert "did you mean port_min_gbps" in reason["text"] and "fabric_thresholds" in reason["way_out"]
+
+
 def test_a_fault_at_either_end_is_a_fault_of_the_rail() -> None:
     hosts = proof("pair")
     fault = {"name": "timeout", "text": "the test did not end in time", "way_out": "check the peer"}

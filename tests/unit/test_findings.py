@@ -27,7 +27,7 @@ from tests.proofs import NOW, facts, proof, thresholds
 
 CATALOG = {
     name: catalog.load(name)
-    for name in ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory")
+    for name in ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
 }
 DECLARED = catalog.Declared(
     {
@@ -36,6 +36,7 @@ DECLARED = catalog.Declared(
             "fabric_ports": {"type": "list", "elements": "str", "choices": ["p0", "p1"], "default": ["p0"]},
             "fabric_mtu": {"type": "int", "default": 9000},
             "fabric_network": {"type": "str", "default": "192.168.100.0/22"},
+            **{f"fabric_{name}": {"type": "dict", "default": {}} for name in ("rails", "test", "thresholds")},
             "share": {"type": "float"},
             "fast": {"type": "bool"},
         },
@@ -123,6 +124,35 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject({**PAIR, "fabric_ports": "p0"}), "bad_variable", "error", ["'p0'", "a list"]),
         (subject({**PAIR, "share": "0.5"}), "bad_variable", "error", ["'0.5'", "a number"]),
         (subject({**PAIR, "fast": "yes"}), "bad_variable", "error", ["'yes'", "true or false"]),
+        (subject({**PAIR, "fabric_ports": []}), "bad_variable", "error", ["fabric_ports", "each cabled port once"]),
+        (subject({**PAIR, "fabric_mtu": 100}), "bad_variable", "error", ["fabric_mtu 100", "between 1500 and 9216"]),
+        (
+            subject({**PAIR, "fabric_network": "192.168.100.0/21"}),
+            "bad_variable", "error", ["did you mean 192.168.96.0/21?"],
+        ),
+        (subject({**PAIR, "fabric_network": "224.0.0.0/22"}), "bad_variable", "error", ["fabric_network", "no host"]),
+        (
+            subject({**PAIR, "fabric_thresholds": {"port_min_gpbs": 5}}),
+            "bad_variable", "error", ["no threshold port_min_gpbs, did you mean port_min_gbps?"],
+        ),
+        (subject({**PAIR, "fabric_thresholds": {"port_min_gbps": "5"}}), "bad_variable", "error", ["positive number"]),
+        (
+            subject({**PAIR, "fabric_test": {"duraton_s": 5}}),
+            "bad_variable", "error", ["fabric_test names duraton_s", "did you mean duration_s?"],
+        ),
+        (subject({**PAIR, "fabric_test": {"qps": "4"}}), "bad_variable", "error", ["fabric_test.qps is '4'"]),
+        (subject({**PAIR, "fabric_test": {"qps": True}}), "bad_variable", "error", ["fabric_test.qps is True"]),
+        (
+            subject({**PAIR, "fabric_test": {"duration_s": 120}}),
+            "bad_variable", "error", ["fabric_test.duration_s is 120", "from 2 to 119"],
+        ),
+        (
+            subject({**PAIR, "fabric_rails": {"p0": "enp1s0f0np0"}}),
+            "bad_variable", "error", ["fabric_rails.p0 is 'enp1s0f0np0'", "a list of 2 interfaces"],
+        ),
+        (subject({**PAIR, "fabric_rails": {"p0": [P0[0]]}}), "bad_variable", "error", ["a list of 2 interfaces"]),
+        (subject({**PAIR, "fabric_rails": {"p0": [1, 2]}}), "bad_variable", "error", ["a list of 2 interfaces"]),
+        (subject({**PAIR, "fabric_rails": {"P0": list(P0)}}), "bad_variable", "error", ["the port 'P0'", "p0 and p1"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"/x": "1"}}), "bad_variable", "error", ["/x", "'1'"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"x": 1}}), "bad_variable", "error", ["'x'", "absolute"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"/x": 0}}), "bad_variable", "error", ["positive"]),
@@ -364,6 +394,17 @@ def test_a_port_that_a_ring_lacks_is_a_cable_and_no_matter_of_fabric_ports() -> 
     way_out = only(evaluate(subject(ring, rails=facts()["rails"][:2]))).way_out
     assert "between spark-a p1 and spark-b p0" in way_out
     assert "another fabric_topology" in way_out and "fabric_ports" not in way_out
+
+
+def test_what_the_variables_of_the_fabric_may_hold() -> None:
+    sound = {
+        "fabric_rails": {"p0": list(P0)},
+        "fabric_test": {"qps": 1, "message_bytes": 65536, "duration_s": 4, "qp_timeout": 20},
+        "fabric_thresholds": {"port_min_gbps": 0.01, "rail_min_gbps": 1},
+    }
+    assert evaluate(subject({**PAIR, **sound})) == []
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring", "fabric_ports": []}
+    assert evaluate(subject(ring)) == [], "a ring uses both ports, whatever fabric_ports says"
 
 
 def test_partner_boards_are_sparks() -> None:
