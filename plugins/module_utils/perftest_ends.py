@@ -23,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.arguments import MEASUR
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
 from ansible_collections.gb10.fleet.plugins.module_utils.gids import HcaPort, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.perftest import Fault, Test
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import RUN_FABRIC
 
 POLL_S = 0.05
 RETRY_S = 0.5
@@ -285,5 +286,5 @@ def _no_gid(test: Test, hcas: Sequence[HcaPort]) -> Fault:
     return Fault(
         "no_gid",
         f"{test.address} is no RoCE v2 GID of {test.device} ({own.netdev or 'no netdev'})",
-        "give the rail its address: run the fabric playbook, then compare with show_gids",
+        f"give the rail its address: {RUN_FABRIC}, then compare with show_gids",
     )

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import shlex
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -104,7 +105,7 @@ def plan(
     ``control`` is the interface and address at which *all* hosts of the cluster reach this one: the first rail where
     the fabric joins everyone with everyone, the management interface in a ring, whose hosts only see their neighbours.
     ``waiting`` names the rails that do not have their address and MTU yet.
-    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting}``; nobody but a
+    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting, way_out}``; nobody but a
     person can switch off a lasting one.
     ``declared`` are the rails that a host says it has, by port, in the order of twins; they must not contradict facts.
     ``settings`` holds what each host, in the order of ``hosts``, says in the variables that they must agree on.
@@ -390,10 +391,21 @@ def foreign_owners(facts: Mapping[str, Any], ours: Mapping[str, str]) -> list[di
             "lasting": owner["renderer"] == "networkd",
             "text": f"{owner['interface']} belongs to {owner['file']} already"
             + (f" (the profile {owner['name']!r})" if owner["name"] else f" (netplan, for {owner['renderer']})"),
+            "way_out": _rid_of(owner),
         }
         for owner in facts.get("port_owners") or []
         if owner["interface"] in ours and owner["uuid"] != ours[owner["interface"]]
     ]
+
+
+def _rid_of(owner: Mapping[str, Any]) -> str:
+    """To delete the file is not enough: what was made of it stays in force until its service is told."""
+    if owner["name"]:
+        by_hand = f"`sudo nmcli connection delete {shlex.quote(owner['name'])}`"
+    else:
+        by_hand = f"take {owner['interface']} out of {owner['file']}, then `sudo netplan apply` over the RJ45 side"
+    switched_off = "set fabric_replace_foreign to true, which switches it off"
+    return by_hand if owner["renderer"] == "networkd" else f"{by_hand}, or {switched_off}"
 
 
 def in_words(fabric: Mapping[str, Any], host: str) -> list[str]:
