@@ -532,6 +532,21 @@ def test_every_path_is_judged_on_its_own_mount() -> None:
 
 def test_nobody_leaves_one_member_of_a_cluster_out() -> None:
     assert "whole cluster" in from_failure("spark-a", "timed out").way_out
+    assert "--limit '!pair1'" in from_failure("spark-a", "timed out", cluster="pair1").way_out
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("timed out", "ansible spark-a -i INVENTORY -m raw -a true must work"),
+        ("sudo: a password is required", "ansible spark-a -i INVENTORY --become -m raw -a true"),
+        ("No ED25519 host key is known for 192.0.2.11 and you have requested", "ssh-keyscan 192.0.2.11"),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED! Host key for spark-a.lan has changed and", "ssh-keyscan spark-a.lan"),
+        ("Host key verification failed.", "ssh-keyscan ADDRESS"),
+    ],
+)
+def test_a_way_out_has_the_names_that_are_known(text: str, command: str) -> None:
+    assert command in from_failure("spark-a", text).way_out
 
 
 def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
