@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-_COLOURS = {"healthy": "green", "serving": "green", "incomplete": "yellow", "unknown": "yellow", "accepted": "yellow"}
+_COLOURS = {
+    **dict.fromkeys(("healthy", "as_planned", "serving"), "green"),
+    **dict.fromkeys(("incomplete", "unknown", "accepted"), "yellow"),
+}
 
 
 class Row(NamedTuple):
@@ -30,12 +34,21 @@ def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
         for pairing in cluster["pairings"]:
             ends = (f"{pairing[end]['host']} {pairing[end]['port']}" for end in ("server", "client"))
             yield Row(name, " to ".join(ends), pairing["verdict"], _detail(pairing))
+        for cable in cluster["cabling"]:
+            yield Row(name, f"{cable['host']} {cable['port']}", cable["verdict"], _detail(cable))
         if cluster["serving"]:
             yield Row(name, "model", cluster["serving"]["verdict"], _detail(cluster["serving"]))
         for host in cluster["hosts"]:
             for finding in evidence["hosts"][host]["findings"]:
                 if finding.get("accepted"):
                     yield Row(name, f"{host}: {finding['id']}", "accepted", finding["accepted"])
+
+
+def reasons(evidence: Mapping[str, Any]) -> Iterator[Row]:
+    """Why the verdict of each cluster is no better."""
+    for cluster in evidence["clusters"]:
+        for reason in cluster["reasons"]:
+            yield Row(cluster["name"], reason["where"], reason["what"], _detail(reason))
 
 
 def _detail(judged: Mapping[str, Any]) -> str:
@@ -46,15 +59,16 @@ def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
     """Print it: a table where somebody looks, lines of tab-separated fields where a program reads."""
     found = list(rows(evidence))  # of what is no evidence, nothing is printed
     if not console.is_terminal:
-        for row in found:
-            print("\t".join(row))
+        for row in dict.fromkeys([*found, *reasons(evidence)]):  # a port or cable that is at fault is its own reason
+            print("\t".join(map(printable, row)))
         return
     table = Table(title=f"{evidence['verdict']}, {evidence['created']}", caption=str(page), title_justify="left")
     for column in ("cluster", "what", "verdict", "detail"):
         table.add_column(column, overflow="fold")
     for row in found:
-        colour = _COLOURS.get(row.verdict, "red")
-        table.add_row(escape(row.cluster), escape(row.what), f"[{colour}]{escape(row.verdict)}[/]", escape(row.detail))
+        cluster, what, verdict, detail = (escape(printable(field)) for field in row)
+        table.add_row(cluster, what, f"[{_COLOURS.get(row.verdict, 'red')}]{verdict}[/]", detail)
     console.print(table)
     for reason in evidence["reasons"]:
-        console.print(f"- {reason}", markup=False)
+        for line in (f"{reason['where']}: {reason['what']}: {reason['text']}", f"    way out: {reason['way_out']}"):
+            console.print(printable(line), markup=False, highlight=False)

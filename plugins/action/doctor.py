@@ -14,7 +14,6 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import documents, host, look, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import from_failure
 
 
 class ActionModule(ActionBase):
@@ -38,9 +37,9 @@ class ActionModule(ActionBase):
         try:
             answer = asked.host.heard(transport.call(self, asked.request, task_vars))
         except transport.NoAnswer as error:
-            failure = from_failure(asked.host.name, error.said, answered=True)
+            failure = asked.failure(error.said, answered=True)
         except AnsibleError as error:  # connection failures, refused privilege escalation
-            failure = from_failure(asked.host.name, str(error))
+            failure = asked.failure(str(error))
         result.update(look.judge(asked, answer, failure, refuse=arguments["refuse"]))
         return result
 

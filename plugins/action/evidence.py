@@ -12,7 +12,6 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
-from ansible_collections.gb10.fleet.plugins.module_utils.verdicts import ThresholdError
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, evidence
 
 
@@ -38,7 +37,7 @@ class ActionModule(ActionBase):
             document = evidence.build(options["hosts"], meta, catalog.load("thresholds"), now)
         except (KeyError, TypeError) as error:
             raise AnsibleError(f"hosts: the proof of a host is not as documented: {error!r}") from error
-        except (catalog.CatalogError, ThresholdError) as error:
+        except catalog.CatalogError as error:
             raise AnsibleError(str(error)) from error
         directory = Path.cwd() / options["path"]
         try:

@@ -17,7 +17,6 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import host, look, scan, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import from_failure
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
@@ -91,11 +90,11 @@ def _judged(asked: look.Question, reply: scan.Reply) -> dict[str, Any]:
     except ValueError as error:
         text = transport.instead(reply.stdout, reply.stderr, str(error))
         if reply.status is None:
-            failure = from_failure(reply.host, f"no answer within {TIMEOUT_S} s: {text}")
+            failure = asked.failure(f"no answer within {TIMEOUT_S} s: {text}")
         elif reply.status == scan.SSH_FAILED:
-            failure = from_failure(reply.host, text)
+            failure = asked.failure(text)
         else:
-            failure = from_failure(reply.host, f"{text} (exit status {reply.status})", answered=True)
+            failure = asked.failure(f"{text} (exit status {reply.status})", answered=True)
     return look.judge(asked, answer, failure, refuse=True)
 
 

@@ -8,6 +8,11 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable
 
+# For how long an end waits for the other one, and after how long every test is ended, unless the task says otherwise.
+PAIRING_TIMEOUT_S, DEADLINE_S = 60, 180
+# What a bandwidth test can be told, with the least and the most of each.
+MEASURING = (("qps", 1, 16384), ("message_bytes", 1, 2**30), ("duration_s", 2, 3600), ("qp_timeout", 1, 31))
+
 
 def check_ipv4(where: str, entry: object, fields: Iterable[str]) -> None:
     """Raise ValueError for the first of the fields that is no IPv4 address."""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import RUN_FABRIC
 
 MAPPED = bytes(10) + b"\xff\xff"  # of an IPv4 address, ::ffff:a.b.c.d
 ZERO_GID = "0000:0000:0000:0000:0000:0000:0000:0000"
@@ -523,7 +524,7 @@ def _about_rail(hcas: Sequence[HcaPort], rail: Rail, found: RailGid) -> Iterator
         state = "" if hca.state == "ACTIVE" else f"; the port is {hca.state or ABSENT}"
         stands = f", it stands on {' and '.join(others)}" if others else ""
         text = f"{rail.address} is no RoCE v2 GID of {hca.device}{stands}{state}"
-        yield Remark("address_elsewhere" if others else "address_absent", where, text, "run the fabric playbook")
+        yield Remark("address_elsewhere" if others else "address_absent", where, text, RUN_FABRIC)
     elif not found.agrees:
         text = f"NCCL would pick index {found.nccl_index} of {hca.device}; {rail.address} is at index {found.index}"
         yield Remark("other_picked", where, text, "set NCCL_IB_ADDR_RANGE to the subnets of the rails")

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils import perftest
-from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4, check_ranges
+from ansible_collections.gb10.fleet.plugins.module_utils.arguments import MEASURING, check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
 from ansible_collections.gb10.fleet.plugins.module_utils.gids import HcaPort, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.perftest import Fault, Test
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import RUN_FABRIC
 
 POLL_S = 0.05
 RETRY_S = 0.5
@@ -76,17 +77,7 @@ def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, dea
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", test.device):
             raise ValueError(f"{where}.device {test.device!r} is no name of an RDMA device, such as rocep1s0f0")
         check_ipv4(where, test, ("address", "peer"))
-        check_ranges(
-            where,
-            test,
-            (
-                ("port", 1, 65535),
-                ("qps", 1, 16384),
-                ("message_bytes", 1, 2**30),
-                ("duration_s", 2, 3600),
-                ("qp_timeout", 1, 31),
-            ),
-        )
+        check_ranges(where, test, (("port", 1, 65535), *MEASURING))
     meetings = [(test.end, test.port if test.end == "server" else (test.peer, test.port)) for test in tests]
     for number, meeting in enumerate(meetings):
         if meeting in meetings[:number]:
@@ -295,5 +286,5 @@ def _no_gid(test: Test, hcas: Sequence[HcaPort]) -> Fault:
     return Fault(
         "no_gid",
         f"{test.address} is no RoCE v2 GID of {test.device} ({own.netdev or 'no netdev'})",
-        "give the rail its address: run the fabric playbook, then compare with show_gids",
+        f"give the rail its address: {RUN_FABRIC}, then compare with show_gids",
     )

@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import RUN_FABRIC
 
 INTERVAL_S = 0.2
 WAIT_S = 4  # the kernel gives up on ARP after 3 s, and only then says "unreachable"
@@ -68,7 +69,7 @@ FAULTS = (
         r"SO_BINDTODEVICE|unknown iface|bind: Cannot assign requested address|invalid source",
         "no_interface",
         "the interface is missing or does not have the source address",
-        "give the rail its address: run the fabric playbook",
+        f"give the rail its address: {RUN_FABRIC}",
     ),
     (
         r"message too long|Frag needed",

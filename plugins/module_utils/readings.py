@@ -11,6 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# The way out of many a fault of a rail.
+RUN_FABRIC = "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`"
+RAILS_OF_A_PORT = 2  # the twins: behind each QSFP port of a GB10 are two PCIe functions
+
 
 def mount_of(path: str, mounts: set[str]) -> str:
     """The mount point, out of `mounts`, that holds an absolute path."""

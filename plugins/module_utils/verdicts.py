@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import RAILS_OF_A_PORT, RUN_FABRIC
+
 SEVERITIES = ("ok", "warn", "error")
 # Faults that mean: RDMA is not usable on this rail, so NCCL would fall back to TCP.
 NO_RDMA_PATH = {"no_gid", "no_rdma", "no_device"}
@@ -37,14 +39,26 @@ class ThresholdError(ValueError):
 
 
 @dataclass(frozen=True)
+class End:
+    """What was read of a rail on one of its two hosts; ``subnets`` are those that it is in."""
+
+    host: str
+    netdev: str
+    subnets: tuple[str, ...] = ()
+    pcie_width: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.netdev}"
+
+
+@dataclass(frozen=True)
 class Rail:
-    """One measured rail. ``gbps`` is Gb/s or None where ``fault`` says why; ``subnets`` are those it is in."""
+    """One measured rail, by its server's netdev. ``gbps`` is Gb/s or None where ``fault`` says why."""
 
     netdev: str
     gbps: float | None
     fault: Mapping[str, str] | None = None
-    subnets: tuple[str, ...] = ()
-    pcie_width: int | None = None
+    ends: tuple[End, ...] = ()
     mtu: int | None = None
 
 
@@ -100,9 +114,31 @@ def _judgements(
         return
 
     total = sum(rail.gbps or 0.0 for rail in rails)
-    wanted = thresholds["port_min_gbps" if len(rails) > 1 else "rail_min_gbps"]
+    whole = len(rails) >= RAILS_OF_A_PORT
+    wanted = thresholds["port_min_gbps" if whole else "rail_min_gbps"]
     measured = f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}"
     low = total < wanted
+    # What else is wrong is no warning beside a rail that is missing.
+    severity = "error" if low or not whole else "warn"
+    # First what alone explains a low figure: two rails in one subnet, or with half of their lanes, look like more.
+    shared = _shared(rails)
+    if shared:
+        yield (
+            "shared_subnet",
+            severity,
+            f"{shared}, so traffic of both may take one of them; {measured}",
+            f"give each rail a subnet of its own: {RUN_FABRIC}, or remove the foreign address",
+        )
+    lanes = thresholds["pcie_width_lanes"]
+    narrow = [end for rail in rails for end in rail.ends if end.pcie_width and end.pcie_width < lanes]
+    if narrow:
+        links = ", ".join(f"{end} x{end.pcie_width}" for end in narrow)
+        yield (
+            "half_width",
+            severity,
+            f"PCIe link narrower than x{lanes:.0f}: {links}; {measured}",
+            "update the system firmware there with fwupdmgr, then shut down and pull the power plug for a minute",
+        )
     degraded = [
         rail
         for rail in (*alone, *rails)
@@ -110,28 +146,19 @@ def _judgements(
     ]
     if degraded:
         yield _degraded(degraded[0])
-    every = [subnet for rail in rails for subnet in set(rail.subnets)]
-    shared = sorted({subnet for subnet in every if every.count(subnet) > 1})
-    if shared:
-        yield (
-            "shared_subnet",
-            "error" if low else "warn",
-            f"{_names(rails)} share the subnet {shared[0]}, so traffic of both may take one of them; {measured}",
-            "give each rail a subnet of its own: run the fabric playbook, or remove the foreign address",
-        )
-    narrow = [rail for rail in rails if rail.pcie_width and rail.pcie_width < thresholds["pcie_width_lanes"]]
-    if narrow:
-        lanes = ", ".join(f"{rail.netdev} x{rail.pcie_width}" for rail in narrow)
+    if not whole:
         yield (
             "half_width",
-            "error" if low else "warn",
-            f"PCIe link narrower than x{thresholds['pcie_width_lanes']:.0f}: {lanes}; {measured}",
-            "update the system firmware with fwupdmgr, then shut down and pull the power plug for a minute",
+            "error",
+            f"only one of the port's {RAILS_OF_A_PORT} rails was measured: {measured}, and of one alone at least "
+            f"{wanted:g} Gb/s are expected",
+            "both PCIe functions of the port must be on the bus of both hosts (show_gids): shut down, pull the power "
+            "plugs for a minute, and power on with the cable in; then run the playbook validate",
         )
     if not low:
         return
     ceiling = thresholds["rail_ceiling_gbps"]
-    if len(rails) > 1 and ceiling / 2 < total <= ceiling:
+    if ceiling / 2 < total <= ceiling:
         yield (
             "half_width",
             "error",
@@ -148,16 +175,27 @@ def _judgements(
     )
 
 
+def _shared(rails: Sequence[Rail]) -> str | None:
+    """Which rails of one host are in one subnet, at either end of the cable."""
+    ends = [end for rail in rails for end in rail.ends]
+    for host, subnet in dict.fromkeys((end.host, subnet) for end in ends for subnet in end.subnets):
+        inside = [end.netdev for end in ends if end.host == host and subnet in end.subnets]
+        if len(inside) > 1:
+            return f"{host}: {' + '.join(inside)} share the subnet {subnet}"
+    return None
+
+
 def _degraded(rail: Rail) -> tuple[str, str, str, str]:
     return (
         "degraded_cx7",
         "error",
-        f"{rail.netdev} carries {rail.gbps:.1f} Gb/s, the signature of a ConnectX-7 that came up degraded. Some guides "
-        "explain such a figure with the single queue pair of the test; this verdict follows the measurements, in which "
-        "one queue pair gives 107 to 112 Gb/s on a healthy rail and more queue pairs do not help a degraded one. Nor "
-        "is it a mistaken unit: 13.3 GB/s would be a healthy rail, this is Gb/s",
-        "shut down both hosts, pull the power plugs for at least a minute, and power on with the cable in, which must "
-        "not come later (sometimes a reboot of both with the cable in is enough); "
+        f"{' to '.join(map(str, rail.ends)) or rail.netdev} carries {rail.gbps:.1f} Gb/s, the signature of a "
+        "ConnectX-7 that came up degraded. Some guides explain such a figure with the single queue pair of the test; "
+        "this verdict follows the measurements, in which one queue pair gives 107 to 112 Gb/s on a healthy rail and "
+        "more queue pairs do not help a degraded one. Nor is it a mistaken unit: 13.3 GB/s would be a healthy rail, "
+        "this is Gb/s",
+        "reboot both hosts with the cable in; if that is not enough, shut both down, pull the power plugs for at "
+        "least a minute, and power on with the cable in, which must not come later; "
         "`dmesg | grep 'slot power capability was not advertised'` confirms the cause",
     )
 

@@ -31,7 +31,7 @@ options:
       - "C(findings): C(findings) of M(gb10.fleet.doctor)."
       - "C(profiles): C(hosts[name].profiles) of the fabric plan."
       - "C(gids): the result of M(gb10.fleet.show_gids)."
-      - "C(heard): C(heard) of the result of M(gb10.fleet.rail_neighbours)."
+      - "C(heard): C(heard) of the result of M(gb10.fleet.rail_neighbours); without it, the host did not listen."
       - "C(pings): C(pings) of the result of M(gb10.fleet.rail_ping)."
       - "C(bandwidth): C(tests) of the results of M(gb10.fleet.ib_write_bw), of all rounds in one list."
       - "C(serving): the result of M(gb10.fleet.serving_probe), on the host that was asked."

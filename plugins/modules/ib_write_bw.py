@@ -92,15 +92,19 @@ EXAMPLES = r"""
     tests: "{{ round[inventory_hostname] | default([]) }}"
   register: bandwidth
 
-- name: Measure one rail by hand, this end
+# Both ends run at the same time, so they are one task of one play for the two hosts.
+- name: Measure one rail by hand
   gb10.fleet.ib_write_bw:
     tests:
       - name: first rail
-        end: server
+        end: "{{ 'server' if inventory_hostname == 'spark-a' else 'client' }}"
         device: rocep1s0f0
-        address: 192.168.100.10
-        peer: 192.168.100.11
+        address: "{{ rail[inventory_hostname] }}"
+        peer: "{{ rail['spark-b' if inventory_hostname == 'spark-a' else 'spark-a'] }}"
         port: 18515
+  vars:
+    rail: {spark-a: 192.168.100.10, spark-b: 192.168.100.11}
+  register: measured
 """
 
 RETURN = r"""
@@ -143,7 +147,7 @@ tests:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils import gids, perftest_ends
+from ansible_collections.gb10.fleet.plugins.module_utils import arguments, gids, perftest_ends
 
 TEST = {
     "name": {"type": "str", "required": True},
@@ -163,8 +167,8 @@ def main() -> None:
     module = AnsibleModule(  # type: ignore[no-untyped-call]
         argument_spec={
             "tests": {"type": "list", "elements": "dict", "options": TEST, "required": True},
-            "pairing_timeout_s": {"type": "int", "default": 60},
-            "deadline_s": {"type": "int", "default": 180},
+            "pairing_timeout_s": {"type": "int", "default": arguments.PAIRING_TIMEOUT_S},
+            "deadline_s": {"type": "int", "default": arguments.DEADLINE_S},
         },
         supports_check_mode=True,
     )

@@ -53,7 +53,8 @@ author:
 EXAMPLES = r"""
 - name: Find the partner behind each port
   gb10.fleet.rail_neighbours:
-    token: "{{ ansible_date_time.epoch }}"
+    # gb10.fleet.spark_facts sets it, the same on all hosts of a run.
+    token: "{{ ansible_facts['gb10_run'] | hash('sha256') }}"
     host: "{{ inventory_hostname }}"
     rails: "{{ plan | gb10.fleet.fabric_neighbours(inventory_hostname) }}"
   register: neighbours

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
-from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding, from_failure, try_by_hand
 from ansible_collections.gb10.fleet.plugins.plugin_utils.scan import SSH_FAILED, Reply
 
 SCHEMA_VERSION = 1
@@ -84,7 +84,7 @@ def _no_answer(reply: Reply, timeout_s: float) -> Record:
         text = f"no answer within {timeout_s:g} s" + (f": {said}" if said else "")
         return silent("timeout", text, "look whether the host is overloaded or hangs; a longer timeout_s waits for it")
     if reply.status == SSH_FAILED and _DENIED.search(said):
-        way_out = "check ansible_user and its key: ssh USER@ADDRESS true, with those two, must work"
+        way_out = f"check ansible_user and its key: {try_by_hand(reply.host)} must work"
         return silent("permission", f"the host does not let us in: {said}", way_out)
     finding: Finding = from_failure(reply.host, f"{reply.stderr}\n{reply.stdout}", answered=reply.status != SSH_FAILED)
     if finding.id in REASONS:

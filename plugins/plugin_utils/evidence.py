@@ -24,6 +24,7 @@ from typing import Any
 
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils import verdicts
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, fabric_plan, metrics
 from ansible_collections.gb10.fleet.plugins.plugin_utils.picture import draw
 
@@ -73,7 +74,7 @@ def _proof(name: str, proof: Mapping[str, Any]) -> Record:
         "findings": list(proof.get("findings") or []),
         "profiles": list(proof.get("profiles") or []),
         "gids": _without_ansible(proof.get("gids")),
-        "heard": list(proof.get("heard") or []),
+        "heard": None if proof.get("heard") is None else list(proof["heard"]),
         "pings": list(proof.get("pings") or []),
         "bandwidth": list(proof.get("bandwidth") or []),
         "unreachable": bool(proof.get("unreachable")),
@@ -97,11 +98,13 @@ def _by_cluster(proofs: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
 def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, Any]) -> Record:
     first = next(iter(members.values()))
     links = _links(members)
-    pairings = _pairings(members, verdicts.thresholds_from(thresholds, first["thresholds"]))
+    numbers, refused = _numbers(thresholds, first["thresholds"])
+    pairings = _pairings(members, numbers)
     serving = next((proof["serving"] for proof in members.values() if proof["serving"]), None)
     unproven = _unproven(name, links, pairings, members, serving)
     cables = _cabling(members)
     wrong = _wrong(name, cables, pairings, members, serving)
+    wrong += [_reason(name, "bad_variable", refused, "correct fabric_thresholds in the inventory")] if refused else []
     return {
         "name": name,
         "topology": first["topology"],
@@ -113,6 +116,14 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
         "pairings": pairings,
         "serving": serving,
     }
+
+
+def _numbers(thresholds: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
+    """What to judge by. Evidence must not be lost for a wrong number of the operator's: it is said, and ours count."""
+    try:
+        return verdicts.thresholds_from(thresholds, own), None
+    except verdicts.ThresholdError as error:
+        return verdicts.thresholds_from(thresholds), f"{error}; judged by catalog/thresholds.yml"
 
 
 def _links(members: Mapping[str, Record]) -> list[Record]:
@@ -128,11 +139,9 @@ def _links(members: Mapping[str, Record]) -> list[Record]:
 
 
 def _cabling(members: Mapping[str, Record]) -> list[Record]:
-    """Where each port of the plan leads; nothing where nobody listened."""
-    if not any(proof["heard"] for proof in members.values()):
-        return []
-    profiles = {host: proof["profiles"] for host, proof in members.items()}
-    return cabling.judge(profiles, {host: proof["heard"] for host, proof in members.items()})
+    """Where each port of the plan leads; of a host that did not listen, only what others heard."""
+    heard = {host: proof["heard"] for host, proof in members.items() if proof["heard"] is not None}
+    return cabling.judge({host: proof["profiles"] for host, proof in members.items()}, heard) if heard else []
 
 
 def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) -> list[Record]:
@@ -150,8 +159,8 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
             "server": {"host": server["host"], "port": server["port"]},
             "client": {"host": client["host"], "port": client["port"]},
         }
-        ports = [_gid_port(members, end) for end in (server, client)]
-        rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, ports)
+        read = tuple(_end(members, end) for end in (server, client))
+        rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, read)
     return [
         {**pairing, **asdict(verdicts.judge_port([rails[key][twin] for twin in sorted(rails[key])], thresholds))}
         for key, pairing in pairings.items()
@@ -180,20 +189,23 @@ def _ends(members: Mapping[str, Record], results: Mapping[str, Record]) -> tuple
     return server, client, profile["link"], profile["twin_index"]
 
 
-def _rail(netdev: str, results: Mapping[str, Record], ports: Sequence[Record]) -> verdicts.Rail:
+def _end(members: Mapping[str, Record], end: Mapping[str, Any]) -> verdicts.End:
+    port = _gid_port(members, end)
+    return verdicts.End(end["host"], end["netdev"], tuple(_subnets(port)), port.get("pcie_width"))
+
+
+def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, ...]) -> verdicts.Rail:
     """One rail of a pairing. Both ends print the same figure; a fault at either end is a fault of the rail."""
     both = [results[end] for end in ("client", "server") if end in results]
     faults = [result["fault"] for result in both if result["fault"]]
     cause = verdicts.cause(faults, [result.get("perftest") for result in both])
     faulty = next((result for result in both if result["fault"] is cause), both[0])
     figures: Mapping[str, Any] = next((result["figures"] for result in both if result["figures"]), {})
-    widths = [port["pcie_width"] for port in ports if port.get("pcie_width")]
     return verdicts.Rail(
         netdev=netdev,
         gbps=None if cause else figures.get("gbps"),
         fault={**cause, "text": f"{faulty['host']}: {cause['text']}"} if cause else None,
-        subnets=tuple(_subnets(ports[0])),
-        pcie_width=min(widths, default=None),
+        ends=read,
         mtu=figures.get("mtu"),
     )
 
@@ -245,10 +257,18 @@ def _wrong(
     serving: Record | None,
 ) -> list[Record]:
     """What was measured and is not as it should be."""
+    carried = {
+        (pairing[end]["host"], pairing[end]["port"])
+        for pairing in pairings
+        if pairing["severity"] != "error"
+        for end in ("server", "client")
+    }
     wrong = [
-        _reason(f"{cable['host']} {cable['port']}", cabling.WRONG_CABLE, cable["text"], cable["way_out"])
+        _reason(f"{cable['host']} {cable['port']}", cable["verdict"], cable["text"], cable["way_out"])
         for cable in cables
+        # A switch may keep the calls to itself: what carries its bandwidth is not silent.
         if cable["verdict"] == cabling.WRONG_CABLE
+        or (cable["verdict"] == cabling.SILENT and (cable["host"], cable["port"]) not in carried)
     ]
     for host, proof in members.items():
         for finding in proof["findings"]:
@@ -274,9 +294,8 @@ def _wrong(
 def _foreign_owners(host: str, proof: Mapping[str, Any]) -> list[Record]:
     """Files that claim a rail beside the planned profile: which of the two a boot brings up is chance."""
     ours = {profile["netdev"]: profile["uuid"] for profile in proof["profiles"]}
-    way_out = "delete it, or run the role fabric with fabric_replace_foreign set to true, which switches it off"
     return [
-        _reason(f"{host} {owner['netdev']}", "foreign_owner", owner["text"], way_out)
+        _reason(f"{host} {owner['netdev']}", "foreign_owner", owner["text"], f"{owner['way_out']}; then {RUN_FABRIC}")
         for owner in fabric_plan.foreign_owners(proof["facts"], ours)
     ]
 
@@ -289,7 +308,7 @@ def _foreign_addresses(host: str, proof: Mapping[str, Any]) -> list[Record]:
         foreign = [text for text in addresses if ":" not in text and text != profile["address"]]
         if foreign:
             text = f"{profile['netdev']} also has {', '.join(foreign)}; planned is {profile['address']} alone"
-            way_out = "find out who sets it, then run the role fabric, which takes it away"
+            way_out = f"find out who sets it, then {RUN_FABRIC}, which takes it away"
             reasons.append(_reason(f"{host} {profile['netdev']}", "foreign_address", text, way_out))
     return reasons
 

@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import ipaddress
 import itertools
+import shlex
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.readings import lifelines
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import RAILS_OF_A_PORT, lifelines
 
 TOPOLOGIES = ("none", "pair", "ring", "switch")
 SUBNET_PREFIX = 24
@@ -33,6 +34,9 @@ MAX_HOSTS = 254 - FIRST_HOST_NUMBER + 1
 PROFILE_NAMESPACE = uuid.UUID("6f2e1f0a-6f4b-5c0e-9a57-9b1d6a1f3c10")
 # perftest's own default TCP port; twin rails are measured at once, so each takes the next port.
 FIRST_TEST_PORT = 18515
+MTU_RANGE = (1500, 9216)
+# "This network", loopback, and from multicast on: no host can have such an address on a port.
+NO_HOSTS = tuple(ipaddress.IPv4Network(cidr) for cidr in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3"))
 IPV4_AND_ICMP_HEADERS = 20 + 8
 
 
@@ -101,7 +105,7 @@ def plan(
     ``control`` is the interface and address at which *all* hosts of the cluster reach this one: the first rail where
     the fabric joins everyone with everyone, the management interface in a ring, whose hosts only see their neighbours.
     ``waiting`` names the rails that do not have their address and MTU yet.
-    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting}``; nobody but a
+    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting, way_out}``; nobody but a
     person can switch off a lasting one.
     ``declared`` are the rails that a host says it has, by port, in the order of twins; they must not contradict facts.
     ``settings`` holds what each host, in the order of ``hosts``, says in the variables that they must agree on.
@@ -114,7 +118,7 @@ def plan(
 
     links = _links(topology, hosts, ports)
     facts = {host: _with_declared(host, facts[host], (declared or {}).get(host) or {}) for host in hosts}
-    segments = list(_segments(links, facts))
+    segments = list(_segments(topology, links, facts))
     subnets = _carve(network, len(segments))
     profiles: dict[str, list[Profile]] = {host: [] for host in hosts}
     for (link, twin_index, rails), subnet in zip(segments, subnets, strict=True):
@@ -193,8 +197,7 @@ def _check_arguments(topology: str, hosts: Sequence[str], facts: Mapping[str, An
             f"({', '.join(hosts) or 'none'}): "
             "correct the group in the inventory or choose another fabric_topology"
         )
-    if not 1500 <= mtu <= 9216:
-        raise PlanError(f"fabric_mtu {mtu} is not between 1500 and 9216 bytes; 9000 is the measured choice for RoCE")
+    check_mtu(mtu)
     missing = [host for host in hosts if host not in facts] if topology != "none" else []
     if missing:
         raise PlanError(
@@ -202,11 +205,46 @@ def _check_arguments(topology: str, hosts: Sequence[str], facts: Mapping[str, An
         )
 
 
+def check_mtu(mtu: int) -> None:
+    least, most = MTU_RANGE
+    if not least <= mtu <= most:
+        raise PlanError(f"fabric_mtu {mtu} is not between {least} and {most} bytes; measured choice for RoCE: 9000")
+
+
+def check_ports(ports: Sequence[str]) -> None:
+    if not ports or len(set(ports)) != len(ports):
+        raise PlanError(f"fabric_ports must name each cabled port once, for example [p0]; it is {list(ports)}")
+
+
+def check_network(network: str) -> ipaddress.IPv4Network:
+    """The network that rails are addressed from; the text of a refusal has a value that would do, where one is near."""
+    try:
+        whole = ipaddress.IPv4Network(network, strict=False)
+    except ValueError as error:
+        raise PlanError(
+            f"fabric_network {network!r} is not an IPv4 network such as 192.168.100.0/22: {error}"
+        ) from error
+    if whole.prefixlen > SUBNET_PREFIX:
+        raise PlanError(
+            f"fabric_network {network} is smaller than one /{SUBNET_PREFIX}, and every rail of a link needs one"
+        )
+    if ipaddress.IPv4Interface(network).ip != whole.network_address:
+        raise PlanError(
+            f"fabric_network {network!r} is not an IPv4 network such as 192.168.100.0/22, for it has host bits set: "
+            f"did you mean {whole}?"
+        )
+    if any(whole.overlaps(taken) for taken in NO_HOSTS):
+        raise PlanError(
+            f"fabric_network {network} holds addresses that no host can have: choose a private network, "
+            "such as 192.168.100.0/22"
+        )
+    return whole
+
+
 def _links(topology: str, hosts: Sequence[str], ports: Sequence[str]) -> list[Link]:
     if topology == "ring":
         return [_cable((host, "p1"), (hosts[(i + 1) % len(hosts)], "p0")) for i, host in enumerate(hosts)]
-    if not ports or len(set(ports)) != len(ports):
-        raise PlanError(f"fabric_ports must name each cabled port once, for example [p0]; it is {list(ports)}")
+    check_ports(ports)
     if topology == "pair":
         return [_cable((hosts[0], port), (hosts[1], port)) for port in ports]
     return [Link(f"switch-{port}", tuple((host, port) for host in hosts)) for port in ports]
@@ -217,11 +255,11 @@ def _cable(*ends: tuple[str, str]) -> Link:
 
 
 def _segments(
-    links: Sequence[Link], facts: Mapping[str, Mapping[str, Any]]
+    topology: str, links: Sequence[Link], facts: Mapping[str, Mapping[str, Any]]
 ) -> Iterator[tuple[Link, int, dict[str, Mapping[str, Any]]]]:
     """Yield every (link, twin index) with the rail of each host on it."""
     for link in links:
-        on_link = {host: _rails_on(host, port, facts[host]) for host, port in link.ends}
+        on_link = {host: _rails_on(host, port, facts[host], topology) for host, port in link.ends}
         reference_host, reference = next(iter(on_link.items()))
         for host, rails in on_link.items():
             if rails.keys() != reference.keys():
@@ -230,6 +268,12 @@ def _segments(
                     f"{host} has {len(rails)} ({_netdevs(rails)}); both functions of a port must be on the bus: "
                     "check `lspci` and the cable, then power the host off and on"
                 )
+        if len(reference) < RAILS_OF_A_PORT:
+            raise PlanError(
+                f"{link.name}: {' and '.join(on_link)} have {len(reference)} rail each on this link "
+                f"({_netdevs(reference)}), and a port has {RAILS_OF_A_PORT}: both functions must be on the bus: "
+                "check `lspci` and the cable, then power the hosts off and on"
+            )
         for twin_index in sorted(reference):
             yield link, twin_index, {host: rails[twin_index] for host, rails in on_link.items()}
 
@@ -238,7 +282,7 @@ def _netdevs(rails: Mapping[int, Mapping[str, Any]]) -> str:
     return ", ".join(str(rails[index]["netdev"]) for index in sorted(rails))
 
 
-def _rails_on(host: str, port: str, facts: Mapping[str, Any]) -> dict[int, Mapping[str, Any]]:
+def _rails_on(host: str, port: str, facts: Mapping[str, Any], topology: str) -> dict[int, Mapping[str, Any]]:
     every = facts.get("rails") or []
     rails = {int(rail["twin_index"]): rail for rail in every if rail["port"] == port}
     if len({rail.get("phys_switch_id") for rail in rails.values()}) > 1:
@@ -248,10 +292,10 @@ def _rails_on(host: str, port: str, facts: Mapping[str, Any]) -> dict[int, Mappi
         )
     if not rails:
         known = ", ".join(sorted({str(rail["port"]) for rail in every if rail["port"]})) or "no port at all"
+        other = "choose another fabric_topology" if topology == "ring" else "correct fabric_ports"
         raise PlanError(
             f"{host} has no rail on port {port} (it has {known}): the ConnectX-7 is not on the bus "
-            "until a cable is in; "
-            f"plug the cable into {port}, or correct fabric_ports"
+            f"until a cable is in; plug the cable into {port}, or {other}"
         )
     return rails
 
@@ -283,22 +327,13 @@ def _with_declared(host: str, facts: Mapping[str, Any], declared: Mapping[str, S
 
 
 def _carve(network: str, needed: int) -> list[ipaddress.IPv4Network]:
-    try:
-        whole = ipaddress.IPv4Network(network)
-    except ValueError as error:
-        raise PlanError(
-            f"fabric_network {network!r} is not an IPv4 network such as 192.168.100.0/22: {error}"
-        ) from error
-    if whole.prefixlen > SUBNET_PREFIX:
-        raise PlanError(
-            f"fabric_network {network} is smaller than one /{SUBNET_PREFIX}, and every rail of a link needs one"
-        )
+    whole = check_network(network)
     holds = 2 ** (SUBNET_PREFIX - whole.prefixlen)
     if needed > holds:
-        prefix = SUBNET_PREFIX - (needed - 1).bit_length()
+        larger = whole.supernet(new_prefix=SUBNET_PREFIX - (needed - 1).bit_length())
         raise PlanError(
             f"fabric_network {network} holds {holds} subnets of /{SUBNET_PREFIX}, this fabric needs {needed} "
-            f"(one for every rail of every link): give it a /{prefix}"
+            f"(one for every rail of every link): set fabric_network to {larger}"
         )
     return list(itertools.islice(whole.subnets(new_prefix=SUBNET_PREFIX), needed))
 
@@ -356,10 +391,21 @@ def foreign_owners(facts: Mapping[str, Any], ours: Mapping[str, str]) -> list[di
             "lasting": owner["renderer"] == "networkd",
             "text": f"{owner['interface']} belongs to {owner['file']} already"
             + (f" (the profile {owner['name']!r})" if owner["name"] else f" (netplan, for {owner['renderer']})"),
+            "way_out": _rid_of(owner),
         }
         for owner in facts.get("port_owners") or []
         if owner["interface"] in ours and owner["uuid"] != ours[owner["interface"]]
     ]
+
+
+def _rid_of(owner: Mapping[str, Any]) -> str:
+    """To delete the file is not enough: what was made of it stays in force until its service is told."""
+    if owner["name"]:
+        by_hand = f"`sudo nmcli connection delete {shlex.quote(owner['name'])}`"
+    else:
+        by_hand = f"take {owner['interface']} out of {owner['file']}, then `sudo netplan apply` over the RJ45 side"
+    switched_off = "set fabric_replace_foreign to true, which switches it off"
+    return by_hand if owner["renderer"] == "networkd" else f"{by_hand}, or {switched_off}"
 
 
 def in_words(fabric: Mapping[str, Any], host: str) -> list[str]:

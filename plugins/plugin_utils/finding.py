@@ -32,6 +32,8 @@ class Finding:
         return f"{self.host}: {self.id}: {self.fact}\n    way out: {self.way_out}"
 
 
+# What ssh says of the one whose key it misses: the address that it went to, or the alias.
+_KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
 _HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)
 _SUDO = re.compile(
     r"missing \w+ password|incorrect \w+ password|a (terminal|password) is required|not in the sudoers|"
@@ -41,19 +43,29 @@ _SUDO = re.compile(
 _PYTHON = re.compile(r"interpreter.*not found|python.*(not found|no such file)|no such file.*python", re.I | re.S)
 
 
-def from_failure(host: str, text: str, answered: bool = False) -> Finding:
-    """The finding behind a connection that failed, or behind facts that a host which answered did not give."""
+def try_by_hand(host: str, *options: str) -> str:
+    """A command that reaches the host as the run does: with its address, user and key, and without its Python."""
+    return " ".join(("ansible", host, "-i INVENTORY", *options, "-m raw -a true"))
+
+
+def from_failure(host: str, text: str, answered: bool = False, cluster: str = "CLUSTER") -> Finding:
+    """The finding behind a connection that failed, or behind facts that a host which answered did not give.
+
+    ``cluster`` is what a --limit names to leave the host out together with its cluster.
+    """
     said = " ".join(text.split())[-300:] or "no reason given"
     if _HOST_KEY.search(text):
+        named = _KEY_OF.search(text)
+        asked = (named[1] or named[2]).rstrip(",") if named else "ADDRESS"
         way_out = (
             "compare the fingerprint on the host's own console (ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub),"
-            " then put it into known_hosts (ssh-keyscan HOST); do not switch host key checking off"
+            f" then put it into known_hosts (ssh-keyscan {asked}); do not switch host key checking off"
         )
         return Finding("host_key", "error", host, f"the SSH host key is unknown or has changed: {said}", way_out)
     if _SUDO.search(text):
         way_out = (
             "let this user run sudo without a password (a file in /etc/sudoers.d), or pass --ask-become-pass; "
-            "check with: ssh HOST sudo -n true"
+            f"check with: {try_by_hand(host, '--become')}"
         )
         return Finding("no_sudo", "error", host, f"sudo was refused: {said}", way_out)
     if _PYTHON.search(text):
@@ -63,7 +75,7 @@ def from_failure(host: str, text: str, answered: bool = False) -> Finding:
         way_out = "run once more with -vvv for the whole answer; if the host is sound, this is a defect of gb10-fleet"
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
     way_out = (
-        "check power, network, ansible_host and ansible_user: ssh USER@ADDRESS true, with those two, must work; "
-        "to go on without it, leave its whole cluster out (--limit '!CLUSTER', the name of its gb10_cluster)"
+        f"check power, network, ansible_host and ansible_user: {try_by_hand(host)} must work; "
+        f"to go on without it, leave its whole cluster out (--limit '!{cluster}')"
     )
     return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)

@@ -14,13 +14,19 @@ import ipaddress
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
-from ansible_collections.gb10.fleet.plugins.module_utils import apt_sources, coherence
-from ansible_collections.gb10.fleet.plugins.module_utils.readings import lifelines, mount_of, upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils import apt_sources, arguments, coherence, verdicts
+from ansible_collections.gb10.fleet.plugins.module_utils.readings import (
+    RAILS_OF_A_PORT,
+    lifelines,
+    mount_of,
+    upstream_version,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils import fabric_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding
 
@@ -40,7 +46,8 @@ REFUSED = "_refused"  # after the name of a role: what the role's document refus
 NEVER_ACCEPTED = frozenset(
     {
         "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
-        "no_driver", "driver_branch", "no_rdma", "no_rail", "cluster_members",  # the roles refuse these too
+        # The roles refuse these too.
+        "no_driver", "driver_branch", "no_rdma", "no_rail", "rail_is_management", "cluster_members",
     }
 )  # fmt: skip
 MENDED_BY_A_MOVE = frozenset(
@@ -49,8 +56,8 @@ MENDED_BY_A_MOVE = frozenset(
         "next_kernel_without_module", "next_kernel_other_module", "next_kernel_incomplete",
     }
 )  # fmt: skip
-PORTS_OF_A_RING = ("p0", "p1")
-RAILS_OF_A_PORT = 2
+PORTS_OF_A_RING = PORTS = ("p0", "p1")
+SEE_FABRIC = "correct it in the inventory; roles/fabric/README.md says what is allowed"
 # What of other hosts' variables a host is judged by, see Subject.fleet.
 FLEET_VARIABLES = ("gb10_cluster", "fabric_topology", "fabric_ports", "fabric_network")
 # Ansible's own validation converts a text and throws the result away; templates then meet the text.
@@ -198,7 +205,7 @@ def _identity(subject: Subject) -> Iterator[Finding]:
 
 
 def _inventory(subject: Subject) -> Iterator[Finding]:
-    for check in (_variables, _cluster, _shared_network):
+    for check in (_variables, _fabric_settings, _cluster, _shared_network):
         yield from check(subject)
 
 
@@ -274,6 +281,66 @@ def own_minimums(value: Any) -> dict[str, float]:
     """The sound entries of gb10_minimum_free_gib; _minimums names the others."""
     entries = value.items() if isinstance(value, Mapping) else ()
     return {path: gib for path, gib in entries if _is_minimum(path, gib)}
+
+
+def _fabric_settings(subject: Subject) -> Iterator[Finding]:
+    """What is inside the variables of the fabric: else the plan or the proof would trip over it, much later."""
+    network, mtu, ports = (subject.setting(f"fabric_{name}") for name in ("network", "mtu", "ports"))
+    checks: list[Callable[[], object]] = []
+    if isinstance(network, str):
+        checks.append(lambda: fabric_plan.check_network(network))
+    if _wrong_type(mtu, "int") is None:
+        checks.append(lambda: fabric_plan.check_mtu(mtu))
+    if subject.topology in ("pair", "switch") and isinstance(ports, (list, tuple)):
+        checks.append(lambda: fabric_plan.check_ports(ports))
+    thresholds = _mapping(subject, "fabric_thresholds")
+    if thresholds:
+        checks.append(lambda: verdicts.thresholds_from(subject.catalog["thresholds"], thresholds))
+    for check in checks:
+        try:
+            check()
+        except (fabric_plan.PlanError, verdicts.ThresholdError) as error:
+            yield subject.error("bad_variable", str(error), SEE_FABRIC)
+    yield from _test_settings(subject)
+    yield from _declared_rails(subject)
+
+
+def _test_settings(subject: Subject) -> Iterator[Finding]:
+    ranges = {name: (least, most) for name, least, most in arguments.MEASURING}
+    # An end has to meet the other one first, and the module ends all of it at its deadline.
+    ranges["duration_s"] = (ranges["duration_s"][0], arguments.DEADLINE_S - arguments.PAIRING_TIMEOUT_S - 1)
+    for name, value in _mapping(subject, "fabric_test").items():
+        if name not in ranges:
+            near = difflib.get_close_matches(str(name), ranges, n=1)
+            way_out = f"did you mean {near[0]}?" if near else f"there are {', '.join(ranges)}"
+            yield subject.error("bad_variable", f"fabric_test names {name}, which is no option of the test", way_out)
+            continue
+        least, most = ranges[name]
+        if _wrong_type(value, "int") or not least <= value <= most:
+            fact = f"fabric_test.{name} is {value!r}, which is no whole number from {least} to {most}"
+            yield subject.error("bad_variable", fact, SEE_FABRIC)
+
+
+def _declared_rails(subject: Subject) -> Iterator[Finding]:
+    example = "write {p0: [enp1s0f0np0, enP2p1s0f0np0]}, with the interfaces of this host"
+    for port, netdevs in _mapping(subject, "fabric_rails").items():
+        if port not in PORTS:
+            fact = f"fabric_rails names the port {port!r}, and a Spark has {' and '.join(PORTS)}"
+            yield subject.error("bad_variable", fact, example)
+        elif not _are_twins(netdevs):
+            fact = f"fabric_rails.{port} is {netdevs!r}, and must be a list of {RAILS_OF_A_PORT} interfaces, the twins"
+            yield subject.error("bad_variable", fact, example)
+
+
+def _are_twins(netdevs: Any) -> bool:
+    is_list = isinstance(netdevs, (list, tuple)) and all(isinstance(netdev, str) for netdev in netdevs)
+    return is_list and len(netdevs) == len(set(netdevs)) == RAILS_OF_A_PORT
+
+
+def _mapping(subject: Subject, name: str) -> Mapping[Any, Any]:
+    """A variable that is a mapping; of another type _variables says so."""
+    value = subject.setting(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _cluster(subject: Subject) -> Iterator[Finding]:
@@ -362,7 +429,8 @@ def _fabric(subject: Subject) -> Iterator[Finding]:
             " if it stays away, power off, unplug the brick for 60 s, start with the cable in",
         )
         return
-    declared = subject.setting("fabric_rails") or {}  # the plan refuses what contradicts the machine
+    # The plan refuses what contradicts the machine.
+    declared = {port: own for port, own in _mapping(subject, "fabric_rails").items() if _are_twins(own)}
     for port in subject.ports:
         own = [rail for rail in rails if rail["port"] == port or rail["netdev"] in declared.get(port, ())]
         if not own:
@@ -370,21 +438,40 @@ def _fabric(subject: Subject) -> Iterator[Finding]:
             yield subject.error(
                 "no_rail",
                 f"no RDMA device belongs to port {port}, which the topology {subject.topology} needs; there is {there}",
-                "put the cable into that port, or correct fabric_ports (p0 is the QSFP port beside the RJ45 socket)",
+                f"put the cable {_cable(subject, port)} into that port, or "
+                + ("choose another fabric_topology" if subject.topology == "ring" else "correct fabric_ports")
+                + " (p0 is the QSFP port beside the RJ45 socket)",
+            )
+        elif len(own) < RAILS_OF_A_PORT:
+            here = own[0]["netdev"]
+            yield subject.error(
+                "no_rail",
+                f"port {port} has only one of its {RAILS_OF_A_PORT} rails, {here}; {_twin(here)} is not there, "
+                "so the port would carry half of what it can",
+                "both PCIe functions of a port must be on the bus (lspci): power off, unplug the brick for 60 s, start "
+                "with the cable in",
             )
         yield from _carrier(subject, port, own)
         yield from _management(subject, port, own)
+
+
+def _twin(netdev: str) -> str:
+    """The other rail of a port. Of the two PCIe functions of a GB10's port the second is in domain 2."""
+    name = re.fullmatch(r"en(P2)?(p\w+)", netdev)
+    return f"its twin {'en' if name[1] else 'enP2'}{name[2]}" if name else "its twin"
 
 
 def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     dark = [rail["netdev"] for rail in rails if rail["carrier"] is False]
     down = [rail["netdev"] for rail in rails if rail["carrier"] is None]
     if dark:
-        yield subject.error(
-            "no_carrier",
-            f"no carrier on port {port} ({', '.join(dark)})",
-            f"check the cable {_cable(subject, port)}: seated on both ends, the other end powered on",
-        )
+        way_out = f"check the cable {_cable(subject, port)}: seated on both ends, the other end powered on"
+        lit = [rail["port"] for rail in subject.facts["rails"] if rail["port"] and rail["carrier"]]
+        spare = next((name for name in lit if name not in subject.ports), None)
+        if spare:
+            move = f"move the cable to {port}, or set fabric_ports: [{spare}]"
+            way_out = f"port {spare} has a link: {move}; else {way_out}"
+        yield subject.error("no_carrier", f"no carrier on port {port} ({', '.join(dark)})", way_out)
     if down:
         yield subject.warn(
             "no_carrier",

@@ -15,10 +15,10 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documents, findings, host
-from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
-CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory")
+CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
 _SHOWN = ("changes", "pending", "orphans")
 
 
@@ -34,6 +34,11 @@ class Question:
     context: documents.Context | None
     rendered: list[documents.Rendered]
     request: dict[str, Any]
+
+    def failure(self, text: str, answered: bool = False) -> Finding:
+        """What a call that gave no answer comes down to. A host without a cluster is one of its own."""
+        name = self.host.name
+        return from_failure(name, text, answered, str(self.subject.setting("gb10_cluster") or name))
 
 
 def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Question:

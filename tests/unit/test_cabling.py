@@ -7,12 +7,15 @@ import json
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils import neighbours
 from ansible_collections.gb10.fleet.plugins.module_utils.neighbours import Conversation, Rail
+from ansible_collections.gb10.fleet.plugins.modules import rail_neighbours
 from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.plays import ROOT
 from tests.unit.test_fabric_plan import NAMES, make
 
 End = tuple[str, str]
@@ -95,6 +98,12 @@ def test_calls_expect_the_peers_of_the_plan() -> None:
         "port": "p1",
         "expect": ["spark-1"],
     }
+
+
+def test_the_example_has_a_token_that_is_the_same_on_all_hosts() -> None:
+    [example] = yaml.safe_load(rail_neighbours.EXAMPLES)
+    [ours] = yaml.safe_load((ROOT / "roles/fabric/tasks/cabling.yml").read_text())
+    assert example["gb10.fleet.rail_neighbours"]["token"] == ours["gb10.fleet.rail_neighbours"]["token"]
 
 
 # ---------------------------------------------------------------------------------------------------- the conversation

@@ -459,10 +459,23 @@ def proof() -> dict[str, Any]:
     """The part of an evidence document that the command reads."""
     ends = {"server": {"host": "spark-a", "port": "p0"}, "client": {"host": "spark-b", "port": "p0"}}
     half = {"verdict": "half_width", "text": "98.0 Gb/s", "way_out": "look at [the] other rail"}
+    reasons = [
+        {"where": "spark-a p0 to spark-b p0", "what": "half_width", **{key: half[key] for key in ("text", "way_out")}},
+        {"where": "spark-b", "what": "disk_full", "text": "no [space]\tleft", "way_out": "free it"},
+    ]
+    cable = {
+        "host": "spark-a",
+        "port": "p0",
+        "verdict": "as_planned",
+        "found": [],
+        "text": "leads there",
+        "way_out": "",
+    }
     cluster = {
         "name": "pair1", "topology": "pair", "hosts": ["spark-a", "spark-b"], "verdict": "unhealthy",
-        "reasons": ["why"],
+        "reasons": reasons,
         "pairings": [{**ends, "link": "l", **half}],
+        "cabling": [cable],
         "serving": {"verdict": "serving", "text": "answered in 1.2 s", "way_out": ""},
     }  # fmt: skip
     hosts = {
@@ -470,7 +483,7 @@ def proof() -> dict[str, Any]:
         "spark-b": {"findings": [finding("os", "warn")]},
     }
     return {
-        "created": "2026-11-21T01:02:03Z", "verdict": "unhealthy", "reasons": ["why"],
+        "created": "2026-11-21T01:02:03Z", "verdict": "unhealthy", "reasons": reasons,
         "clusters": [cluster], "hosts": hosts,
     }  # fmt: skip
 
@@ -483,8 +496,10 @@ def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
     assert result.stdout.splitlines() == [
         "pair1\t2 hosts, pair\tunhealthy\t",
         "pair1\tspark-a p0 to spark-b p0\thalf_width\t98.0 Gb/s; look at [the] other rail",
+        "pair1\tspark-a p0\tas_planned\tleads there",
         "pair1\tmodel\tserving\tanswered in 1.2 s",
         "pair1\tspark-a: os\taccepted\ta lab",
+        "pair1\tspark-b\tdisk_full\tno [space]\\tleft; free it",
     ]
 
 
@@ -492,7 +507,8 @@ def test_evidence_is_a_table_on_a_terminal() -> None:
     console = Console(force_terminal=True, width=120, record=True, file=io.StringIO())
     evidence.show(proof(), console, Path("index.html"))
     text = console.export_text()
-    assert "half_width" in text and "look at [the] other rail" in text and "- why" in text
+    assert "half_width" in text and "look at [the] other rail" in text and "as_planned" in text
+    assert "spark-b: disk_full: no [space]\\tleft\n    way out: free it\n" in text and "{" not in text
 
 
 @pytest.mark.parametrize("name", documents())
@@ -500,8 +516,12 @@ def test_every_kind_of_evidence_can_be_shown(name: str) -> None:
     """Of the documents that the proof itself would write, not of one made up here."""
     document = documents()[name]
     shown = list(evidence.rows(document))
-    judged = sum(1 + len(cluster["pairings"]) + bool(cluster["serving"]) for cluster in document["clusters"])
+    judged = sum(
+        1 + len(cluster["pairings"]) + len(cluster["cabling"]) + bool(cluster["serving"])
+        for cluster in document["clusters"]
+    )
     assert len(shown) >= judged
+    assert len(list(evidence.reasons(document))) == len(document["reasons"])
     assert all(row.verdict for row in shown)
 
 

@@ -62,6 +62,7 @@ def test_hosts_that_do_not_let_us_in_stop_the_run_for_all(plays: Plays) -> None:
     for kind, id_ in kinds.items():
         assert id_ is None or f"spark-{kind}: {id_}: " in output
     assert "no usable Python" in output and "Welcome to a host that says much" in output
+    assert "--limit '!spark-away'" in output, "a host without a cluster is left out by its own name"
     assert output.count("unreachable=0") == len(kinds), "an unreachable host would not stop later plays"
 
 

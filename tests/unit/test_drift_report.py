@@ -109,6 +109,8 @@ def test_why_a_host_is_silent(status: int | None, stderr: str, reason: str, text
     assert record["silence"]["reason"] == reason
     assert text in record["silence"]["text"]
     assert record["silence"]["way_out"]
+    if reason in ("unreachable", "permission"):
+        assert f"ansible {reply().host} -i INVENTORY -m raw -a true must work" in record["silence"]["way_out"]
     document(a=record)
 
 

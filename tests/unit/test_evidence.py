@@ -61,6 +61,15 @@ def test_the_hosts_own_thresholds_count() -> None:
     assert build(slow)["verdict"] == "healthy"
 
 
+def test_a_threshold_that_does_not_exist_is_a_reason_and_loses_no_evidence() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["thresholds"] = {"port_min_gpbs": 5}
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["what"], document["clusters"][0]["pairings"][0]["verdict"]) == ("bad_variable", "healthy")
+    assert "did you mean port_min_gbps" in reason["text"] and "fabric_thresholds" in reason["way_out"]
+
+
 def test_a_fault_at_either_end_is_a_fault_of_the_rail() -> None:
     hosts = proof("pair")
     fault = {"name": "timeout", "text": "the test did not end in time", "way_out": "check the peer"}
@@ -83,6 +92,25 @@ def test_twins_in_one_subnet_are_noticed() -> None:
     hosts["spark-a"]["gids"]["ports"][1]["addresses"].append("192.168.100.77")
     [pairing] = build(hosts)["clusters"][0]["pairings"]
     assert (pairing["verdict"], pairing["severity"]) == ("shared_subnet", "warn")
+    hosts = proof("pair")
+    hosts["spark-b"]["gids"]["ports"][1]["addresses"].append("192.168.100.77")
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert pairing["text"].startswith("spark-b: enp1s0f0np0 + enP2p1s0f0np0 share the subnet 192.168.100.0/24")
+
+
+def test_a_narrow_link_is_told_with_the_host_that_has_it() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["gids"]["ports"][0]["pcie_width"] = 2
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert "narrower than x4: spark-b enp1s0f0np0 x2;" in pairing["text"]
+
+
+def test_a_port_of_which_one_rail_was_measured_is_not_healthy() -> None:
+    hosts = proof("pair")
+    for host in hosts.values():
+        host["bandwidth"] = host["bandwidth"][:1]
+    [reason] = build(hosts)["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-a p0 to spark-b p0", "half_width")
 
 
 def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
@@ -243,8 +271,26 @@ def test_a_wrong_cable_is_a_reason_with_the_end_to_move() -> None:
 def test_where_nobody_listened_nothing_is_said_of_cables() -> None:
     hosts = proof("pair")
     for own in hosts.values():
-        own["heard"] = []
+        own["heard"] = None
     assert build(hosts)["clusters"][0]["cabling"] == []
+    del hosts["spark-a"]["heard"]
+    jsonschema.validate(json.loads(json.dumps(build(hosts))), SCHEMA)
+
+
+def test_a_pair_whose_cable_is_out_is_silent_at_both_ends() -> None:
+    hosts = proof("pair")
+    for own in hosts.values():
+        own["heard"] = []
+    document = build(hosts)
+    assert [cable["verdict"] for cable in document["clusters"][0]["cabling"]] == ["silent", "silent"]
+    assert document["reasons"] == [], "what carries its bandwidth has a cable, whoever kept the calls to himself"
+    for own in hosts.values():
+        own["bandwidth"] = []
+    reasons = [(item["where"], item["what"]) for item in build(hosts)["reasons"] if item["what"] == "silent"]
+    assert reasons == [("spark-a p0", "silent"), ("spark-b p0", "silent")]
+    hosts["spark-b"]["heard"] = None
+    (cluster,) = build(hosts)["clusters"]
+    assert [cable["host"] for cable in cluster["cabling"]] == ["spark-a"], "the other one did not listen"
 
 
 def test_the_matrix_shows_every_two_hosts_and_the_worst_of_them() -> None:
@@ -344,6 +390,17 @@ def test_a_second_owner_of_a_rail_is_a_reason_and_one_of_another_port_is_not() -
     [reason] = build(hosts)["reasons"]
     assert (reason["what"], reason["where"]) == ("foreign_owner", "spark-a enp1s0f0np0")
     assert "thief.nmconnection" in reason["text"]
+    assert "`sudo nmcli connection delete thief`, or set fabric_replace_foreign" in reason["way_out"]
+    assert reason["way_out"].endswith("; then run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`")
+
+
+def test_no_consent_switches_off_a_lasting_owner() -> None:
+    hosts = proof("pair")
+    owner = {"interface": "enp1s0f0np0", "file": "/etc/netplan/40-cx7.yaml", "name": None, "uuid": None}
+    hosts["spark-a"]["facts"]["port_owners"] = [{**owner, "renderer": "networkd"}]
+    [reason] = build(hosts)["reasons"]
+    assert "take enp1s0f0np0 out of /etc/netplan/40-cx7.yaml, then `sudo netplan apply`" in reason["way_out"]
+    assert "fabric_replace_foreign" not in reason["way_out"]
 
 
 def test_a_second_address_of_a_rail_is_a_reason() -> None:

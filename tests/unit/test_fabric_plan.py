@@ -204,9 +204,11 @@ def test_pings_fill_the_mtu() -> None:
         ("ring", 2, {}, "ring needs 3 to"),
         ("switch", 300, {}, "switch needs 2 to 245"),
         ("ring", 3, {"network": "192.168.100.0/22"}, "holds 4 subnets of /24, this fabric needs 6"),
-        ("ring", 3, {"network": "192.168.100.0/22"}, "give it a /21"),
+        ("ring", 3, {"network": "192.168.100.0/22"}, "set fabric_network to 192.168.96.0/21"),
         ("pair", 2, {"network": "192.168.100.0/25"}, "smaller than one /24"),
-        ("pair", 2, {"network": "192.168.100.1/22"}, "is not an IPv4 network"),
+        ("pair", 2, {"network": "192.168.100.1/22"}, "has host bits set: did you mean 192.168.100.0/22?"),
+        ("pair", 2, {"network": "224.0.0.0/22"}, "addresses that no host can have"),
+        ("pair", 2, {"network": "0.0.0.0/0"}, "addresses that no host can have"),
         ("pair", 2, {"network": "fd00::/48"}, "is not an IPv4 network"),
         ("pair", 2, {"mtu": 65000}, "between 1500 and 9216"),
         ("pair", 2, {"ports": []}, "fabric_ports"),
@@ -259,6 +261,27 @@ def test_a_missing_twin_is_named() -> None:
     facts["rails"] = [rail for rail in facts["rails"] if rail["netdev"] != "enP2p1s0f0np0"]
     with pytest.raises(PlanError, match=r"a has 2 rail\(s\) on this link .*, b has 1 \(enp1s0f0np0\)"):
         plan("pair", ["a", "b"], {"a": make_facts(0), "b": facts})
+
+
+def test_a_port_without_its_twin_on_both_hosts_is_refused() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    for own in facts.values():
+        own["rails"] = [rail for rail in own["rails"] if rail["netdev"] != "enP2p1s0f0np0"]
+    with pytest.raises(PlanError, match=r"a and b have 1 rail each on this link \(enp1s0f0np0\), and a port has 2"):
+        plan("pair", ["a", "b"], facts)
+
+
+def test_the_network_that_a_refusal_names_will_do() -> None:
+    with pytest.raises(PlanError) as error:
+        make("ring", 3, network="192.168.100.0/22")
+    assert make("ring", 3, network=str(error.value).rpartition(" ")[2])["subnets"]
+
+
+def test_a_port_that_a_ring_lacks_is_no_matter_of_fabric_ports() -> None:
+    facts = {name: make_facts(number) for number, name in enumerate("abc")}
+    facts["b"]["rails"] = facts["b"]["rails"][:2]
+    with pytest.raises(PlanError, match=r"b has no rail on port p1 .* or choose another fabric_topology$"):
+        plan("ring", ["a", "b", "c"], facts, network="10.0.0.0/16")
 
 
 def test_addresses_of_the_rails_themselves_are_no_collision() -> None:

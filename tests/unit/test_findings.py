@@ -27,7 +27,7 @@ from tests.proofs import NOW, facts, proof, thresholds
 
 CATALOG = {
     name: catalog.load(name)
-    for name in ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory")
+    for name in ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
 }
 DECLARED = catalog.Declared(
     {
@@ -36,6 +36,7 @@ DECLARED = catalog.Declared(
             "fabric_ports": {"type": "list", "elements": "str", "choices": ["p0", "p1"], "default": ["p0"]},
             "fabric_mtu": {"type": "int", "default": 9000},
             "fabric_network": {"type": "str", "default": "192.168.100.0/22"},
+            **{f"fabric_{name}": {"type": "dict", "default": {}} for name in ("rails", "test", "thresholds")},
             "share": {"type": "float"},
             "fast": {"type": "bool"},
         },
@@ -90,9 +91,19 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject(architecture="x86_64"), "architecture", "error", ["x86_64", "aarch64"]),
         (subject(rails=[]), "no_rdma", "error", ["RDMA", "not on the PCIe bus until a cable is in"]),
         (subject(rails=facts()["rails"][2:]), "no_rail", "error", ["p0", "enp1s0f1np1 (p1)"]),
+        (subject(rails=facts()["rails"][1:]), "no_rail", "error", ["only one", "twin enp1s0f0np0 is not there"]),
+        (
+            subject(rails=[facts()["rails"][0], *facts()["rails"][2:]]),
+            "no_rail", "error", ["has only one of its 2 rails, enp1s0f0np0", "its twin enP2p1s0f0np0 is not there"],
+        ),
         (
             subject(rails=rails(**{name: {"carrier": False} for name in P0})),
-            "no_carrier", "error", [*P0, "between spark-a p0 and spark-b p0"],
+            "no_carrier", "error",
+            [*P0, "port p1 has a link: move the cable to p0, or set fabric_ports: [p1]; else check the cable"],
+        ),
+        (
+            subject(rails=[{**rail, "carrier": False} for rail in facts()["rails"]]),
+            "no_carrier", "error", ["check the cable between spark-a p0 and spark-b p0"],
         ),
         (subject(rails=rails(enp1s0f0np0={"carrier": None})), "no_carrier", "warn", ["enp1s0f0np0", "down"]),
         (subject(ssh={"interface": "enp1s0f0np0"}), "rail_is_management", "error", ["SSH session", "p0"]),
@@ -113,11 +124,44 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject({**PAIR, "fabric_ports": "p0"}), "bad_variable", "error", ["'p0'", "a list"]),
         (subject({**PAIR, "share": "0.5"}), "bad_variable", "error", ["'0.5'", "a number"]),
         (subject({**PAIR, "fast": "yes"}), "bad_variable", "error", ["'yes'", "true or false"]),
+        (subject({**PAIR, "fabric_ports": []}), "bad_variable", "error", ["fabric_ports", "each cabled port once"]),
+        (subject({**PAIR, "fabric_mtu": 100}), "bad_variable", "error", ["fabric_mtu 100", "between 1500 and 9216"]),
+        (
+            subject({**PAIR, "fabric_network": "192.168.100.0/21"}),
+            "bad_variable", "error", ["did you mean 192.168.96.0/21?"],
+        ),
+        (subject({**PAIR, "fabric_network": "224.0.0.0/22"}), "bad_variable", "error", ["fabric_network", "no host"]),
+        (
+            subject({**PAIR, "fabric_thresholds": {"port_min_gpbs": 5}}),
+            "bad_variable", "error", ["no threshold port_min_gpbs, did you mean port_min_gbps?"],
+        ),
+        (subject({**PAIR, "fabric_thresholds": {"port_min_gbps": "5"}}), "bad_variable", "error", ["positive number"]),
+        (
+            subject({**PAIR, "fabric_test": {"duraton_s": 5}}),
+            "bad_variable", "error", ["fabric_test names duraton_s", "did you mean duration_s?"],
+        ),
+        (subject({**PAIR, "fabric_test": {"qps": "4"}}), "bad_variable", "error", ["fabric_test.qps is '4'"]),
+        (subject({**PAIR, "fabric_test": {"qps": True}}), "bad_variable", "error", ["fabric_test.qps is True"]),
+        (
+            subject({**PAIR, "fabric_test": {"duration_s": 120}}),
+            "bad_variable", "error", ["fabric_test.duration_s is 120", "from 2 to 119"],
+        ),
+        (
+            subject({**PAIR, "fabric_rails": {"p0": "enp1s0f0np0"}}),
+            "bad_variable", "error", ["fabric_rails.p0 is 'enp1s0f0np0'", "a list of 2 interfaces"],
+        ),
+        (subject({**PAIR, "fabric_rails": {"p0": [P0[0]]}}), "bad_variable", "error", ["a list of 2 interfaces"]),
+        (subject({**PAIR, "fabric_rails": {"p0": [1, 2]}}), "bad_variable", "error", ["a list of 2 interfaces"]),
+        (subject({**PAIR, "fabric_rails": {"P0": list(P0)}}), "bad_variable", "error", ["the port 'P0'", "p0 and p1"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"/x": "1"}}), "bad_variable", "error", ["/x", "'1'"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"x": 1}}), "bad_variable", "error", ["'x'", "absolute"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"/x": 0}}), "bad_variable", "error", ["positive"]),
         (subject({"vllm_model": "m", "gb10_cluster": ""}), "bad_variable", "error", ["gb10_cluster is empty"]),
         (subject({**PAIR, "gb10_accept": {"no_rail": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (
+            subject({**PAIR, "gb10_accept": {"rail_is_management": "x"}}),
+            "bad_variable", "error", ["cannot be accepted"],
+        ),
         (subject({**PAIR, "gb10_accept": {"oss": "x"}}), "bad_variable", "error", ["oss", "os?"]),
         (subject({**PAIR, "gb10_accept": {"os": "  "}}), "bad_variable", "error", ["gb10_accept.os", "reason"]),
         (subject({**PAIR, "gb10_accept": {"no_sudo": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
@@ -345,6 +389,24 @@ def test_a_ring_needs_both_ports_and_names_the_neighbour() -> None:
     assert "between spark-a p0 and spark-c p1" in only(evaluate(subject(ring, rails=rails(**dark)))).way_out
 
 
+def test_a_port_that_a_ring_lacks_is_a_cable_and_no_matter_of_fabric_ports() -> None:
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring"}
+    way_out = only(evaluate(subject(ring, rails=facts()["rails"][:2]))).way_out
+    assert "between spark-a p1 and spark-b p0" in way_out
+    assert "another fabric_topology" in way_out and "fabric_ports" not in way_out
+
+
+def test_what_the_variables_of_the_fabric_may_hold() -> None:
+    sound = {
+        "fabric_rails": {"p0": list(P0)},
+        "fabric_test": {"qps": 1, "message_bytes": 65536, "duration_s": 4, "qp_timeout": 20},
+        "fabric_thresholds": {"port_min_gbps": 0.01, "rail_min_gbps": 1},
+    }
+    assert evaluate(subject({**PAIR, **sound})) == []
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring", "fabric_ports": []}
+    assert evaluate(subject(ring)) == [], "a ring uses both ports, whatever fabric_ports says"
+
+
 def test_partner_boards_are_sparks() -> None:
     board = {"dmi_vendor": "Dell Inc.", "dmi_name": "Dell Pro Max with GB10 FCM1253", "dmi_family": None}
     assert evaluate(subject(product={**board, "dgx_release": None})) == []
@@ -470,6 +532,21 @@ def test_every_path_is_judged_on_its_own_mount() -> None:
 
 def test_nobody_leaves_one_member_of_a_cluster_out() -> None:
     assert "whole cluster" in from_failure("spark-a", "timed out").way_out
+    assert "--limit '!pair1'" in from_failure("spark-a", "timed out", cluster="pair1").way_out
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("timed out", "ansible spark-a -i INVENTORY -m raw -a true must work"),
+        ("sudo: a password is required", "ansible spark-a -i INVENTORY --become -m raw -a true"),
+        ("No ED25519 host key is known for 192.0.2.11 and you have requested", "ssh-keyscan 192.0.2.11"),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED! Host key for spark-a.lan has changed and", "ssh-keyscan spark-a.lan"),
+        ("Host key verification failed.", "ssh-keyscan ADDRESS"),
+    ],
+)
+def test_a_way_out_has_the_names_that_are_known(text: str, command: str) -> None:
+    assert command in from_failure("spark-a", text).way_out
 
 
 def test_what_a_document_refuses_blocks_and_names_the_role() -> None:

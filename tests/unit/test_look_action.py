@@ -107,6 +107,7 @@ def test_who_cannot_be_looked_at_stops_all_and_is_named(plays: Plays) -> None:
     for kind, id_ in kinds.items():
         assert f"spark-{kind}: {id_}: " in output
         assert f"spark-{kind} " in alone(output)
+    assert "--limit '!spark-away'" in output, "a host without a cluster is left out by its own name"
     assert "No route to host" in output and "Welcome to a host that says much" in output
     assert output.count("unreachable=0") == 2 + len(kinds) and output.count("failed=1") == len(kinds)
     assert [request["check"] for request in plays.requests("b")] == [True], "nothing changes on any host"

@@ -15,11 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils import perftest_ends
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Children
 from ansible_collections.gb10.fleet.plugins.module_utils.gids import HcaPort, make_gid
 from ansible_collections.gb10.fleet.plugins.module_utils.perftest import Test
+from ansible_collections.gb10.fleet.plugins.modules import ib_write_bw
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -395,3 +398,31 @@ def test_ports_and_times_must_fit() -> None:
     with pytest.raises(ValueError, match="larger than pairing_timeout_s"):
         perftest_ends.parse_tests([GOOD], pairing_timeout_s=60, deadline_s=70)
     assert len(perftest_ends.parse_tests([GOOD, {**GOOD, "port": 1}], pairing_timeout_s=60, deadline_s=180)) == 2
+
+
+def test_the_example_by_hand_has_both_ends() -> None:
+    task = yaml.safe_load(ib_write_bw.EXAMPLES)[1]
+    [written] = task["gb10.fleet.ib_write_bw"]["tests"]
+
+    def end(host: str) -> Test:
+        seen = {"inventory_hostname": host, **task["vars"]}
+        shown = {key: jinja2.Template(str(value)).render(seen) for key, value in written.items()}
+        [test] = perftest_ends.parse_tests(
+            [
+                {
+                    **shown,
+                    "port": written["port"],
+                    "qps": 4,
+                    "message_bytes": 1048576,
+                    "duration_s": 10,
+                    "qp_timeout": 14,
+                }
+            ],
+            pairing_timeout_s=60,
+            deadline_s=180,
+        )
+        return test
+
+    server, client = end("spark-a"), end("spark-b")
+    assert (server.end, client.end, server.name) == ("server", "client", client.name)
+    assert (server.address, server.peer) == (client.peer, client.address)

@@ -149,6 +149,17 @@ def test_every_role_of_the_host_has_a_scenario(role: str) -> None:
 
 # --- Ansible's own ways
 
+
+def test_a_way_out_is_a_command_that_exists() -> None:
+    vague = re.compile(rf"\brun the (\w+ playbook|role ({'|'.join(ROLES)}))\b")
+    for path in FILES:
+        if path.parts[0] not in {"plugins", "roles", "gb10_fleet"} or path.suffix not in TEXT:
+            continue
+        for playbook in re.findall(r"ansible-playbook gb10\.fleet\.(\w+)", text(path)):
+            assert (ROOT / f"playbooks/{playbook}.yml").exists(), f"{path}: {playbook}"
+        assert not vague.search(text(path)), f"{path}: say the command"
+
+
 _TASK_WORDS = {
     "always", "any_errors_fatal", "args", "async", "become", "become_user", "block", "changed_when", "check_mode",
     "connection", "delay", "delegate_facts", "delegate_to", "diff", "environment", "failed_when", "ignore_errors",
@@ -192,7 +203,11 @@ _INJECTED = re.compile(
 )
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if p.parts[0] in {"roles", "playbooks", "inventory"}], ids=str)
+@pytest.mark.parametrize(
+    "path",
+    [p for p in FILES if p.parts[0] in {"roles", "playbooks", "inventory"} or p.parts[:2] == ("plugins", "modules")],
+    ids=str,
+)
 def test_facts_go_by_ansible_facts(path: Path) -> None:
     assert not _INJECTED.search(text(path)), "use ansible_facts[...]: injected facts go away"
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.verdicts import (
     THRESHOLDS,
+    End,
     Rail,
     ThresholdError,
     cause,
@@ -21,8 +22,10 @@ FAULT = {"name": "port_busy", "text": "another process has the TCP port", "way_o
 NO_GID = {"name": "no_gid", "text": "10.0.0.1 is no RoCE v2 GID", "way_out": "give it its address"}
 
 
-def rails(first: float | None, second: float | None, **more: Any) -> list[Rail]:
-    return [Rail("enp1s0f0np0", first, **more), Rail("enP2p1s0f0np0", second)]
+def rails(first: float | None, second: float | None, pcie_width: int | None = None, **more: Any) -> list[Rail]:
+    """The first rail with both of its ends; the width is that of the client's."""
+    ends = (End("spark-a", "enp1s0f0np0"), End("spark-b", "enp1s0f0np0", pcie_width=pcie_width))
+    return [Rail("enp1s0f0np0", first, ends=ends, **more), Rail("enP2p1s0f0np0", second)]
 
 
 @pytest.mark.parametrize(
@@ -47,9 +50,11 @@ def rails(first: float | None, second: float | None, **more: Any) -> list[Rail]:
         (rails(None, 98.5, fault=NO_GID), "tcp_path", "error"),
         (rails(None, 98.5), "unknown", "error"),
         ([], "unknown", "error"),
-        ([Rail("enp1s0f0np0", 100.0)], "healthy", "ok"),
-        ([Rail("enp1s0f0np0", 95.0)], "below_expected", "error"),
+        (rails(13.3, 13.3, pcie_width=2), "half_width", "error"),  # explains it, and a power cycle would not help
+        ([Rail("enp1s0f0np0", 110.0)], "half_width", "error"),
+        ([Rail("enp1s0f0np0", 95.0)], "half_width", "error"),
         ([Rail("enp1s0f0np0", 13.3)], "degraded_cx7", "error"),
+        ([Rail("enp1s0f0np0", 110.0, ends=(End("spark-a", "enp1s0f0np0", (), 2),))], "half_width", "error"),
     ],
 )
 def test_verdicts(measured: list[Rail], verdict: str, severity: str) -> None:
@@ -59,16 +64,43 @@ def test_verdicts(measured: list[Rail], verdict: str, severity: str) -> None:
     assert bool(result.way_out) == (severity != "ok")
 
 
-def test_shared_subnet() -> None:
-    subnets = ("10.0.0.0/24",)
-    good, bad = [
-        [Rail("one", gbps, subnets=subnets), Rail("two", gbps, subnets=("10.0.1.0/24", *subnets))]
-        for gbps in (98.0, 45.0)
+FIRST, SECOND = "10.0.0.0/24", "10.0.1.0/24"
+
+
+def port(gbps: float, *subnets: tuple[str, ...], bad_end: int = 0) -> list[Rail]:
+    """A port of two rails; the given subnets are those at one of its ends, the other end is as planned."""
+    planned = ((FIRST,), (SECOND,))
+    of_end = [subnets if number == bad_end else planned for number in range(2)]
+    return [
+        Rail(netdev, gbps, ends=tuple(End(f"spark-{'ab'[end]}", netdev, of_end[end][twin]) for end in range(2)))
+        for twin, netdev in enumerate(("one", "two"))
     ]
-    assert (judge_port(good, NUMBERS).verdict, judge_port(good, NUMBERS).severity) == ("shared_subnet", "warn")
-    assert (judge_port(bad, NUMBERS).verdict, judge_port(bad, NUMBERS).severity) == ("shared_subnet", "error")
-    apart = [Rail("one", 98.0, subnets=subnets), Rail("two", 98.0, subnets=("10.0.1.0/24",))]
-    assert judge_port(apart, NUMBERS).verdict == "healthy"
+
+
+@pytest.mark.parametrize("bad_end", [0, 1])
+@pytest.mark.parametrize(("gbps", "severity"), [(98.0, "warn"), (45.0, "error"), (20.0, "error")])
+def test_a_shared_subnet_at_either_end_is_named_before_what_it_looks_like(
+    bad_end: int, gbps: float, severity: str
+) -> None:
+    found = judge_port(port(gbps, (FIRST,), (SECOND, FIRST), bad_end=bad_end), NUMBERS)
+    assert (found.verdict, found.severity) == ("shared_subnet", severity)
+    assert found.text.startswith(f"spark-{'ab'[bad_end]}: one + two share the subnet {FIRST}, ")
+    assert "--tags fabric" in found.way_out
+
+
+def test_both_ends_of_a_cable_are_in_its_subnet() -> None:
+    assert judge_port(port(98.0, (FIRST,), (SECOND,)), NUMBERS).verdict == "healthy"
+
+
+def test_a_narrow_link_and_a_degraded_rail_are_told_with_their_host() -> None:
+    assert "spark-b enp1s0f0np0 x2;" in judge_port(rails(97.5, 98.5, pcie_width=2), NUMBERS).text
+    text = judge_port(rails(13.3, 98.0), NUMBERS).text
+    assert text.startswith("spark-a enp1s0f0np0 to spark-b enp1s0f0np0 carries 13.3 Gb/s")
+
+
+def test_a_port_of_which_one_rail_was_measured_is_half_a_port() -> None:
+    found = judge_port([Rail("enp1s0f0np0", 110.0)], NUMBERS)
+    assert "only one of the port's 2 rails was measured: 110.0 Gb/s" in found.text and "100 Gb/s" in found.text
 
 
 def test_a_rail_alone_shows_the_fault_too() -> None:
@@ -81,7 +113,9 @@ def test_thirteen_gigabit_follows_the_measurements_and_says_so() -> None:
     result = judge_port(rails(13.35, 13.26), NUMBERS)
     assert "one queue pair gives 107 to 112 Gb/s" in result.text
     assert "13.3 GB/s would be a healthy rail" in result.text
-    assert "pull the power plugs" in result.way_out and "power on with the cable in" in result.way_out
+    steps = ["reboot both", "pull the power plugs", "power on with the cable in"]
+    places = [result.way_out.index(step) for step in steps]
+    assert places == sorted(places), "the cheap one first"
     claims = DATA["claims"]
     assert [claims[name]["followed"] for name in ("thirteen_gbps_is_an_artifact", "thirteen_gbps_is_a_fault")] == [
         False,
