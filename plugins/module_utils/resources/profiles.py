@@ -25,11 +25,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Step,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
-    default_route_interfaces,
-    interface_of,
+    NO_NETWORK,
+    Network,
     lower_interfaces,
-    read_addresses,
-    ssh_session,
+    read_network,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
@@ -137,9 +136,10 @@ class Link:
 class NetworkState:
     stored: Mapping[str, Stored]  # by UUID
     links: Mapping[str, Link]
-    ssh_interface: str | None
+    ssh_interfaces: frozenset[str] = field(default_factory=frozenset)
     default_route_interfaces: frozenset[str] = field(default_factory=frozenset)
     lower: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what these stand on (VLAN, bond, ...)
+    unnamed_session: str = ""  # why nobody can tell what carries the SSH session
 
 
 class ProfileKind(Kind[Profile, NetworkState]):
@@ -183,20 +183,20 @@ class ProfileKind(Kind[Profile, NetworkState]):
         return state
 
     def _look(self, system: System, resources: Sequence[Profile]) -> NetworkState:
-        addresses = system.once(read_addresses)
+        network = system.once(read_network)
         links = {}
         for resource in resources:
-            link = read_link(system, resource.interface, addresses)
+            link = read_link(system, resource.interface, network)
             if link is not None:
                 links[resource.interface] = link
-        _peer, local = system.once(ssh_session) or (None, None)
-        session, routes = interface_of(local, addresses), default_route_interfaces(system)
+        carriers = {*network.session_interfaces, *network.ways_out}
         return NetworkState(
             stored=read_profiles(system),
             links=links,
-            ssh_interface=session,
-            default_route_interfaces=frozenset(routes),
-            lower={name: lower_interfaces(name, system.names) for name in {session, *routes} if name},
+            ssh_interfaces=frozenset(network.session_interfaces),
+            default_route_interfaces=frozenset(network.ways_out),
+            lower={name: lower_interfaces(name, system.names) for name in carriers},
+            unnamed_session=_unnamed_session(system, network, [resource.interface for resource in resources]),
         )
 
     def plan(self, resources: Sequence[Profile], state: NetworkState, plan: Plan) -> None:
@@ -355,7 +355,7 @@ def read_profiles(system: System) -> dict[str, Stored]:
     return parse_profiles(listing, system.ask(show))
 
 
-def read_link(system: System, interface: str, addresses: Mapping[str, Sequence[str]]) -> Link | None:
+def read_link(system: System, interface: str, network: Network) -> Link | None:
     mtu = system.text(f"/sys/class/net/{interface}/mtu")
     if mtu is None:
         return None
@@ -363,8 +363,30 @@ def read_link(system: System, interface: str, addresses: Mapping[str, Sequence[s
     return Link(
         mtu=int(mtu),
         carrier=None if not carrier else carrier == "1",
-        addresses=frozenset(address for address in addresses.get(interface, ()) if ":" not in address),
+        addresses=frozenset(address for address in network.addresses.get(interface, ()) if ":" not in address),
     )
+
+
+def _unnamed_session(system: System, network: Network, rails: Sequence[str]) -> str:
+    """Why nobody can tell which interface carries the SSH session; empty if it is known, or there is none.
+
+    A session through a tunnel (`ssh -R`, cloudflared) ends at lo, and by what the tunnel goes is not written anywhere.
+    It needs a way out, and a rail with a default route is refused anyway; without such a route it still is a rail only
+    where nothing else could be it, with a cable, an address and hardware of its own.
+    """
+    if network.session is None or set(network.session_interfaces) - {"lo"}:
+        return ""
+    session = "the SSH session of this run ({} to {})".format(*network.session)
+    if not network.session_interfaces:
+        return f"{session} is at an address of no interface"
+    for name, cidrs in network.addresses.items():
+        below = {name, *lower_interfaces(name, system.names)}
+        addressed = any(not cidr.startswith(("fe80:", "169.254.")) for cidr in cidrs)
+        carrier = (system.text(f"/sys/class/net/{name}/carrier") or "").strip() == "1"
+        hardware = any("device" in system.names(f"/sys/class/net/{item}") for item in below)
+        if name != "lo" and addressed and carrier and hardware and not below & set(rails):
+            return ""
+    return f"{session} comes through a tunnel, and nothing but the rails has a cable and an address"
 
 
 def checkpoint_s(profiles: int) -> int:
@@ -406,15 +428,20 @@ def _live_differences(resource: Profile, stored: Stored | None, link: Link) -> l
 
 
 def _refuse_lifelines(resource: Profile, state: NetworkState) -> None:
-    def carried_by(name: str | None) -> bool:
-        return resource.interface == name or resource.interface in state.lower.get(name or "", ())
+    def carries(names: frozenset[str]) -> bool:
+        return any(resource.interface == name or resource.interface in state.lower.get(name, ()) for name in names)
 
-    if carried_by(state.ssh_interface):
+    if state.unnamed_session:
+        raise HostError(
+            f"{resource.label}: {state.unnamed_session}, so {resource.interface} is left alone: it may be what"
+            " carries it; reach the host at the address of its management port (ansible_host), or run at its console"
+        )
+    if carries(state.ssh_interfaces):
         raise HostError(
             f"{resource.label}: {resource.interface} carries the SSH session of this run, so it is left alone; reach"
             " the host over its management port"
         )
-    if any(carried_by(name) for name in state.default_route_interfaces):
+    if carries(state.default_route_interfaces):
         raise HostError(
             f"{resource.label}: {resource.interface} carries a default route, so it is left alone; a rail must not be"
             " the way out of the host"
@@ -466,7 +493,7 @@ def _bring_back(system: System, profile: Profile, state: NetworkState) -> None:
         again = profile.uuid
         _must(profile, _up(system, again, profile.interface))
     deadline = system.clock.now() + _SETTLE_S
-    while (link := read_link(system, profile.interface, read_addresses(system))) is not None:
+    while (link := read_link(system, profile.interface, read_network(system))) is not None:
         ours = frozenset() if again else link.addresses & set(profile.addresses)
         if former["mtu"] in (None, link.mtu) and not ours:
             return
@@ -501,7 +528,7 @@ def _activate(system: System, profile: Profile) -> None:
     _must(profile, _up(system, profile.uuid, profile.interface))
     deadline = system.clock.now() + _SETTLE_S
     while True:
-        link = read_link(system, profile.interface, read_addresses(system))
+        link = read_link(system, profile.interface, read_network(system))
         found = f"MTU {link.mtu}, addresses {', '.join(sorted(link.addresses)) or 'none'}" if link else "no interface"
         if link is not None and link.mtu == profile.mtu and link.addresses == set(profile.addresses):
             return
@@ -514,7 +541,7 @@ def prove(system: System, profiles: Sequence[Profile]) -> None:
     """HostError unless the rails do what they are for: one GID for each address, and every peer answers."""
     up = []
     for profile in profiles:
-        link = read_link(system, profile.interface, {})
+        link = read_link(system, profile.interface, NO_NETWORK)
         if profile.state == "present" and link is not None and link.carrier:
             up.append(profile)
     _see_gids(system, up)

@@ -7,7 +7,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.guard import MARK
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import parse_terse
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -53,7 +53,11 @@ class FakeNetworkManager:
         host.on("nmcli connection delete", self.delete)
         host.on("nmcli --wait", self.up)
         host.on("ip link set dev", self.set_mtu)
-        host.on("ip -j address show", lambda argv, stdin: json.dumps([self._ip(name) for name in self.addresses]))
+        self.routes: list[dict[str, Any]] = []
+        self.ways: dict[str, str] = {}  # `PEER from LOCAL` -> interface
+        self.temporary: set[str] = set()
+        host.on("ip -j address show", lambda argv, stdin: self.links())
+        host.on("ip -j -batch -", self.ip)
         host.on(
             "busctl get-property", lambda argv, stdin: " ".join(["ao", str(len(self.checkpoints)), *self.checkpoints])
         )
@@ -80,6 +84,7 @@ class FakeNetworkManager:
     def link(self, interface: str, *addresses: str, carrier: str = "1", mtu: int = 1500) -> None:
         self.host.file(f"/sys/class/net/{interface}/mtu", f"{mtu}\n")
         self.host.file(f"/sys/class/net/{interface}/carrier", f"{carrier}\n")
+        self.host.file(f"/sys/class/net/{interface}/device/vendor", "0x15b3\n")
         self.addresses[interface] = list(addresses)
 
     def foreign(
@@ -93,9 +98,29 @@ class FakeNetworkManager:
             "filename": filename or f"/etc/NetworkManager/system-connections/{name}",
         }
 
-    def _ip(self, name: str) -> dict[str, Any]:
-        pairs = [address.split("/") for address in self.addresses[name]]
-        return {"ifname": name, "addr_info": [{"local": local, "prefixlen": int(bits)} for local, bits in pairs]}
+    def links(self) -> str:
+        return json.dumps([self._link(name) for name in self.addresses])
+
+    def _link(self, name: str) -> dict[str, Any]:
+        addresses: list[dict[str, Any]] = []
+        for cidr in self.addresses[name]:
+            local, bits = cidr.split("/")
+            flags = {"temporary": True} if cidr in self.temporary else {}
+            addresses.append({"local": local, "prefixlen": int(bits), **flags})
+        return {"ifname": name, "addr_info": addresses}
+
+    def ip(self, argv: list[str], stdin: str | None) -> Completed:
+        answers, rc = [], 0
+        for line in (stdin or "").splitlines():
+            if line == "address show":
+                answers.append(self.links())
+            elif line == "route show table all":
+                answers.append(json.dumps(self.routes))
+            elif way := self.ways.get(line.removeprefix("route get ")):
+                answers.append(json.dumps([{"dst": "x", "dev": way}]))
+            else:
+                rc = 2
+        return Completed(tuple(argv), rc, "\n".join([*answers, ""]), "RTNETLINK answers: Network is unreachable")
 
     def listing(self, argv: list[str], stdin: str | None) -> str:
         rows = [
@@ -151,7 +176,11 @@ class FakeNetworkManager:
         return "a{su} 0\n" if method == "CheckpointRollback" else ""
 
     def writes(self) -> list[str]:
-        return [line for line in self.host.commands() if " show" not in line and "get-property" not in line]
+        return [
+            line
+            for line in self.host.commands()
+            if not any(word in line for word in (" show", "get-property", "ip -j -batch"))
+        ]
 
 
 @pytest.fixture
@@ -257,23 +286,110 @@ def test_the_management_port_is_left_alone(host: FakeHost, manager: FakeNetworkM
     assert manager.writes() == []
 
 
+def session(host: FakeHost, peer: str, local: str) -> None:
+    host.file("/proc/self/environ", f"SSH_CONNECTION={peer} 5000 {local} 22\0")
+
+
+MANAGEMENT = {"gateway": "198.51.100.1", "dev": "enP7s7"}
+
+
 @pytest.mark.parametrize(
-    ("table", "line"),
+    "route",
     [
-        ("route", f"Iface\tDestination\n{P0}\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"),
-        ("ipv6_route", f"{'0' * 32} 00 {'0' * 32} 00 {'f' * 32} 00000064 00000001 00000000 00000003 {P0}\n"),
+        {"dst": "default", "gateway": "192.0.2.2", "dev": P0},
+        {"dst": "default", "nexthops": [MANAGEMENT, {"gateway": "192.0.2.2", "dev": P0}]},
+        {"dst": "default", "gateway": "192.0.2.2", "dev": P0, "table": "100"},
+        {"dst": "0.0.0.0/1", "dev": P0},
+        {"dst": "128.0.0.0/1", "dev": P0},
+        {"dst": "8000::/1", "dev": P0},
+        {"dst": "2000::/3", "dev": P0},
     ],
 )
-def test_the_default_route_is_left_alone(host: FakeHost, manager: FakeNetworkManager, table: str, line: str) -> None:
-    host.file(f"/proc/net/{table}", line)
+def test_the_default_route_is_left_alone(host: FakeHost, manager: FakeNetworkManager, route: dict[str, Any]) -> None:
+    manager.routes = [{"dst": "default", **MANAGEMENT}, route]
     with pytest.raises(HostError, match=f"{P0} carries a default route"):
         host.converge([rail()], fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
+def test_other_routes_of_a_rail_are_no_lifeline(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.routes = [
+        {"dst": "192.0.2.0/30", "dev": P0},
+        {"dst": "2001:db8::/4", "dev": P0},
+        {"type": "multicast", "dst": "ff00::/8", "dev": P0, "table": "local"},
+        {"type": "unreachable", "dst": "default", "dev": "lo"},
+    ]
+    assert host.converge([rail()], fabric_allow_activation=True).changes != []
+
+
+@pytest.mark.parametrize(
+    ("peer", "local"),
+    [("2001:db8::9", "2001:db8::beef"), ("192.0.2.9", "203.0.113.5"), ("UNKNOWN", "UNKNOWN"), ("route", "get")],
+)
+def test_a_session_is_told_by_every_address_and_by_the_way_back_or_nothing_changes(
+    host: FakeHost, manager: FakeNetworkManager, peer: str, local: str
+) -> None:
+    session(host, peer, local)
+    with pytest.raises(HostError, match=f"{peer} to {local}.* is at an address of no interface.*management port"):
+        host.converge([rail()], fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
+def test_a_temporary_address_may_carry_the_session(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.link(P0, "2001:db8::1/64", "2001:db8::beef/64")
+    manager.temporary = {"2001:db8::beef/64"}
+    session(host, "2001:db8::9", "2001:db8::beef")
+    with pytest.raises(HostError, match=f"{P0} carries the SSH session"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+
+def test_the_way_back_to_the_peer_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
+    session(host, "203.0.113.9", "198.51.100.7")
+    manager.ways = {"203.0.113.9 from 198.51.100.7": P0}
+    with pytest.raises(HostError, match=f"{P0} carries the SSH session"):
+        host.converge([rail()], fabric_allow_activation=True)
+    manager.ways = {"203.0.113.9 from 198.51.100.7": "enP7s7"}
+    assert host.converge([rail()], fabric_allow_activation=True).changes != []
+
+
+@pytest.mark.parametrize(
+    ("management", "told"),
+    [
+        ({"addresses": ["198.51.100.7/24"]}, True),
+        ({"addresses": ["198.51.100.7/24"], "carrier": "0"}, False),
+        ({"addresses": ["fe80::1/64"]}, False),
+        ({"addresses": []}, False),
+    ],
+)
+def test_a_session_through_a_tunnel_needs_another_interface(
+    host: FakeHost, manager: FakeNetworkManager, management: dict[str, Any], told: bool
+) -> None:
+    """`ssh -R`, cloudflared: the session ends at lo, and nobody knows what the tunnel goes by."""
+    manager.link("lo", "127.0.0.1/8")
+    manager.link(P0_TWIN, "203.0.113.1/24")
+    manager.link("enP7s7", *management.pop("addresses"), **management)
+    host.file("/sys/class/net/docker0/carrier", "1\n")
+    manager.addresses["docker0"] = ["172.17.0.1/16"]
+    manager.ways = {"127.0.0.1 from 127.0.0.1": "lo"}
+    session(host, "127.0.0.1", "127.0.0.1")
+    if told:
+        assert host.converge(PAIR, fabric_allow_activation=True).changes != []
+        return
+    with pytest.raises(HostError, match="comes through a tunnel, and nothing but the rails has a cable and an address"):
+        host.converge(PAIR, fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
+def test_where_nothing_changes_no_session_is_in_the_way(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.converge([rail()], fabric_allow_activation=True)
+    session(host, "UNKNOWN", "UNKNOWN")
+    assert host.converge([rail()]).changes == []
 
 
 def test_what_carries_a_lifeline_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
     host.file(f"/sys/class/net/vlan7/lower_{P0}", "")
     host.file("/sys/class/net/br0/lower_vlan7", "")
-    host.file("/proc/net/route", "Iface\nbr0\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n")
+    manager.routes = [{"dst": "default", "gateway": "192.0.2.2", "dev": "br0"}]
     with pytest.raises(HostError, match=f"{P0} carries a default route"):
         host.converge([rail()], fabric_allow_activation=True)
 
