@@ -268,8 +268,8 @@ def _network(host: Host) -> Network:
         return NO_NETWORK
 
 
-def _link_name(path: Path) -> str | None:
-    """The last component of where a sysfs link points (a driver, a subsystem)."""
+def link_name(path: Path) -> str | None:
+    """The last component of where a sysfs link points (a driver, a bridge)."""
     try:
         return os.readlink(path).rpartition("/")[2]  # noqa: PTH115  # Path.readlink() would build a path only to split it
     except OSError:
@@ -300,7 +300,7 @@ def _interfaces(host: Host, network: Network) -> list[Facts]:
                 "mtu": host.number(f"{base}/mtu"),
                 "carrier": None if carrier is None or bridge else carrier == 1,
                 "operstate": None if bridge else host.read(f"{base}/operstate"),
-                "driver": _link_name(host.path(f"{base}/device/driver")),
+                "driver": link_name(host.path(f"{base}/device/driver")),
                 "addresses": [cidr for cidr, temporary in addresses.get(name, {}).items() if not temporary],
                 "phys_port_name": host.read(f"{base}/phys_port_name"),
                 "phys_switch_id": host.read(f"{base}/phys_switch_id"),
@@ -369,6 +369,7 @@ def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
                     "hca_port": int(hca_port) if hca_port.isdigit() else None,
                     "port": port_of(interface["name"], interface["phys_port_name"]),
                     "twin_index": None,
+                    "master": link_name(host.path(f"/sys/class/net/{interface['name']}/master")),
                     **shared,
                     "state": state.rpartition(":")[2].strip() if state else None,
                 }

@@ -313,6 +313,12 @@ def _check_host(host: str, facts: Mapping[str, Any], profiles: Sequence[Profile]
                 f"{host}: {netdev} carries {' and '.join(carriers[netdev])} and shall become a rail; "
                 "reach the host over its RJ45 port and remove that route, or leave the port out of fabric_ports"
             )
+    for rail in facts["rails"]:
+        if rail["netdev"] in planned and rail.get("master"):
+            raise PlanError(
+                f"{host}: {rail['netdev']} is a port of {rail['master']}, which takes all that arrives there; take it "
+                f"out of {rail['master']} for good (in netplan or nmcli), or leave its port out of fabric_ports"
+            )
     for text, taken in _taken(facts, planned):
         for netdev, subnet in planned.items():
             if subnet.overlaps(taken):

@@ -254,6 +254,14 @@ def test_what_a_host_cannot_take(change: dict[str, Any], text: str) -> None:
     assert text in str(error.value)
 
 
+def test_the_port_of_a_bridge_is_no_rail() -> None:
+    facts = make_facts(1)
+    facts["rails"][1]["master"] = "br0"
+    with pytest.raises(PlanError, match=r"b: enP2p1s0f0np0 is a port of br0, .* take it out of br0"):
+        plan("pair", ["a", "b"], {"a": make_facts(0), "b": facts})
+    assert plan("pair", ["a", "b"], {"a": make_facts(0), "b": facts}, ports=["p1"])["subnets"]
+
+
 def test_a_missing_twin_is_named() -> None:
     facts = make_facts(1)
     facts["rails"] = [rail for rail in facts["rails"] if rail["netdev"] != "enP2p1s0f0np0"]

@@ -185,9 +185,14 @@ def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
     assert rails[0] == {
         "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "hca_port": 1, "port": "p0", "twin_index": 0, "carrier": True,
         "mtu": 9000, "driver": "mlx5_core", "pci": "0000:01:00.0", "addresses": ["192.168.100.10/24"],
-        "phys_switch_id": "1070fd", "state": "ACTIVE",
+        "phys_switch_id": "1070fd", "state": "ACTIVE", "master": None,
     }  # fmt: skip
     assert rails[2]["carrier"] is None
+
+
+def test_the_bridge_of_a_rail_is_named(spark: Host) -> None:
+    spark.path("/sys/class/net/enp1s0f0np0/master").symlink_to("../br0")
+    assert [rail["master"] for rail in collect(spark)["rails"]] == ["br0", None, None]
 
 
 def test_without_pci_domains_the_names_number_the_twins() -> None:

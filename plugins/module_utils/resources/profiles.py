@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
     NO_NETWORK,
     Network,
+    link_name,
     lower_interfaces,
     read_network,
 )
@@ -125,11 +126,15 @@ class Stored:
 
 @dataclass(frozen=True)
 class Link:
-    """An interface as it is now; addresses are IPv4 with prefix. `carrier` is None if the interface is down."""
+    """An interface as it is now; addresses are IPv4 with prefix. `carrier` is None if the interface is down.
+
+    `master`: the bridge or bond that it is a port of.
+    """
 
     mtu: int
     carrier: bool | None
     addresses: frozenset[str]
+    master: str | None
 
 
 @dataclass(frozen=True)
@@ -257,6 +262,11 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
     link = state.links.get(resource.interface)
     if link is None:
         raise HostError(f"{resource.label}: the host has no interface {resource.interface}")
+    if link.master is not None:
+        raise HostError(
+            f"{resource.label}: {resource.interface} is a port of {link.master}, which takes all that arrives there;"
+            f" take it out of {link.master} for good (in netplan or nmcli), or leave its port out of fabric_ports"
+        )
     differences = []
     for other in foreign_owners(resource, state):
         if not resource.replace_foreign:
@@ -364,6 +374,7 @@ def read_link(system: System, interface: str, network: Network) -> Link | None:
         mtu=int(mtu),
         carrier=None if not carrier else carrier == "1",
         addresses=frozenset(address for address in network.addresses.get(interface, ()) if ":" not in address),
+        master=link_name(system.path(f"/sys/class/net/{interface}/master")),
     )
 
 

@@ -442,6 +442,13 @@ def test_a_missing_interface_is_named(host: FakeHost, manager: FakeNetworkManage
         host.converge([rail("enp9s0")])
 
 
+def test_the_port_of_a_bridge_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.path(f"/sys/class/net/{P0}/master").symlink_to("../br0")
+    with pytest.raises(HostError, match=f"{P0} is a port of br0, .* take it out of br0"):
+        host.converge([rail()], fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
 def test_a_run_killed_before_the_end_of_its_checkpoint_is_waited_out(
     host: FakeHost, manager: FakeNetworkManager
 ) -> None:
