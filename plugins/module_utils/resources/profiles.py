@@ -38,6 +38,8 @@ _ACTIVATION_S = 10
 _SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again
 _STORE_S = 30  # for all that is written before and after
 _PEERS_S = 45.0  # what the hosts of a cluster may be apart in their work on the same task
+_READS = 5  # of all profiles; more than once only where one vanishes meanwhile
+_NO_SUCH_PROFILE = 10  # nmcli(1): connection, device or access point does not exist
 _IPV4_AND_ICMP_HEADERS = 20 + 8
 _MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 
@@ -93,6 +95,7 @@ class Profile(Resource):
 
 
 _SETTINGS = tuple(Profile(0, "").settings)
+_LISTED = ("UUID", "DEVICE", "FILENAME")
 _FIELDS = ("connection.uuid", "connection.type", *_SETTINGS)
 
 
@@ -347,22 +350,36 @@ def parse_profiles(listing: str, details: str) -> dict[str, Stored]:
         if colon:
             current[key] = re.sub(r"\\(.)", r"\1", value)
     profiles = {}
-    for line in listing.splitlines():
-        identity, device, filename, name = parse_terse(line)
+    for identity, device, filename in parse_listing(listing):
         known = dict(settings.get(identity, {}))
         known["ipv4.addresses"] = ", ".join(part.strip() for part in known.get("ipv4.addresses", "").split(",") if part)
-        profiles[identity] = Stored(identity, name, device, filename, known)
+        profiles[identity] = Stored(identity, known.get("connection.id", ""), device, filename, known)
     return profiles
 
 
+def parse_listing(listing: str) -> list[list[str]]:
+    """UUID, device and file of each profile. A name, and the file's after it, may hold a line break."""
+    return [row for row in map(parse_terse, listing.split("\n")) if len(row) == len(_LISTED)]
+
+
 def read_profiles(system: System) -> dict[str, Stored]:
-    listing = system.ask(["nmcli", "--terse", "--fields", "UUID,DEVICE,FILENAME,NAME", "connection", "show"])
-    identities = [parse_terse(line)[0] for line in listing.splitlines()]
-    if not identities:
-        return {}
-    selected = [word for identity in identities for word in ("uuid", identity)]
-    show = ["nmcli", "--terse", "--fields", ",".join(_FIELDS), "connection", "show", *selected]
-    return parse_profiles(listing, system.ask(show))
+    """Two questions, and Docker, libvirt and others make profiles and remove them at any time: also between the two."""
+    for _attempt in range(_READS):
+        listing = system.ask(["nmcli", "--terse", "--fields", ",".join(_LISTED), "connection", "show"])
+        identities = [identity for identity, _device, _filename in parse_listing(listing)]
+        if not identities:
+            return {}
+        selected = [word for identity in identities for word in ("uuid", identity)]
+        show = ["nmcli", "--terse", "--fields", ",".join(_FIELDS), "connection", "show", *selected]
+        done = system.run(show)
+        if done.rc == 0:
+            return parse_profiles(listing, done.stdout)
+        if done.rc != _NO_SUCH_PROFILE:
+            break
+    raise HostError(
+        f"the profiles of NetworkManager cannot be read ({done.words})"
+        + (f": at each of {_READS} readings one was gone again; run again" if done.rc == _NO_SUCH_PROFILE else "")
+    )
 
 
 def read_link(system: System, interface: str, network: Network) -> Link | None:

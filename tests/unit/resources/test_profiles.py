@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from tests.unit.resources.conftest import FakeHost
 
+from tests.unit.resources.conftest import failed
+
 P0, P0_TWIN = "enp1s0f0np0", "enP2p1s0f0np0"
 UUID_P0, UUID_TWIN = "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0001", "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0002"
 
@@ -90,7 +92,8 @@ class FakeNetworkManager:
     def foreign(
         self, name: str, interface: str, device: str = "", autoconnect: str = "yes", filename: str = ""
     ) -> None:
-        self.profiles[f"foreign-{name}"] = {
+        identity = name.replace("\n", "-").replace(":", "-")
+        self.profiles[f"foreign-{identity}"] = {
             "connection.id": name,
             "connection.interface-name": interface,
             "connection.autoconnect": autoconnect,
@@ -124,14 +127,16 @@ class FakeNetworkManager:
 
     def listing(self, argv: list[str], stdin: str | None) -> str:
         rows = [
-            ":".join([identity, profile["device"], profile["filename"], profile["connection.id"].replace(":", "\\:")])
+            ":".join([identity, profile["device"], profile["filename"].replace(":", "\\:")])
             for identity, profile in self.profiles.items()
         ]
         return "\n".join(rows)
 
-    def details(self, argv: list[str], stdin: str | None) -> str:
+    def details(self, argv: list[str], stdin: str | None) -> str | Completed:
         blocks = []
         for identity in argv[argv.index("show") + 2 :: 2]:
+            if identity not in self.profiles:
+                return failed(f"Error: {identity} - no such connection profile.", 10)
             settings = {key: value for key, value in self.profiles[identity].items() if "." in key}
             blocks.append(
                 "\n".join([f"connection.uuid:{identity}", *(f"{key}:{value}" for key, value in settings.items())])
@@ -435,6 +440,48 @@ def test_a_profile_that_netplan_keeps_is_somebodys_whatever_its_name(
         host.converge([rail()], fabric_allow_activation=True)
     host.both([{**rail(), "replace_foreign": True}], fabric_allow_activation=True)
     assert manager.profiles["foreign-Wired connection 2"]["connection.autoconnect"] == "no"
+
+
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_profile_that_vanishes_between_two_questions(host: FakeHost, manager: FakeNetworkManager, times: int) -> None:
+    """A container's bridge: NetworkManager makes its profile up, and forgets it with the bridge."""
+    real, left = manager.listing, [times]
+
+    def listing(argv: list[str], stdin: str | None) -> str:
+        left[0] -= 1
+        manager.foreign("br-1234", "br-1234", device="br-1234")
+        said = real(argv, stdin)
+        if left[0] >= 0:
+            del manager.profiles["foreign-br-1234"]
+        return said
+
+    host.on("nmcli --terse --fields UUID", listing)
+    if times == 1:
+        assert [change["action"] for change in host.both([rail()], fabric_allow_activation=True).changes] == ["create"]
+        return
+    with pytest.raises(HostError, match=r"cannot be read \(.*foreign-br-1234.*at each of 5 readings .*run again"):
+        host.converge([rail()])
+    assert len(host.commands("nmcli")) == 10
+
+
+def test_a_networkmanager_that_does_not_run_is_asked_once(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    manager.foreign("dhcp", "")
+    host.on("nmcli --terse --fields connection.uuid", fail("Error: NetworkManager is not running.", 8))
+    with pytest.raises(HostError, match=r"cannot be read \(Error: NetworkManager is not running.\)$"):
+        host.converge([rail()])
+    assert len(host.commands("nmcli")) == 2
+
+
+def test_a_line_break_in_a_name_is_no_profile_of_its_own(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.foreign("Office\nLAN", "enP7s7", device="enP7s7")
+    manager.foreign("a:b", P0)
+    with pytest.raises(HostError, match="belongs to the profile 'a:b' already"):
+        host.converge([rail()])
+    del manager.profiles["foreign-a-b"]
+    host.both([rail()], fabric_allow_activation=True)
+    assert manager.profiles["foreign-Office-LAN"]["connection.autoconnect"] == "yes"
 
 
 def test_a_missing_interface_is_named(host: FakeHost, manager: FakeNetworkManager) -> None:
