@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils import guard
+from ansible_collections.gb10.fleet.plugins.module_utils import guard, port_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
     Kind,
@@ -96,7 +96,8 @@ class Profile(Resource):
 
 _SETTINGS = tuple(Profile(0, "").settings)
 _LISTED = ("UUID", "DEVICE", "FILENAME")
-_FIELDS = ("connection.uuid", "connection.type", *_SETTINGS)
+# The last two: how a profile may name its interface otherwise.
+_FIELDS = ("connection.uuid", "connection.type", *_SETTINGS, "802-3-ethernet.mac-address", "match.interface-name")
 
 
 @dataclass(frozen=True)
@@ -118,13 +119,15 @@ class Stored:
     def autoconnect(self) -> str:
         return self.settings.get("connection.autoconnect", "")
 
-    def claims(self, interface: str) -> bool:
-        return self.device == interface or self.settings.get("connection.interface-name") == interface
+    def claims(self, interface: str, mac: str | None) -> bool:
+        return self.device == interface or self._names(interface, mac)
 
-    def owns(self, interface: str) -> bool:
+    def owns(self, interface: str, mac: str | None) -> bool:
         """A profile that names no interface (the usual DHCP one) owns none: others may need it; ours outranks it."""
-        named = self.settings.get("connection.interface-name") == interface
-        return named and (self.device == interface or self.autoconnect == "yes")
+        return self._names(interface, mac) and (self.device == interface or self.autoconnect == "yes")
+
+    def _names(self, interface: str, mac: str | None) -> bool:
+        return port_owners.names(self.settings, {"name": interface, "mac": mac})
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,7 @@ class Link:
     carrier: bool | None
     addresses: frozenset[str]
     master: str | None
+    mac: str | None
 
 
 @dataclass(frozen=True)
@@ -241,10 +245,11 @@ class ProfileKind(Kind[Profile, NetworkState]):
         Whether the profile itself is active is no part of it, because that comes and goes with the cable.
         """
         stored, link = state.stored.get(resource.uuid), state.links.get(resource.interface)
+        mac = link.mac if link is not None else None
         claims = [
             other
             for other in state.stored.values()
-            if other.uuid != resource.uuid and other.claims(resource.interface) and not other.made_up
+            if other.uuid != resource.uuid and other.claims(resource.interface, mac) and not other.made_up
         ]
         return {
             "profile": None if stored is None else {key: stored.settings.get(key, "") for key in _SETTINGS},
@@ -278,6 +283,7 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
                 f" ({other.filename or other.uuid}); delete that one, or set replace_foreign"
                 " (role fabric: fabric_replace_foreign) to have it deactivated"
             )
+        _refuse_to_switch_off(resource, other, state)
         differences.append(f"{other.name!r} gives up the interface")
     stored = state.stored.get(resource.uuid)
     differences += _setting_differences(resource, stored)
@@ -327,10 +333,12 @@ def _differs(resource: Profile, state: NetworkState) -> bool:
 
 def foreign_owners(resource: Profile, state: NetworkState) -> list[Stored]:
     """Profiles of others that are active on the interface or would take it at boot."""
+    link = state.links.get(resource.interface)
+    mac = link.mac if link is not None else None
     return [
         other
         for other in state.stored.values()
-        if other.uuid != resource.uuid and not other.made_up and other.owns(resource.interface)
+        if other.uuid != resource.uuid and not other.made_up and other.owns(resource.interface, mac)
     ]
 
 
@@ -392,6 +400,7 @@ def read_link(system: System, interface: str, network: Network) -> Link | None:
         carrier=None if not carrier else carrier == "1",
         addresses=frozenset(address for address in network.addresses.get(interface, ()) if ":" not in address),
         master=link_name(system.path(f"/sys/class/net/{interface}/master")),
+        mac=(system.text(f"/sys/class/net/{interface}/address") or "").strip() or None,
     )
 
 
@@ -473,6 +482,18 @@ def _refuse_lifelines(resource: Profile, state: NetworkState) -> None:
         raise HostError(
             f"{resource.label}: {resource.interface} carries a default route, so it is left alone; a rail must not be"
             " the way out of the host"
+        )
+
+
+def _refuse_to_switch_off(resource: Profile, other: Stored, state: NetworkState) -> None:
+    """A pattern may fit management as well: without its profile nobody would reach the host after the next boot."""
+    lifelines = state.ssh_interfaces | state.default_route_interfaces
+    needed = {name for name in lifelines if other.claims(name, None)} | set(filter(None, other.device.split(",")))
+    elsewhere = ", ".join(sorted(needed - {resource.interface}))
+    if elsewhere:
+        raise HostError(
+            f"{resource.label}: the profile {other.name!r} is for {resource.interface} and for {elsewhere} as well, so"
+            f" it is not switched off; let it leave out {resource.interface} (match.interface-name), or delete it"
         )
 
 

@@ -412,6 +412,61 @@ def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manage
     assert host.converge(resources, fabric_allow_activation=True).changes == []
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("802-3-ethernet.mac-address", "4C\\:BB\\:47\\:00\\:00\\:01"),
+        ("match.interface-name", "enp1*"),
+        ("match.interface-name", "eth*, |enp1s0f0np?"),
+    ],
+)
+def test_a_profile_that_names_its_port_otherwise_is_switched_off_too(
+    host: FakeHost, manager: FakeNetworkManager, key: str, value: str
+) -> None:
+    host.file(f"/sys/class/net/{P0}/address", "4c:bb:47:00:00:01\n")
+    manager.foreign("site", "")
+    manager.profiles["foreign-site"][key] = value
+    with pytest.raises(HostError, match="belongs to the profile 'site' already"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+    host.both([rail(replace_foreign=True)], fabric_allow_activation=True)
+
+    assert manager.profiles["foreign-site"]["connection.autoconnect"] == "no"
+    gone = [{key: rail()[key] for key in ("nm_profile", "uuid", "interface", "consent")} | {"state": "absent"}]
+    assert host.both(gone, fabric_allow_activation=True).changes != []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("802-3-ethernet.mac-address", "4C\\:BB\\:47\\:00\\:00\\:02"),
+        ("match.interface-name", "enP7*"),
+        ("match.interface-name", "!enp1*"),
+        ("match.interface-name", "en*, !enp1*"),
+    ],
+)
+def test_a_profile_for_other_ports_is_left_alone(
+    host: FakeHost, manager: FakeNetworkManager, key: str, value: str
+) -> None:
+    host.file(f"/sys/class/net/{P0}/address", "4c:bb:47:00:00:01\n")
+    manager.foreign("site", "")
+    manager.profiles["foreign-site"][key] = value
+    host.both([rail(replace_foreign=True)], fabric_allow_activation=True)
+    assert manager.profiles["foreign-site"]["connection.autoconnect"] == "yes"
+
+
+@pytest.mark.parametrize("device", ["enP7s7", ""])
+def test_a_profile_that_brings_up_management_as_well_is_not_switched_off(
+    host: FakeHost, manager: FakeNetworkManager, device: str
+) -> None:
+    manager.routes = [{"dst": "default", **MANAGEMENT}]
+    manager.foreign("site", "", device=device)
+    manager.profiles["foreign-site"]["match.interface-name"] = "en*"
+    with pytest.raises(HostError, match=f"'site' is for {P0} and for enP7s7 as well"):
+        host.converge([rail(replace_foreign=True)], fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
 def test_a_profile_that_names_no_port_gives_way_and_is_left_to_the_others(
     host: FakeHost, manager: FakeNetworkManager
 ) -> None:
