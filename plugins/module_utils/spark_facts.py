@@ -353,10 +353,11 @@ def lower_interfaces(name: str, names: Callable[[str], Iterable[str]]) -> list[s
 def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
     """RDMA devices joined to their netdevs, sorted by port and twin."""
     by_name = {interface["name"]: interface for interface in interfaces}
-    rails = []
-    for hca in host.names("/sys/class/infiniband"):
+    rails: list[Facts] = []
+    # Those with hardware first: a Soft-RoCE device on the same netdev (`rdma link add`) is no rail beside them.
+    for hca in sorted(host.names("/sys/class/infiniband"), key=lambda name: not _has_hardware(host, name)):
         for hca_port in host.names(f"/sys/class/infiniband/{hca}/ports"):
-            interface = by_name.get(_rail_netdev(host, hca, hca_port) or "")
+            interface = by_name.pop(_rail_netdev(host, hca, hca_port) or "", None)
             if interface is None:
                 continue
             state = host.read(f"/sys/class/infiniband/{hca}/ports/{hca_port}/state")  # "4: ACTIVE"
@@ -375,6 +376,10 @@ def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
                 }
             )
     return number_twins(rails)
+
+
+def _has_hardware(host: Host, hca: str) -> bool:
+    return "device" in host.names(f"/sys/class/infiniband/{hca}")
 
 
 def _rail_netdev(host: Host, hca: str, hca_port: str) -> str | None:

@@ -190,6 +190,15 @@ def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
     assert rails[2]["carrier"] is None
 
 
+@pytest.mark.parametrize("soft", ["aaa0", "rxe0"])
+def test_soft_roce_beside_an_hca_of_the_same_netdev_is_no_rail(spark: Host, soft: str) -> None:
+    write(spark.system.root, "/sys/class/infiniband/rocep1s0f0/device/vendor", "0x15b3\n")
+    add_hca(spark.system.root, soft, "enp1s0f0np0")
+    add_hca(spark.system.root, "rxe1", "enP7s7")
+    hcas = [rail["hca"] for rail in collect(spark)["rails"]]
+    assert hcas == ["rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", "rxe1"], "of a netdev without an HCA it is one"
+
+
 def test_the_bridge_of_a_rail_is_named(spark: Host) -> None:
     spark.path("/sys/class/net/enp1s0f0np0/master").symlink_to("../br0")
     assert [rail["master"] for rail in collect(spark)["rails"]] == ["br0", None, None]
