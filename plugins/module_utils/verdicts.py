@@ -99,10 +99,14 @@ def _judgements(
         yield "unknown", "error", "there is no measurement of this port", "run the playbook validate on all hosts"
         return
 
+    yield from _unbelievable((*rails, *alone), thresholds["rail_ceiling_gbps"])
     total = sum(rail.gbps or 0.0 for rail in rails)
     wanted = thresholds["port_min_gbps" if len(rails) > 1 else "rail_min_gbps"]
     measured = f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}"
-    low = total < wanted
+    # What the other rail cannot carry this one must; a sum that is right says nothing of a rail that carries nothing.
+    floor = max(0.0, wanted - thresholds["rail_ceiling_gbps"])
+    idle = [rail for rail in rails if len(rails) == 2 and (rail.gbps or 0.0) <= floor]
+    low = total < wanted or bool(idle)
     degraded = [
         rail
         for rail in (*alone, *rails)
@@ -130,6 +134,13 @@ def _judgements(
         )
     if not low:
         return
+    if idle and total >= wanted:
+        yield (
+            "below_expected",
+            "error",
+            f"{_names(idle)} carries {idle[0].gbps:.1f} Gb/s of {measured}",
+            "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",
+        )
     ceiling = thresholds["rail_ceiling_gbps"]
     if len(rails) > 1 and ceiling / 2 < total <= ceiling:
         yield (
@@ -146,6 +157,19 @@ def _judgements(
         f"{measured}, expected at least {wanted:g} Gb/s",
         f"{advice}check the cable and its link rate (200 Gb/s), and that the hosts are idle; then measure again",
     )
+
+
+def _unbelievable(rails: Sequence[Rail], ceiling: float) -> Iterable[tuple[str, str, str, str]]:
+    for rail in rails:
+        if rail.gbps is not None and rail.gbps > ceiling:
+            yield (
+                "unknown",
+                "error",
+                f"{rail.netdev} is said to carry {rail.gbps:.1f} Gb/s, and a PCIe function carries {ceiling:g} at most,"
+                " so it was not this rail that was measured",
+                "check that each test goes over its own HCA (show_gids), then measure again; where the link is wider,"
+                " set rail_ceiling_gbps in fabric_thresholds",
+            )
 
 
 def _degraded(rail: Rail) -> tuple[str, str, str, str]:
