@@ -93,7 +93,7 @@ def read_keyfile(text: str) -> dict[str, str]:
 def names(profile: Mapping[str, str], port: Mapping[str, Any]) -> bool:
     """Whether a profile, as a keyfile or nmcli has it, is for this port by name, MAC or pattern."""
     if profile.get("connection.interface-name"):
-        return profile["connection.interface-name"] == port["name"]
+        return bool(profile["connection.interface-name"] == port["name"])
     mac = profile.get("ethernet.mac-address") or profile.get("802-3-ethernet.mac-address") or ""
     if mac and mac.lower() == (port["mac"] or "").lower():
         return True

@@ -136,7 +136,7 @@ def _judgements(
         return
     if idle and total >= wanted:
         yield (
-            "below_expected",
+            "half_width",
             "error",
             f"{_names(idle)} carries {idle[0].gbps:.1f} Gb/s of {measured}",
             "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",

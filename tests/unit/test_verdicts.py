@@ -74,7 +74,7 @@ def test_a_figure_above_the_ceiling_is_not_believed() -> None:
 
 @pytest.mark.parametrize(
     ("measured", "verdict"),
-    [(rails(100.0, 0.0), "below_expected"), (rails(50.0, 50.0), "healthy"), (rails(0.0, 98.0), "below_expected")],
+    [(rails(100.0, 0.0), "half_width"), (rails(50.0, 50.0), "healthy"), (rails(0.0, 98.0), "half_width")],
 )
 def test_no_sum_makes_up_for_a_rail_that_carries_nothing(measured: list[Rail], verdict: str) -> None:
     result = judge_port(measured, thresholds_from(DATA, {"port_min_gbps": 90}))  # behind a link of 100 Gb/s
