@@ -21,12 +21,17 @@ from types import FrameType, TracebackType
 from typing import Any
 
 KEEP_BYTES = 64 * 1024  # of the beginning and again of the end of what a child prints
+KILL_S = 5.0  # for a child that was killed to be gone
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 # The kernel is asked, before the command runs and in the same process, to kill it when its parent is gone (the thread
 # that started it: start children in the main one); and then the parent is looked at; it may have gone just before. In
 # a child of a process with threads Python code is not safe, so util-linux does it. A command with file capabilities
 # (ping) loses the wish; it has to end by itself.
 BOUND_TO_PARENT = ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
+
+
+class StuckError(Exception):
+    """A child outlives SIGKILL: it hangs in the kernel, and nobody can wait for that."""
 
 
 class Child:
@@ -44,6 +49,7 @@ class Child:
             env={**os.environ, "LC_ALL": "C"},  # the texts are classified, so they must be the untranslated ones
         )
         self.pid = self._process.pid
+        self._name = argv[0]
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
@@ -62,11 +68,20 @@ class Child:
         return self._process.returncode is not None or os.waitid(os.P_PID, self.pid, flags) is not None
 
     def close(self) -> int:
-        """Kill what is left of the group, reap the child, and return its exit status (negative: the signal)."""
+        """Kill what is left of the group, reap the child, and return its exit status (negative: the signal).
+
+        StuckError if it cannot be reaped.
+        """
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
+            try:
+                self._process.wait(KILL_S)
+            except subprocess.TimeoutExpired:
+                raise StuckError(
+                    f"{self._name} (process {self.pid}) has not ended {KILL_S:g} s after it was killed: it hangs in the"
+                    " kernel (state D), as a rule in a driver; see `journalctl -k`. Only a reboot of the host ends it"
+                ) from None
             self._reader.join(timeout=2)
         return self._process.returncode
 
@@ -96,10 +111,16 @@ class Children:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        stuck: StuckError | None = None
         for child in self._children:
-            child.close()
+            try:
+                child.close()
+            except StuckError as hangs:
+                stuck = stuck or hangs
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        if stuck is not None and error is None:
+            raise stuck
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:

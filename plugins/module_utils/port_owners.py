@@ -27,6 +27,7 @@ _RENDERED = "/run/NetworkManager/system-connections/netplan-"
 _MADE_UP = re.compile(r"/run/NetworkManager/system-connections/Wired connection [0-9]+\b")
 _COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 _WORD = re.compile(r"[^\s,\[\]{}\"'&!|>]+")
+_PATTERN = re.compile(r"[|&]?(!?)([^\s,;]+)")  # of match.interface-name; `!` leaves names out
 _UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
 _RENDERER = re.compile(r"\brenderer[\"']?\s*:\s*[\"']?(\w+)")
 _SWITCHED_OFF = re.compile(r"connection\.autoconnect[\"']?\s*:\s*[\"']?(?:false|no)\b", re.IGNORECASE)
@@ -47,7 +48,7 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict
         if profile.get("connection.autoconnect", "true").lower() in ("false", "no", "0"):
             continue
         for port in ports:
-            if _names(profile, port):
+            if names(profile, port):
                 name, uuid = profile.get("connection.id"), profile.get("connection.uuid")
                 owners.append(_owner(port, path, name or path.rpartition("/")[2], uuid, None))
     plans = [(path, _COMMENT.sub("", text)) for path, text in _texts(system, NETPLAN, ".yaml")]
@@ -89,16 +90,16 @@ def read_keyfile(text: str) -> dict[str, str]:
     return profile
 
 
-def _names(profile: Mapping[str, str], port: Mapping[str, Any]) -> bool:
-    if profile.get("connection.interface-name") == port["name"]:
-        return True
+def names(profile: Mapping[str, str], port: Mapping[str, Any]) -> bool:
+    """Whether a profile, as a keyfile or nmcli has it, is for this port by name, MAC or pattern."""
     if profile.get("connection.interface-name"):
-        return False
+        return bool(profile["connection.interface-name"] == port["name"])
     mac = profile.get("ethernet.mac-address") or profile.get("802-3-ethernet.mac-address") or ""
-    patterns = [item for item in profile.get("match.interface-name", "").split(";") if item]
-    return bool(mac and mac.lower() == (port["mac"] or "").lower()) or any(
-        fnmatch.fnmatchcase(port["name"], pattern) for pattern in patterns
-    )
+    if mac and mac.lower() == (port["mac"] or "").lower():
+        return True
+    patterns = _PATTERN.findall(profile.get("match.interface-name", ""))
+    fitting = [sign for sign, pattern in patterns if fnmatch.fnmatchcase(port["name"], pattern)]
+    return bool(fitting) and "!" not in fitting
 
 
 def claims(text: str, port: Mapping[str, Any]) -> bool:

@@ -85,6 +85,7 @@ FAULTS = (
     ),
 )
 TRANSMITTED = re.compile(r"(\d{1,9}) packets transmitted, (\d{1,9}) (?:packets )?received")
+ANSWERED = re.compile(r"bytes from [^\n]{1,80}: icmp_seq=(\d{1,9})\b", re.ASCII)
 ROUND_TRIP = re.compile(r"= [\d.]{1,16}/([\d.]{1,16})/")
 
 
@@ -93,7 +94,9 @@ def read_result(ping: Ping, output: str, ended: bool) -> dict[str, Any]:
     counts = TRANSMITTED.search(output)
     sent, received = (int(counts.group(1)), int(counts.group(2))) if counts else (0, 0)
     trip = ROUND_TRIP.search(output)
-    good = received >= ping.count
+    # Only the first may be lost, while ARP resolves: one that is lost later was lost on the way.
+    answered = {int(number) for number in ANSWERED.findall(output)}
+    good = received > ping.count or answered.issuperset(range(2, ping.count + 2))
     fault = None if good else _fault(ping, output, sent, received, ended)
     rtt_ms = float(trip.group(1)) if trip and re.fullmatch(r"\d+(\.\d+)?", trip.group(1)) else None
     return {**asdict(ping), "ok": good, "sent": sent, "received": received, "rtt_ms": rtt_ms, "fault": fault}

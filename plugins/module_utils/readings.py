@@ -25,7 +25,9 @@ def mount_of(path: str, mounts: set[str]) -> str:
 def lifelines(facts: Mapping[str, Any]) -> dict[str, list[str]]:
     """`{interface: [what it carries]}` of all interfaces that we would cut ourselves off with."""
     below = {item["name"]: item.get("lower") or [] for item in facts.get("interfaces") or []}
-    uses = [((facts.get("ssh") or {}).get("interface"), "this very SSH session")]
+    ssh = facts.get("ssh") or {}
+    # By both: where a host has one address on several ways, answers may leave by another one than calls arrive at.
+    uses = [(name, "this very SSH session") for name in dict.fromkeys([ssh.get("interface"), ssh.get("way_back")])]
     uses += [(name, "the default route") for name in facts.get("default_route_interfaces") or []]
     found: dict[str, list[str]] = {}
     for name, use in uses:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,6 @@ COMMAND_DEADLINE_S = 5.0
 DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer is refused
 DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 MAX_ANCESTORS = 64
-DEFAULT_ROUTE = "0.0.0.0/0"
 # What DGX OS sets and the role kernel_parameters leaves alone; the findings know the lowest sound values.
 VERIFIED_SYSCTLS = ("vm.max_map_count",)
 # Services that kill by memory, beside the kernel.
@@ -49,6 +48,7 @@ _APT_LOCKS = (DPKG_LOCK, "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock")
 _PACKAGES = re.compile(
     r"(lib)?nvidia|linux-.*nvidia|docker|containerd|perftest\Z|cuda-drivers|.*-video-nvidia|systemd-oomd|earlyoom"
 )
+_IP = re.compile(r"[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*\Z")  # of what the session says, enough to hand it to `ip`
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z", re.IGNORECASE)
 # Not installed, what sources offer them decides whether a role brings a source of its own.
 _SOURCED = ("docker-ce", "nvidia-container-toolkit")
@@ -87,12 +87,10 @@ def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
     database = _database(host)
     names = sorted(name for name in database.installed if _PACKAGES.match(name))
     packages = {name: database.installed[name].version for name in names}
-    seen = _interfaces(host)
-    routes = _routes(host)
+    network = _network(host)
+    seen = _interfaces(host, network)
     rails = _rails(host, seen)
-    ssh = _ssh(host)
-    ways_out = default_route_interfaces(host.system)
-    lasting = _lasting(seen, {ssh["interface"], *ways_out, *(rail["netdev"] for rail in rails)})
+    lasting = _lasting(seen, {*network.session_interfaces, *network.ways_out, *(rail["netdev"] for rail in rails)})
     return {
         "hostname": host.read("/proc/sys/kernel/hostname"),
         "boot_id": host.read("/proc/sys/kernel/random/boot_id"),
@@ -103,9 +101,9 @@ def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
         "product": _product(host),
         "root": host.system.privileged,
         "disks": _disks(host, paths),
-        "ssh": ssh,
-        "default_route_interfaces": ways_out,
-        "routes": [route for route in routes if route["cidr"] != DEFAULT_ROUTE],
+        "ssh": _ssh(host, network),
+        "default_route_interfaces": network.ways_out,
+        "routes": _routes(network),
         "interfaces": lasting,
         "rails": rails,
         "port_owners": read_owners(
@@ -175,32 +173,103 @@ def _disks(host: Host, paths: Sequence[str]) -> list[Facts]:
 # -- network -----------------------------------------------------------------------------------------------------------
 
 
-def read_addresses(system: System) -> dict[str, list[str]]:
-    """Addresses with prefix by interface, IPv4 and IPv6, in the kernel's order: the first is the primary one.
+@dataclass(frozen=True)
+class Route:
+    """What leaves by `interface` (None: it is discarded); `cidr` is `default`, an address or a network."""
 
-    Without IPv6's temporary ones, which nobody reaches the host by and which the kernel makes up anew every day.
+    interface: str | None
+    cidr: str
+    table: str | None  # None is the main one
+
+
+@dataclass(frozen=True)
+class Network:
+    """Addresses, routes and the SSH session of one moment.
+
+    `addresses`: by interface, with prefix, IPv4 and IPv6, in the kernel's order: the first is the primary one. Of each,
+    whether it is one of IPv6's temporary ones, which the kernel makes up anew every day: no fact, but a session may
+    use one. `way_back`: the interface that answers to the peer of the session leave by.
     """
-    said = system.ask(["ip", "-j", "address", "show"], timeout=COMMAND_DEADLINE_S)
-    addresses: dict[str, list[str]] = {}
+
+    addresses: Mapping[str, Mapping[str, bool]]
+    routes: Sequence[Route]
+    session: tuple[str, str] | None
+    way_back: str | None
+
+    @property
+    def ways_out(self) -> list[str]:
+        """Interfaces of default routes, also of one in parts and of a table that only some packets are looked up in."""
+        return sorted({route.interface for route in self.routes if route.interface and _leads_out(route.cidr)})
+
+    @property
+    def session_interfaces(self) -> list[str]:
+        """The interface with our address of the session, and the one that answers leave by: mostly the same one."""
+        if self.session is None:
+            return []
+        names = (interface_of(self.session[1], self.addresses), self.way_back)
+        return list(dict.fromkeys(name for name in names if name))
+
+
+NO_NETWORK = Network({}, (), None, None)
+
+
+def read_network(system: System) -> Network:
+    """All of it from one `ip`: what a look costs is counted in processes.
+
+    /proc/net/route has neither the second next hop of a route nor the other tables.
+    """
+    session = system.once(ssh_session)
+    questions = ["address show", "route show table all"]
+    # A link-local peer is on every link: its session is known by our own address.
+    if session and all(_IP.match(address) for address in session) and not session[0].startswith("fe80:"):
+        questions.append("route get {} from {}".format(*session))
+    asked = "\n".join([*questions, ""])
+    # The last question fails where there is no way to the peer, and then has no answer.
+    done = system.run(["ip", "-j", "-batch", "-"], input=asked, timeout=COMMAND_DEADLINE_S)
     try:
-        for link in json.loads(said):
-            if "ifname" in link:  # an interface that vanishes meanwhile leaves an empty object
-                lasting = [item for item in link.get("addr_info", []) if "local" in item and not item.get("temporary")]
-                addresses[link["ifname"]] = [f"{item['local']}/{item['prefixlen']}" for item in lasting]
+        links, routes, *way = [json.loads(line) for line in done.stdout.split("\n") if line.strip()]
+        addresses = {
+            link["ifname"]: {
+                f"{item['local']}/{item['prefixlen']}": bool(item.get("temporary"))
+                for item in link.get("addr_info", [])
+                if "local" in item
+            }
+            for link in links
+            if "ifname" in link  # an interface that vanishes meanwhile leaves an empty object
+        }
+        way_back = way[0][0].get("dev") if way and way[0] else None
+        return Network(addresses, tuple(_parse_routes(routes)), session, way_back)
     except (ValueError, TypeError, KeyError, AttributeError):
-        raise HostError("`ip -j address show` does not answer with JSON as iproute2 writes it") from None
-    return addresses
+        words = f"failed: {done.words}" if done.rc else "does not answer with JSON as iproute2 writes it"
+        raise HostError(f"`ip -j -batch -` ({'; '.join(questions)}) {words}") from None
 
 
-def _addresses(host: Host) -> dict[str, list[str]]:
+def _parse_routes(routes: Sequence[Mapping[str, Any]]) -> Iterator[Route]:
+    """Those that packets take to other hosts, one for each next hop, and those that discard packets."""
+    for route in routes:
+        kind = route.get("type", "unicast")
+        if kind in ("unreachable", "blackhole", "prohibit"):
+            yield Route(None, route["dst"], route.get("table"))
+        elif kind == "unicast":
+            hops = route.get("nexthops", [route])
+            yield from (Route(hop["dev"], route["dst"], route.get("table")) for hop in hops if "dev" in hop)
+
+
+def _leads_out(cidr: str) -> bool:
+    """A VPN splits the default route in halves, and of IPv6 takes the eighth that is in use (2000::/3)."""
+    prefix = cidr.partition("/")[2]
+    return cidr == "default" or (prefix.isdigit() and int(prefix) <= (3 if ":" in cidr else 1))
+
+
+def _network(host: Host) -> Network:
     try:
-        return host.system.once(read_addresses)
+        return host.system.once(read_network)
     except HostError:
-        return {}
+        return NO_NETWORK
 
 
-def _link_name(path: Path) -> str | None:
-    """The last component of where a sysfs link points (a driver, a subsystem)."""
+def link_name(path: Path) -> str | None:
+    """The last component of where a sysfs link points (a driver, a bridge)."""
     try:
         return os.readlink(path).rpartition("/")[2]  # noqa: PTH115  # Path.readlink() would build a path only to split it
     except OSError:
@@ -213,8 +282,8 @@ def _pci_address(device: Path) -> str | None:
     return parts[-1] if parts else None
 
 
-def _interfaces(host: Host) -> list[Facts]:
-    addresses = _addresses(host)
+def _interfaces(host: Host, network: Network) -> list[Facts]:
+    addresses = network.addresses
     interfaces = []
     for name in host.names("/sys/class/net"):
         base = f"/sys/class/net/{name}"
@@ -231,8 +300,8 @@ def _interfaces(host: Host) -> list[Facts]:
                 "mtu": host.number(f"{base}/mtu"),
                 "carrier": None if carrier is None or bridge else carrier == 1,
                 "operstate": None if bridge else host.read(f"{base}/operstate"),
-                "driver": _link_name(host.path(f"{base}/device/driver")),
-                "addresses": addresses.get(name, []),
+                "driver": link_name(host.path(f"{base}/device/driver")),
+                "addresses": [cidr for cidr, temporary in addresses.get(name, {}).items() if not temporary],
                 "phys_port_name": host.read(f"{base}/phys_port_name"),
                 "phys_switch_id": host.read(f"{base}/phys_switch_id"),
                 "pci": _pci_address(host.path(f"{base}/device")),
@@ -244,7 +313,7 @@ def _interfaces(host: Host) -> list[Facts]:
     return interfaces
 
 
-def _lasting(interfaces: Sequence[Facts], needed: Collection[str | None]) -> list[Facts]:
+def _lasting(interfaces: Sequence[Facts], needed: Collection[str]) -> list[Facts]:
     """Without what comes and goes with containers and virtual machines: the ends of their cables.
 
     What remains has hardware or stands on it, has an IPv4 address (which a subnet of the fabric could collide with), or
@@ -284,10 +353,11 @@ def lower_interfaces(name: str, names: Callable[[str], Iterable[str]]) -> list[s
 def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
     """RDMA devices joined to their netdevs, sorted by port and twin."""
     by_name = {interface["name"]: interface for interface in interfaces}
-    rails = []
-    for hca in host.names("/sys/class/infiniband"):
+    rails: list[Facts] = []
+    # Those with hardware first: a Soft-RoCE device on the same netdev (`rdma link add`) is no rail beside them.
+    for hca in sorted(host.names("/sys/class/infiniband"), key=lambda name: not _has_hardware(host, name)):
         for hca_port in host.names(f"/sys/class/infiniband/{hca}/ports"):
-            interface = by_name.get(_rail_netdev(host, hca, hca_port) or "")
+            interface = by_name.pop(_rail_netdev(host, hca, hca_port) or "", None)
             if interface is None:
                 continue
             state = host.read(f"/sys/class/infiniband/{hca}/ports/{hca_port}/state")  # "4: ACTIVE"
@@ -300,11 +370,16 @@ def _rails(host: Host, interfaces: Sequence[Facts]) -> list[Facts]:
                     "hca_port": int(hca_port) if hca_port.isdigit() else None,
                     "port": port_of(interface["name"], interface["phys_port_name"]),
                     "twin_index": None,
+                    "master": link_name(host.path(f"/sys/class/net/{interface['name']}/master")),
                     **shared,
                     "state": state.rpartition(":")[2].strip() if state else None,
                 }
             )
     return number_twins(rails)
+
+
+def _has_hardware(host: Host, hca: str) -> bool:
+    return "device" in host.names(f"/sys/class/infiniband/{hca}")
 
 
 def _rail_netdev(host: Host, hca: str, hca_port: str) -> str | None:
@@ -341,38 +416,26 @@ def number_twins(rails: list[Facts]) -> list[Facts]:
     return numbered
 
 
-def _routes(host: Host) -> list[Facts]:
-    """IPv4 routes of the main table, with the default ones; the kernel lists them in no order."""
-    routes = set()
-    for line in (host.read("/proc/net/route") or "").splitlines()[1:]:
-        columns = line.split()  # Iface Destination Gateway Flags RefCnt Use Metric Mask ...
-        if len(columns) > 7 and all(re.match(r"[0-9A-Fa-f]{8}\Z", columns[place]) for place in (1, 7)):
-            # The kernel prints a big-endian address as a number of the machine; Sparks are little-endian.
-            destination = ".".join(str(byte) for byte in reversed(bytes.fromhex(columns[1])))
-            routes.add((columns[0], f"{destination}/{bin(int(columns[7], 16)).count('1')}"))
-    return [{"interface": interface, "cidr": cidr} for interface, cidr in sorted(routes)]
+def _routes(network: Network) -> list[Facts]:
+    """IPv4 routes of the main table without the default ones; the kernel lists them in no order."""
+    found = {
+        (route.interface, route.cidr if "/" in route.cidr else f"{route.cidr}/32")
+        for route in network.routes
+        if route.table is None and ":" not in route.cidr and route.cidr != "default"
+    }
+    return [
+        {"interface": interface, "cidr": cidr}
+        for interface, cidr in sorted(found, key=lambda pair: (pair[0] or "", pair[1]))
+    ]
 
 
-def default_route_interfaces(system: System) -> list[str]:
-    """Interfaces of the main table's default routes: destination and mask (IPv4) or prefix length (IPv6) are zero."""
-    names = set()
-    for line in (system.text("/proc/net/route") or "").splitlines()[1:]:
-        columns = line.split()
-        if len(columns) > 7 and columns[1] == columns[7] == "00000000":
-            names.add(columns[0])
-    for line in (system.text("/proc/net/ipv6_route") or "").splitlines():
-        columns = line.split()  # destination prefix source prefix next-hop metric references use flags interface
-        if len(columns) == 10 and columns[0] == "0" * 32 and columns[1] == "00" and columns[9] != "lo":
-            names.add(columns[9])
-    return sorted(names)
-
-
-def _ssh(host: Host) -> Facts:
+def _ssh(host: Host, network: Network) -> Facts:
     peer, local = host.system.once(ssh_session) or (None, None)
-    return {"interface": interface_of(local, _addresses(host)), "local_address": local, "peer_address": peer}
+    interface = next(iter(network.session_interfaces), None)
+    return {"interface": interface, "way_back": network.way_back, "local_address": local, "peer_address": peer}
 
 
-def interface_of(address: str | None, addresses: Mapping[str, Sequence[str]]) -> str | None:
+def interface_of(address: str | None, addresses: Mapping[str, Iterable[str]]) -> str | None:
     """The interface with this address."""
     owners = (name for name, cidrs in addresses.items() if address in [cidr.partition("/")[0] for cidr in cidrs])
     return next(owners, None)

@@ -113,11 +113,15 @@ def _judgements(
         yield "unknown", "error", "there is no measurement of this port", "run the playbook validate on all hosts"
         return
 
+    yield from _unbelievable((*rails, *alone), thresholds["rail_ceiling_gbps"])
     total = sum(rail.gbps or 0.0 for rail in rails)
     whole = len(rails) >= RAILS_OF_A_PORT
     wanted = thresholds["port_min_gbps" if whole else "rail_min_gbps"]
     measured = f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}"
-    low = total < wanted
+    # What the other rail cannot carry this one must; a sum that is right says nothing of a rail that carries nothing.
+    floor = max(0.0, wanted - thresholds["rail_ceiling_gbps"])
+    idle = [rail for rail in rails if whole and (rail.gbps or 0.0) <= floor]
+    low = total < wanted or bool(idle)
     # What else is wrong is no warning beside a rail that is missing.
     severity = "error" if low or not whole else "warn"
     # First what alone explains a low figure: two rails in one subnet, or with half of their lanes, look like more.
@@ -157,6 +161,13 @@ def _judgements(
         )
     if not low:
         return
+    if idle and total >= wanted:
+        yield (
+            "half_width",
+            "error",
+            f"{_names(idle)} carries {idle[0].gbps:.1f} Gb/s of {measured}",
+            "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",
+        )
     ceiling = thresholds["rail_ceiling_gbps"]
     if ceiling / 2 < total <= ceiling:
         yield (
@@ -183,6 +194,19 @@ def _shared(rails: Sequence[Rail]) -> str | None:
         if len(inside) > 1:
             return f"{host}: {' + '.join(inside)} share the subnet {subnet}"
     return None
+
+
+def _unbelievable(rails: Sequence[Rail], ceiling: float) -> Iterable[tuple[str, str, str, str]]:
+    for rail in rails:
+        if rail.gbps is not None and rail.gbps > ceiling:
+            yield (
+                "unknown",
+                "error",
+                f"{rail.netdev} is said to carry {rail.gbps:.1f} Gb/s, and a PCIe function carries {ceiling:g} at most,"
+                " so it was not this rail that was measured",
+                "check that each test goes over its own HCA (show_gids), then measure again; where the link is wider,"
+                " set rail_ceiling_gbps in fabric_thresholds",
+            )
 
 
 def _degraded(rail: Rail) -> tuple[str, str, str, str]:

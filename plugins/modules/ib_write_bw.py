@@ -148,6 +148,7 @@ tests:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils import arguments, gids, perftest_ends
+from ansible_collections.gb10.fleet.plugins.module_utils.children import StuckError
 
 TEST = {
     "name": {"type": "str", "required": True},
@@ -181,7 +182,10 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=False, version=None, tests=perftest_ends.planned(tests, hcas))
     executable = module.get_bin_path("ib_write_bw")  # type: ignore[no-untyped-call]
-    version, results = perftest_ends.run_ends(tests, hcas, executable=executable, **limits)
+    try:
+        version, results = perftest_ends.run_ends(tests, hcas, executable=executable, **limits)
+    except StuckError as error:
+        module.fail_json(msg=str(error))
     module.exit_json(changed=False, version=version, tests=results)
 
 

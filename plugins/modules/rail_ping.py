@@ -79,6 +79,7 @@ pings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils import rail_ping
+from ansible_collections.gb10.fleet.plugins.module_utils.children import StuckError
 
 PING = {
     "name": {"type": "str", "required": True},
@@ -100,7 +101,11 @@ def main() -> None:
     except ValueError as error:
         module.fail_json(msg=str(error))
     executable = module.get_bin_path("ping")  # type: ignore[no-untyped-call]
-    module.exit_json(changed=False, pings=rail_ping.run_pings(pings, executable))
+    try:
+        results = rail_ping.run_pings(pings, executable)
+    except StuckError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=False, pings=results)
 
 
 if __name__ == "__main__":

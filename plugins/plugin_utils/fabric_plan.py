@@ -35,9 +35,15 @@ PROFILE_NAMESPACE = uuid.UUID("6f2e1f0a-6f4b-5c0e-9a57-9b1d6a1f3c10")
 # perftest's own default TCP port; twin rails are measured at once, so each takes the next port.
 FIRST_TEST_PORT = 18515
 MTU_RANGE = (1500, 9216)
-# "This network", loopback, and from multicast on: no host can have such an address on a port.
-NO_HOSTS = tuple(ipaddress.IPv4Network(cidr) for cidr in ("0.0.0.0/8", "127.0.0.0/8", "224.0.0.0/3"))
 IPV4_AND_ICMP_HEADERS = 20 + 8
+# Addresses that no interface of a fabric may have (RFC 6890, RFC 5771).
+RESERVED = {
+    "0.0.0.0/8": "the host itself",
+    "127.0.0.0/8": "loopback",
+    "169.254.0.0/16": "link-local addresses",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "nobody",
+}
 
 
 class PlanError(ValueError):
@@ -233,11 +239,12 @@ def check_network(network: str) -> ipaddress.IPv4Network:
             f"fabric_network {network!r} is not an IPv4 network such as 192.168.100.0/22, for it has host bits set: "
             f"did you mean {whole}?"
         )
-    if any(whole.overlaps(taken) for taken in NO_HOSTS):
-        raise PlanError(
-            f"fabric_network {network} holds addresses that no host can have: choose a private network, "
-            "such as 192.168.100.0/22"
-        )
+    for taken, use in RESERVED.items():
+        if whole.overlaps(ipaddress.IPv4Network(taken)):
+            raise PlanError(
+                f"fabric_network {network} overlaps {taken}, which is for {use}: choose a private network such as "
+                "192.168.100.0/22"
+            )
     return whole
 
 
@@ -342,11 +349,18 @@ def _check_host(host: str, facts: Mapping[str, Any], profiles: Sequence[Profile]
     """Refuse a plan that would touch the management path, or that overlaps another address of the host."""
     planned = {profile.netdev: ipaddress.IPv4Interface(profile.cidr).network for profile in profiles}
     carriers = lifelines(facts)
-    for netdev in planned:
+    # Who comes over a rail that is as planned may look at it and prove it.
+    for netdev in _waiting(facts, profiles):
         if netdev in carriers:
             raise PlanError(
                 f"{host}: {netdev} carries {' and '.join(carriers[netdev])} and shall become a rail; "
                 "reach the host over its RJ45 port and remove that route, or leave the port out of fabric_ports"
+            )
+    for rail in facts["rails"]:
+        if rail["netdev"] in planned and rail.get("master"):
+            raise PlanError(
+                f"{host}: {rail['netdev']} is a port of {rail['master']}, which takes all that arrives there; take it "
+                f"out of {rail['master']} for good (in netplan or nmcli), or leave its port out of fabric_ports"
             )
     for text, taken in _taken(facts, planned):
         for netdev, subnet in planned.items():
@@ -361,9 +375,13 @@ def _taken(facts: Mapping[str, Any], planned: Container[str]) -> Iterator[tuple[
     interfaces = [item for item in facts.get("interfaces") or [] if item["name"] not in planned]
     routes = [route for route in facts.get("routes") or [] if route["interface"] not in planned]
     cidrs = [(f"{cidr} of {item['name']}", cidr) for item in interfaces for cidr in item.get("addresses") or []]
-    cidrs += [(f"the route to {route['cidr']} through {route['interface']}", route["cidr"]) for route in routes]
-    peer = (facts.get("ssh") or {}).get("peer_address")
-    if peer:
+    for route in routes:
+        through = f"through {route['interface']}" if route["interface"] else "that discards packets (`ip route`)"
+        cidrs.append((f"the route to {route['cidr']} {through}", route["cidr"]))
+    ssh = facts.get("ssh") or {}
+    peer = ssh.get("peer_address")
+    # UNKNOWN says sshd where the session comes over no network socket.
+    if peer and peer != "UNKNOWN" and ssh.get("interface") not in planned:
         cidrs.append((f"{peer}, from where this very SSH session comes", peer))
     for text, cidr in cidrs:
         network = ipaddress.ip_interface(cidr).network

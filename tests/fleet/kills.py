@@ -111,7 +111,8 @@ class Campaign:
             struck = json.loads(output.splitlines()[-1])
             self.kills += bool(struck["killed"])
             self.misses += not struck["killed"]
-            told.append(f"{host} {struck['after_s']} s {len(struck['killed'])} processes")
+            at = "; ".join(struck["at"]) or "nothing"
+            told.append(f"{host} {struck['after_s']} s {len(struck['killed'])} processes, running {at}")
         return f"engine{' and children' if children else ''}: {', '.join(told)}"
 
     # -- one host

@@ -207,9 +207,20 @@ def test_pings_fill_the_mtu() -> None:
         ("ring", 3, {"network": "192.168.100.0/22"}, "set fabric_network to 192.168.96.0/21"),
         ("pair", 2, {"network": "192.168.100.0/25"}, "smaller than one /24"),
         ("pair", 2, {"network": "192.168.100.1/22"}, "has host bits set: did you mean 192.168.100.0/22?"),
-        ("pair", 2, {"network": "224.0.0.0/22"}, "addresses that no host can have"),
-        ("pair", 2, {"network": "0.0.0.0/0"}, "addresses that no host can have"),
+        ("pair", 2, {"network": "224.0.0.0/22"}, "which is for multicast"),
+        ("pair", 2, {"network": "0.0.0.0/0"}, "which is for the host itself"),
         ("pair", 2, {"network": "fd00::/48"}, "is not an IPv4 network"),
+        (
+            "pair",
+            2,
+            {"network": "127.0.0.0/22"},
+            "fabric_network 127.0.0.0/22 overlaps 127.0.0.0/8, which is for loopback",
+        ),
+        ("pair", 2, {"network": "169.254.0.0/22"}, "169.254.0.0/16, which is for link-local"),
+        ("pair", 2, {"network": "224.0.0.0/22"}, "which is for multicast"),
+        ("pair", 2, {"network": "255.255.252.0/22"}, "240.0.0.0/4, which is for nobody"),
+        ("pair", 2, {"network": "0.0.0.0/22"}, "0.0.0.0/8, which is for the host itself"),
+        ("pair", 2, {"network": "0.0.0.0/0"}, "choose a private network such as 192.168.100.0/22"),
         ("pair", 2, {"mtu": 65000}, "between 1500 and 9216"),
         ("pair", 2, {"ports": []}, "fabric_ports"),
         ("pair", 2, {"ports": ["p0", "p0"]}, "each cabled port once"),
@@ -245,6 +256,10 @@ def test_refusals(topology: str, count: int, options: dict[str, Any], text: str)
             "b: the planned subnet 192.168.100.0/24 of enp1s0f0np0 overlaps the route to 192.168.100.0/23 through",
         ),
         (
+            {"routes": [{"interface": None, "cidr": "192.168.0.0/16"}]},
+            "overlaps the route to 192.168.0.0/16 that discards packets (`ip route`): choose another fabric_network",
+        ),
+        (
             {"ssh": {"interface": "vlan7"}, "interfaces": [{"name": "vlan7", "lower": ["enp1s0f0np0"]}]},
             "enp1s0f0np0 carries this very SSH session (below vlan7)",
         ),
@@ -254,6 +269,14 @@ def test_what_a_host_cannot_take(change: dict[str, Any], text: str) -> None:
     with pytest.raises(PlanError) as error:
         plan("pair", ["a", "b"], {"a": make_facts(0), "b": {**make_facts(1), **change}})
     assert text in str(error.value)
+
+
+def test_the_port_of_a_bridge_is_no_rail() -> None:
+    facts = make_facts(1)
+    facts["rails"][1]["master"] = "br0"
+    with pytest.raises(PlanError, match=r"b: enP2p1s0f0np0 is a port of br0, .* take it out of br0"):
+        plan("pair", ["a", "b"], {"a": make_facts(0), "b": facts})
+    assert plan("pair", ["a", "b"], {"a": make_facts(0), "b": facts}, ports=["p1"])["subnets"]
 
 
 def test_a_missing_twin_is_named() -> None:
@@ -310,6 +333,23 @@ def test_a_rail_waits_until_it_is_as_planned() -> None:
     facts["a"]["rails"][0]["mtu"] = 1500
     facts["a"]["rails"][1]["addresses"].append("192.0.2.9/24")
     assert plan("pair", ["a", "b"], facts)["hosts"]["a"]["waiting"] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+
+
+def test_a_rail_that_is_as_planned_may_carry_the_session_that_proves_it() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    for rail, address in zip(facts["a"]["rails"], ("192.168.100.10/24", "192.168.101.10/24"), strict=False):
+        rail.update(mtu=9000, addresses=[address])
+    facts["a"]["ssh"] = {"interface": "enp1s0f0np0", "way_back": "enp1s0f0np0", "peer_address": "192.168.100.11"}
+    assert plan("pair", ["a", "b"], facts)["hosts"]["a"]["waiting"] == []
+    facts["a"]["rails"][0]["mtu"] = 1500
+    with pytest.raises(PlanError, match="a: enp1s0f0np0 carries this very SSH session and shall become a rail"):
+        plan("pair", ["a", "b"], facts)
+
+
+def test_a_session_of_no_network_collides_with_nothing() -> None:
+    facts = {"a": make_facts(0), "b": make_facts(1)}
+    facts["a"]["ssh"] = {"interface": None, "local_address": "UNKNOWN", "peer_address": "UNKNOWN"}
+    assert plan("pair", ["a", "b"], facts)["subnets"]
 
 
 def test_hosts_that_disagree_are_named_with_what_they_say() -> None:

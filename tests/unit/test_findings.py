@@ -130,7 +130,7 @@ KERNEL = facts()["driver"]["kernels"][0]
             subject({**PAIR, "fabric_network": "192.168.100.0/21"}),
             "bad_variable", "error", ["did you mean 192.168.96.0/21?"],
         ),
-        (subject({**PAIR, "fabric_network": "224.0.0.0/22"}), "bad_variable", "error", ["fabric_network", "no host"]),
+        (subject({**PAIR, "fabric_network": "224.0.0.0/22"}), "bad_variable", "error", ["fabric_network", "multicast"]),
         (
             subject({**PAIR, "fabric_thresholds": {"port_min_gpbs": 5}}),
             "bad_variable", "error", ["no threshold port_min_gpbs, did you mean port_min_gbps?"],

@@ -48,6 +48,7 @@ def test_a_keyfile_that_names_the_port(tmp_path: Path) -> None:
         (["[ethernet]", "mac-address=4c:bb:47:00:00:01"], 1),
         (["[match]", "interface-name=enp*;"], 1),
         (["[match]", "interface-name=en*;"], 2),
+        (["[match]", "interface-name=|en*;!enp1*;"], 1),
         (["interface-name=enp1s0f0np0", "autoconnect=false"], 0),
         (["interface-name=enP7s7"], 0),
         (["interface-name=enP7s7", "[match]", "interface-name=en*"], 0),

@@ -27,12 +27,18 @@ def test_command() -> None:
     ]
 
 
-@pytest.mark.parametrize(("received", "good"), [(4, True), (3, True), (2, False), (0, False)])
-def test_the_first_packet_may_be_lost(received: int, good: bool) -> None:
-    result = rail_ping.read_result(PING, STATISTICS.format(4, received, "", 25) + (TIMES if received else ""), True)
-    assert (result["ok"], result["sent"], result["received"]) == (good, 4, received)
-    assert result["rtt_ms"] == (0.062 if received else None)
+@pytest.mark.parametrize(
+    ("answered", "good"),
+    [((1, 2, 3, 4), True), ((2, 3, 4), True), ((1, 2, 4), False), ((1, 2, 3), False), ((3, 4), False), ((), False)],
+)
+def test_the_first_packet_may_be_lost_and_no_other(answered: tuple[int, ...], good: bool) -> None:
+    lines = "".join(f"8980 bytes from 192.168.100.11: icmp_seq={number} ttl=64 time=0.062 ms\n" for number in answered)
+    counts = STATISTICS.format(4, len(answered), "", 25)
+    result = rail_ping.read_result(PING, lines + counts + (TIMES if answered else ""), True)
+    assert (result["ok"], result["sent"], result["received"]) == (good, 4, len(answered))
+    assert result["rtt_ms"] == (0.062 if answered else None)
     assert (result["fault"] is None) == good
+    assert good or result["fault"]["name"] == ("loss" if answered else "timeout")
 
 
 @pytest.mark.parametrize(

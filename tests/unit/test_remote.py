@@ -36,7 +36,7 @@ FIELDS = {
 @pytest.fixture
 def host(tmp_path: Path) -> FakeHost:
     host = FakeHost(tmp_path)
-    host.on("ip -j address show", "[]")
+    host.on("ip -j -batch -", "[]\n[]\n")
     host.on("nvidia-smi", Completed((), 127))
     host.file("/proc/sys/kernel/hostname", "spark-a\n")
     return host

@@ -23,7 +23,7 @@ from lab.vendor.kernel_module import stand_in
 
 ROOT = Path(__file__).parents[2]
 FIXTURES = ROOT / "tests/fixtures/facts"
-OUTPUTS = {"ip": FIXTURES / "ip-addr.json", "nvidia-smi": FIXTURES / "nvidia-smi.idle.txt"}
+OUTPUTS = {"ip": FIXTURES / "ip-batch.txt", "nvidia-smi": FIXTURES / "nvidia-smi.idle.txt"}
 
 Run = Callable[[Sequence[str], str | None, float], Completed]
 
@@ -91,20 +91,6 @@ def spark(tmp_path: Path) -> Host:
     module = tmp_path / "lib/modules/6.17.0-1014-nvidia/kernel/x/nvidia.ko"
     module.parent.mkdir(parents=True)
     module.write_bytes(stand_in("580.178.04"))
-    write(
-        tmp_path,
-        "/proc/net/route",
-        "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"
-        "enP7s7\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"
-        "enP7s7\t000200C0\t00000000\t0001\t0\t0\t100\t00FFFFFF\t0\t0\t0\n",
-    )
-    zeros = "0" * 32
-    write(
-        tmp_path,
-        "/proc/net/ipv6_route",
-        f"{zeros} 00 {zeros} 00 {zeros} ffffffff 1 0 00200200 lo\n"
-        f"{zeros} 00 {zeros} 00 fe800000000000000000000000000001 64 1 0 00000003 wlP9s9\n",
-    )
     write(tmp_path, "/etc/os-release", 'ID=ubuntu\nVERSION_ID="24.04"\nPRETTY_NAME="Ubuntu 24.04.4 LTS"\n')
     write(tmp_path, "/etc/dgx-release", (FIXTURES / "dgx-release.txt").read_text())
     write(tmp_path, "/sys/class/dmi/id/sys_vendor", "NVIDIA\n")
@@ -147,7 +133,9 @@ def test_a_spark(spark: Host) -> None:
     assert facts["os"] == {"id": "ubuntu", "version_id": "24.04", "pretty": "Ubuntu 24.04.4 LTS"}
     assert facts["root"] is True
     assert facts["default_route_interfaces"] == ["enP7s7", "wlP9s9"]
-    assert facts["ssh"] == {"interface": "enP7s7", "local_address": "192.0.2.11", "peer_address": "192.0.2.1"}
+    assert facts["ssh"] == {
+        "interface": "enP7s7", "way_back": "enP7s7", "local_address": "192.0.2.11", "peer_address": "192.0.2.1",
+    }  # fmt: skip
     assert [item["name"] for item in facts["interfaces"]] == ["enP2p1s0f0np0", "enP7s7", "enp1s0f0np0", "enp1s0f1np1"]
     assert facts["gpu"] == {
         "present": True, "name": "NVIDIA GB10", "driver": "580.178.04",
@@ -197,9 +185,23 @@ def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
     assert rails[0] == {
         "netdev": "enp1s0f0np0", "hca": "rocep1s0f0", "hca_port": 1, "port": "p0", "twin_index": 0, "carrier": True,
         "mtu": 9000, "driver": "mlx5_core", "pci": "0000:01:00.0", "addresses": ["192.168.100.10/24"],
-        "phys_switch_id": "1070fd", "state": "ACTIVE",
+        "phys_switch_id": "1070fd", "state": "ACTIVE", "master": None,
     }  # fmt: skip
     assert rails[2]["carrier"] is None
+
+
+@pytest.mark.parametrize("soft", ["aaa0", "rxe0"])
+def test_soft_roce_beside_an_hca_of_the_same_netdev_is_no_rail(spark: Host, soft: str) -> None:
+    write(spark.system.root, "/sys/class/infiniband/rocep1s0f0/device/vendor", "0x15b3\n")
+    add_hca(spark.system.root, soft, "enp1s0f0np0")
+    add_hca(spark.system.root, "rxe1", "enP7s7")
+    hcas = [rail["hca"] for rail in collect(spark)["rails"]]
+    assert hcas == ["rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", "rxe1"], "of a netdev without an HCA it is one"
+
+
+def test_the_bridge_of_a_rail_is_named(spark: Host) -> None:
+    spark.path("/sys/class/net/enp1s0f0np0/master").symlink_to("../br0")
+    assert [rail["master"] for rail in collect(spark)["rails"]] == ["br0", None, None]
 
 
 def test_without_pci_domains_the_names_number_the_twins() -> None:
@@ -357,20 +359,51 @@ def test_disks_of_the_paths_asked_for(spark: Host) -> None:
     assert [disk["mount"] for disk in collect(spark, ["/srv/models", "/opt"])["disks"]] == ["/", "/srv"]
 
 
+def answer(links: Any, *others: Any) -> Completed:
+    """What `ip -j -batch -` says: one line for each question."""
+    return Completed((), 0, "".join(f"{json.dumps(item)}\n" for item in (links, *(others or ([],)))))
+
+
+LINKS, ROUTES, WAY = [json.loads(line) for line in OUTPUTS["ip"].read_text().splitlines() if line]
+
+
 def test_routes_without_the_default_ones(spark: Host) -> None:
-    assert collect(spark)["routes"] == [{"interface": "enP7s7", "cidr": "192.0.2.0/24"}]
-    write(spark.system.root, "/proc/net/route", "Iface\nenP7s7\nx\tzz\t0\t0\t0\t0\t0\tFFFFFFFF\n")
-    assert collect(spark)["routes"] == []
+    assert collect(spark)["routes"] == [
+        {"interface": None, "cidr": "10.99.0.0/16"},
+        {"interface": "enP7s7", "cidr": "192.0.2.0/24"},
+        {"interface": "enP7s7", "cidr": "203.0.113.9/32"},
+    ]
+
+
+def test_both_lifelines_of_a_session(spark: Host) -> None:
+    facts = collect(answering(spark, commands(ip=answer(LINKS, ROUTES, [{"dev": "enp1s0f1np1"}]))))
+    assert (facts["ssh"]["interface"], facts["ssh"]["way_back"]) == ("enP7s7", "enp1s0f1np1")
+    assert readings.lifelines(facts)["enp1s0f1np1"] == ["this very SSH session"]
+
+
+def test_one_question_for_each_part(spark: Host) -> None:
+    asked: list[str | None] = []
+
+    def run(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
+        asked.extend([stdin] if argv[0] == "ip" else [])
+        return commands()(argv, stdin, timeout)
+
+    collect(answering(spark, run))
+    assert asked == ["address show\nroute show table all\nroute get 192.0.2.1 from 192.0.2.11\n"]
+
+
+def test_without_a_way_to_the_peer_the_rest_is_known(spark: Host) -> None:
+    said = answer(LINKS, ROUTES)
+    facts = collect(answering(spark, commands(ip=replace(said, rc=2, stderr="RTNETLINK answers: unreachable"))))
+    assert (facts["ssh"]["interface"], facts["ssh"]["way_back"]) == ("enP7s7", None)
 
 
 def test_what_comes_and_goes_with_containers_changes_no_fact(spark: Host) -> None:
     root = spark.system.root
-    addresses = json.loads((FIXTURES / "ip-addr.json").read_text())
 
     def facts(*more: tuple[str, str]) -> dict[str, Any]:
         links = [{"ifname": name, "addr_info": [{"local": ip, "prefixlen": 16}]} for name, ip in more]
-        said = Completed((), 0, json.dumps([*addresses, *links]))
-        return collect(answering(spark, commands(ip=said)))
+        return collect(answering(spark, commands(ip=answer([*LINKS, *links]))))
 
     add_interface(root, "docker0", None, carrier="0", operstate="down", bridge="")
     before = facts(("docker0", "172.17.0.1"))
@@ -391,7 +424,7 @@ def test_a_temporary_address_is_no_fact(spark: Host) -> None:
         {"local": "2001:db8::2", "prefixlen": 64, "temporary": True},
         {"local": "192.0.2.11", "prefixlen": 24},
     ]
-    said = Completed((), 0, json.dumps([{"ifname": "enP7s7", "addr_info": entries}, {}]))
+    said = answer([{"ifname": "enP7s7", "addr_info": entries}, {}])
     interfaces = {item["name"]: item for item in collect(answering(spark, commands(ip=said)))["interfaces"]}
     assert interfaces["enP7s7"]["addresses"] == ["2001:db8::1/64", "192.0.2.11/24"]
 
@@ -444,13 +477,25 @@ def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> 
     assert facts["root"] is False
     assert facts["memory_bytes"] is None and facts["kernel"] is None
     assert facts["rails"] == facts["interfaces"] == facts["disks"] == facts["holds"] == []
-    assert facts["ssh"] == {"interface": None, "local_address": None, "peer_address": None}
+    assert facts["ssh"] == {"interface": None, "way_back": None, "local_address": None, "peer_address": None}
     driver = facts["driver"]
     assert driver.pop("kernels") == driver.pop("pins") == driver.pop("next_missing") == []
     assert set(driver.values()) == {None}
 
 
-@pytest.mark.parametrize("garbage", ["[1, 2]", "{", '[{"ifname": 1}]', "\0\xff", '[{"ifname": "a", "addr_info": [1]}]'])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        "[1, 2]",
+        "{",
+        "[]\n[1]",
+        "[]\n[]\n[]\n[]",
+        "[]\n[]\n{}",
+        '[{"ifname": 1}]',
+        "\0\xff",
+        '[{"ifname": "a", "addr_info": [1]}]',
+    ],
+)
 def test_garbage_of_commands_raises_nothing(spark: Host, garbage: str) -> None:
     write(spark.system.root, "/var/lib/dpkg/status", garbage)
     facts = collect(answering(spark, lambda _argv, _stdin, _timeout: Completed((), 0, garbage)))
@@ -472,7 +517,7 @@ def test_two_commands_at_most_and_none_twice_with_the_engine(spark: Host) -> Non
         return commands()(argv, stdin, timeout)
 
     host = answering(spark, run)
-    host.system.once(spark_facts.read_addresses)
+    host.system.once(spark_facts.read_network)
     collect(host)
     assert asked == ["ip", "nvidia-smi"]
     assert host.system.once(read_database).installed

@@ -46,6 +46,12 @@ def rails(first: float | None, second: float | None, pcie_width: int | None = No
         (rails(97.5, 98.5, pcie_width=2), "half_width", "warn"),
         (rails(50.0, 98.5, pcie_width=2), "half_width", "error"),
         (rails(97.5, 98.5, pcie_width=4), "healthy", "ok"),
+        (rails(126.0, 50.0), "healthy", "ok"),  # the ceiling itself
+        (rails(190.0, 0.0), "unknown", "error"),  # no PCIe function carries that
+        (rails(165.0, 13.0), "unknown", "error"),
+        (rails(500.0, 500.0), "unknown", "error"),
+        (rails(None, 500.0, fault=NO_GID), "tcp_path", "error"),
+        ([Rail("enp1s0f0np0", 130.0)], "unknown", "error"),
         (rails(None, 98.5, fault=FAULT), "unknown", "error"),
         (rails(None, 98.5, fault=NO_GID), "tcp_path", "error"),
         (rails(None, 98.5), "unknown", "error"),
@@ -62,6 +68,24 @@ def test_verdicts(measured: list[Rail], verdict: str, severity: str) -> None:
     assert (result.verdict, result.severity) == (verdict, severity)
     assert result.text
     assert bool(result.way_out) == (severity != "ok")
+
+
+def test_a_figure_above_the_ceiling_is_not_believed() -> None:
+    result = judge_port(rails(98.0, 98.0), NUMBERS, [Rail("enp1s0f0np0", 200.0)])
+    assert result.verdict == "unknown"
+    assert "enp1s0f0np0 is said to carry 200.0 Gb/s, and a PCIe function carries 126 at most" in result.text
+    assert "rail_ceiling_gbps" in result.way_out
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [(rails(100.0, 0.0), "half_width"), (rails(50.0, 50.0), "healthy"), (rails(0.0, 98.0), "half_width")],
+)
+def test_no_sum_makes_up_for_a_rail_that_carries_nothing(measured: list[Rail], verdict: str) -> None:
+    result = judge_port(measured, thresholds_from(DATA, {"port_min_gbps": 90}))  # behind a link of 100 Gb/s
+    assert result.verdict == verdict
+    if verdict != "healthy":
+        assert "carries 0.0 Gb/s of" in result.text
 
 
 FIRST, SECOND = "10.0.0.0/24", "10.0.1.0/24"

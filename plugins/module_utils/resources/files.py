@@ -340,6 +340,8 @@ class ExpectedKind(Kind[Expected, Mapping[str, "str | None"]]):
             # Whatever came earlier in this run may have brought it, and another start would only cost time.
             content = system.text(resource.name)
             if content is None or resource.contains not in content:
+                # One that was started too often of late would refuse for a while, although its inputs are right now.
+                system.run(["systemctl", "reset-failed", resource.written_by])
                 # A restart: one that is just running may have begun before the change that makes it necessary.
                 done = system.run(["systemctl", "restart", resource.written_by], timeout=_WRITER_TIMEOUT_S)
                 if done.rc != 0:

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils import guard
+from ansible_collections.gb10.fleet.plugins.module_utils import guard, port_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
     Fields,
     Kind,
@@ -25,11 +25,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Step,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import (
-    default_route_interfaces,
-    interface_of,
+    NO_NETWORK,
+    Network,
+    link_name,
     lower_interfaces,
-    read_addresses,
-    ssh_session,
+    read_network,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError, System
@@ -38,6 +38,8 @@ _ACTIVATION_S = 10
 _SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again
 _STORE_S = 30  # for all that is written before and after
 _PEERS_S = 45.0  # what the hosts of a cluster may be apart in their work on the same task
+_READS = 5  # of all profiles; more than once only where one vanishes meanwhile
+_NO_SUCH_PROFILE = 10  # nmcli(1): connection, device or access point does not exist
 _IPV4_AND_ICMP_HEADERS = 20 + 8
 _MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
 
@@ -93,7 +95,9 @@ class Profile(Resource):
 
 
 _SETTINGS = tuple(Profile(0, "").settings)
-_FIELDS = ("connection.uuid", "connection.type", *_SETTINGS)
+_LISTED = ("UUID", "DEVICE", "FILENAME")
+# The last two: how a profile may name its interface otherwise.
+_FIELDS = ("connection.uuid", "connection.type", *_SETTINGS, "802-3-ethernet.mac-address", "match.interface-name")
 
 
 @dataclass(frozen=True)
@@ -115,31 +119,39 @@ class Stored:
     def autoconnect(self) -> str:
         return self.settings.get("connection.autoconnect", "")
 
-    def claims(self, interface: str) -> bool:
-        return self.device == interface or self.settings.get("connection.interface-name") == interface
+    def claims(self, interface: str, mac: str | None) -> bool:
+        return self.device == interface or self._names(interface, mac)
 
-    def owns(self, interface: str) -> bool:
+    def owns(self, interface: str, mac: str | None) -> bool:
         """A profile that names no interface (the usual DHCP one) owns none: others may need it; ours outranks it."""
-        named = self.settings.get("connection.interface-name") == interface
-        return named and (self.device == interface or self.autoconnect == "yes")
+        return self._names(interface, mac) and (self.device == interface or self.autoconnect == "yes")
+
+    def _names(self, interface: str, mac: str | None) -> bool:
+        return port_owners.names(self.settings, {"name": interface, "mac": mac})
 
 
 @dataclass(frozen=True)
 class Link:
-    """An interface as it is now; addresses are IPv4 with prefix. `carrier` is None if the interface is down."""
+    """An interface as it is now; addresses are IPv4 with prefix. `carrier` is None if the interface is down.
+
+    `master`: the bridge or bond that it is a port of.
+    """
 
     mtu: int
     carrier: bool | None
     addresses: frozenset[str]
+    master: str | None
+    mac: str | None
 
 
 @dataclass(frozen=True)
 class NetworkState:
     stored: Mapping[str, Stored]  # by UUID
     links: Mapping[str, Link]
-    ssh_interface: str | None
+    ssh_interfaces: frozenset[str] = field(default_factory=frozenset)
     default_route_interfaces: frozenset[str] = field(default_factory=frozenset)
     lower: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what these stand on (VLAN, bond, ...)
+    unnamed_session: str = ""  # why nobody can tell what carries the SSH session
 
 
 class ProfileKind(Kind[Profile, NetworkState]):
@@ -183,20 +195,20 @@ class ProfileKind(Kind[Profile, NetworkState]):
         return state
 
     def _look(self, system: System, resources: Sequence[Profile]) -> NetworkState:
-        addresses = system.once(read_addresses)
+        network = system.once(read_network)
         links = {}
         for resource in resources:
-            link = read_link(system, resource.interface, addresses)
+            link = read_link(system, resource.interface, network)
             if link is not None:
                 links[resource.interface] = link
-        _peer, local = system.once(ssh_session) or (None, None)
-        session, routes = interface_of(local, addresses), default_route_interfaces(system)
+        carriers = {*network.session_interfaces, *network.ways_out}
         return NetworkState(
             stored=read_profiles(system),
             links=links,
-            ssh_interface=session,
-            default_route_interfaces=frozenset(routes),
-            lower={name: lower_interfaces(name, system.names) for name in {session, *routes} if name},
+            ssh_interfaces=frozenset(network.session_interfaces),
+            default_route_interfaces=frozenset(network.ways_out),
+            lower={name: lower_interfaces(name, system.names) for name in carriers},
+            unnamed_session=_unnamed_session(system, network, [resource.interface for resource in resources]),
         )
 
     def plan(self, resources: Sequence[Profile], state: NetworkState, plan: Plan) -> None:
@@ -233,10 +245,11 @@ class ProfileKind(Kind[Profile, NetworkState]):
         Whether the profile itself is active is no part of it, because that comes and goes with the cable.
         """
         stored, link = state.stored.get(resource.uuid), state.links.get(resource.interface)
+        mac = link.mac if link is not None else None
         claims = [
             other
             for other in state.stored.values()
-            if other.uuid != resource.uuid and other.claims(resource.interface) and not other.made_up
+            if other.uuid != resource.uuid and other.claims(resource.interface, mac) and not other.made_up
         ]
         return {
             "profile": None if stored is None else {key: stored.settings.get(key, "") for key in _SETTINGS},
@@ -257,6 +270,11 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
     link = state.links.get(resource.interface)
     if link is None:
         raise HostError(f"{resource.label}: the host has no interface {resource.interface}")
+    if link.master is not None:
+        raise HostError(
+            f"{resource.label}: {resource.interface} is a port of {link.master}, which takes all that arrives there;"
+            f" take it out of {link.master} for good (in netplan or nmcli), or leave its port out of fabric_ports"
+        )
     differences = []
     for other in foreign_owners(resource, state):
         if not resource.replace_foreign:
@@ -265,6 +283,7 @@ def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None
                 f" ({other.filename or other.uuid}); delete that one, or set replace_foreign"
                 " (role fabric: fabric_replace_foreign) to have it deactivated"
             )
+        _refuse_to_switch_off(resource, other, state)
         differences.append(f"{other.name!r} gives up the interface")
     stored = state.stored.get(resource.uuid)
     differences += _setting_differences(resource, stored)
@@ -314,10 +333,12 @@ def _differs(resource: Profile, state: NetworkState) -> bool:
 
 def foreign_owners(resource: Profile, state: NetworkState) -> list[Stored]:
     """Profiles of others that are active on the interface or would take it at boot."""
+    link = state.links.get(resource.interface)
+    mac = link.mac if link is not None else None
     return [
         other
         for other in state.stored.values()
-        if other.uuid != resource.uuid and not other.made_up and other.owns(resource.interface)
+        if other.uuid != resource.uuid and not other.made_up and other.owns(resource.interface, mac)
     ]
 
 
@@ -337,25 +358,39 @@ def parse_profiles(listing: str, details: str) -> dict[str, Stored]:
         if colon:
             current[key] = re.sub(r"\\(.)", r"\1", value)
     profiles = {}
-    for line in listing.splitlines():
-        identity, device, filename, name = parse_terse(line)
+    for identity, device, filename in parse_listing(listing):
         known = dict(settings.get(identity, {}))
         known["ipv4.addresses"] = ", ".join(part.strip() for part in known.get("ipv4.addresses", "").split(",") if part)
-        profiles[identity] = Stored(identity, name, device, filename, known)
+        profiles[identity] = Stored(identity, known.get("connection.id", ""), device, filename, known)
     return profiles
 
 
+def parse_listing(listing: str) -> list[list[str]]:
+    """UUID, device and file of each profile. A name, and the file's after it, may hold a line break."""
+    return [row for row in map(parse_terse, listing.split("\n")) if len(row) == len(_LISTED)]
+
+
 def read_profiles(system: System) -> dict[str, Stored]:
-    listing = system.ask(["nmcli", "--terse", "--fields", "UUID,DEVICE,FILENAME,NAME", "connection", "show"])
-    identities = [parse_terse(line)[0] for line in listing.splitlines()]
-    if not identities:
-        return {}
-    selected = [word for identity in identities for word in ("uuid", identity)]
-    show = ["nmcli", "--terse", "--fields", ",".join(_FIELDS), "connection", "show", *selected]
-    return parse_profiles(listing, system.ask(show))
+    """Two questions, and Docker, libvirt and others make profiles and remove them at any time: also between the two."""
+    for _attempt in range(_READS):
+        listing = system.ask(["nmcli", "--terse", "--fields", ",".join(_LISTED), "connection", "show"])
+        identities = [identity for identity, _device, _filename in parse_listing(listing)]
+        if not identities:
+            return {}
+        selected = [word for identity in identities for word in ("uuid", identity)]
+        show = ["nmcli", "--terse", "--fields", ",".join(_FIELDS), "connection", "show", *selected]
+        done = system.run(show)
+        if done.rc == 0:
+            return parse_profiles(listing, done.stdout)
+        if done.rc != _NO_SUCH_PROFILE:
+            break
+    raise HostError(
+        f"the profiles of NetworkManager cannot be read ({done.words})"
+        + (f": at each of {_READS} readings one was gone again; run again" if done.rc == _NO_SUCH_PROFILE else "")
+    )
 
 
-def read_link(system: System, interface: str, addresses: Mapping[str, Sequence[str]]) -> Link | None:
+def read_link(system: System, interface: str, network: Network) -> Link | None:
     mtu = system.text(f"/sys/class/net/{interface}/mtu")
     if mtu is None:
         return None
@@ -363,8 +398,32 @@ def read_link(system: System, interface: str, addresses: Mapping[str, Sequence[s
     return Link(
         mtu=int(mtu),
         carrier=None if not carrier else carrier == "1",
-        addresses=frozenset(address for address in addresses.get(interface, ()) if ":" not in address),
+        addresses=frozenset(address for address in network.addresses.get(interface, ()) if ":" not in address),
+        master=link_name(system.path(f"/sys/class/net/{interface}/master")),
+        mac=(system.text(f"/sys/class/net/{interface}/address") or "").strip() or None,
     )
+
+
+def _unnamed_session(system: System, network: Network, rails: Sequence[str]) -> str:
+    """Why nobody can tell which interface carries the SSH session; empty if it is known, or there is none.
+
+    A session through a tunnel (`ssh -R`, cloudflared) ends at lo, and by what the tunnel goes is not written anywhere.
+    It needs a way out, and a rail with a default route is refused anyway; without such a route it still is a rail only
+    where nothing else could be it, with a cable, an address and hardware of its own.
+    """
+    if network.session is None or set(network.session_interfaces) - {"lo"}:
+        return ""
+    session = "the SSH session of this run ({} to {})".format(*network.session)
+    if not network.session_interfaces:
+        return f"{session} is at an address of no interface"
+    for name, cidrs in network.addresses.items():
+        below = {name, *lower_interfaces(name, system.names)}
+        addressed = any(not cidr.startswith(("fe80:", "169.254.")) for cidr in cidrs)
+        carrier = (system.text(f"/sys/class/net/{name}/carrier") or "").strip() == "1"
+        hardware = any("device" in system.names(f"/sys/class/net/{item}") for item in below)
+        if name != "lo" and addressed and carrier and hardware and not below & set(rails):
+            return ""
+    return f"{session} comes through a tunnel, and nothing but the rails has a cable and an address"
 
 
 def checkpoint_s(profiles: int) -> int:
@@ -406,18 +465,35 @@ def _live_differences(resource: Profile, stored: Stored | None, link: Link) -> l
 
 
 def _refuse_lifelines(resource: Profile, state: NetworkState) -> None:
-    def carried_by(name: str | None) -> bool:
-        return resource.interface == name or resource.interface in state.lower.get(name or "", ())
+    def carries(names: frozenset[str]) -> bool:
+        return any(resource.interface == name or resource.interface in state.lower.get(name, ()) for name in names)
 
-    if carried_by(state.ssh_interface):
+    if state.unnamed_session:
+        raise HostError(
+            f"{resource.label}: {state.unnamed_session}, so {resource.interface} is left alone: it may be what"
+            " carries it; reach the host at the address of its management port (ansible_host), or run at its console"
+        )
+    if carries(state.ssh_interfaces):
         raise HostError(
             f"{resource.label}: {resource.interface} carries the SSH session of this run, so it is left alone; reach"
             " the host over its management port"
         )
-    if any(carried_by(name) for name in state.default_route_interfaces):
+    if carries(state.default_route_interfaces):
         raise HostError(
             f"{resource.label}: {resource.interface} carries a default route, so it is left alone; a rail must not be"
             " the way out of the host"
+        )
+
+
+def _refuse_to_switch_off(resource: Profile, other: Stored, state: NetworkState) -> None:
+    """A pattern may fit management as well: without its profile nobody would reach the host after the next boot."""
+    lifelines = state.ssh_interfaces | state.default_route_interfaces
+    needed = {name for name in lifelines if other.claims(name, None)} | set(filter(None, other.device.split(",")))
+    elsewhere = ", ".join(sorted(needed - {resource.interface}))
+    if elsewhere:
+        raise HostError(
+            f"{resource.label}: the profile {other.name!r} is for {resource.interface} and for {elsewhere} as well, so"
+            f" it is not switched off; let it leave out {resource.interface} (match.interface-name), or delete it"
         )
 
 
@@ -466,7 +542,7 @@ def _bring_back(system: System, profile: Profile, state: NetworkState) -> None:
         again = profile.uuid
         _must(profile, _up(system, again, profile.interface))
     deadline = system.clock.now() + _SETTLE_S
-    while (link := read_link(system, profile.interface, read_addresses(system))) is not None:
+    while (link := read_link(system, profile.interface, read_network(system))) is not None:
         ours = frozenset() if again else link.addresses & set(profile.addresses)
         if former["mtu"] in (None, link.mtu) and not ours:
             return
@@ -501,7 +577,7 @@ def _activate(system: System, profile: Profile) -> None:
     _must(profile, _up(system, profile.uuid, profile.interface))
     deadline = system.clock.now() + _SETTLE_S
     while True:
-        link = read_link(system, profile.interface, read_addresses(system))
+        link = read_link(system, profile.interface, read_network(system))
         found = f"MTU {link.mtu}, addresses {', '.join(sorted(link.addresses)) or 'none'}" if link else "no interface"
         if link is not None and link.mtu == profile.mtu and link.addresses == set(profile.addresses):
             return
@@ -514,7 +590,7 @@ def prove(system: System, profiles: Sequence[Profile]) -> None:
     """HostError unless the rails do what they are for: one GID for each address, and every peer answers."""
     up = []
     for profile in profiles:
-        link = read_link(system, profile.interface, {})
+        link = read_link(system, profile.interface, NO_NETWORK)
         if profile.state == "present" and link is not None and link.carrier:
             up.append(profile)
     _see_gids(system, up)

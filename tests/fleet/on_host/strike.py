@@ -27,15 +27,17 @@ def main(delay_s: float, children: bool, limit_s: float) -> None:
     time.sleep(max(0.0, min(delay_s, end - seen)))
     while time.monotonic() < end:
         for pid in engines():
+            # What the engine is about: the same moment of two runs is seldom the same work.
+            at = [" ".join(words(child))[:120] for child in descendants(pid)]
             victims = [pid, *(descendants(pid) if children else [])]
             names = [" ".join(words(victim)[:3]) for victim in victims]
             for victim in victims:
                 with contextlib.suppress(ProcessLookupError):  # it ended meanwhile, which is as good a moment as any
                     os.kill(victim, signal.SIGKILL)
-            print(json.dumps({"killed": names, "after_s": round(time.monotonic() - seen, 3)}))
+            print(json.dumps({"killed": names, "at": at, "after_s": round(time.monotonic() - seen, 3)}))
             return
         time.sleep(0.002)
-    print(json.dumps({"killed": [], "after_s": None}))
+    print(json.dumps({"killed": [], "at": [], "after_s": None}))
 
 
 def engines() -> list[int]:

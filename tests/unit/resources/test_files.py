@@ -333,11 +333,12 @@ def test_who_writes_an_expected_file_is_started_where_it_is_missing_or_out_of_da
 
     if there:
         host.file(EXPECTED["file"], SPECIFICATION.format(there))
+    host.on("systemctl reset-failed nvidia-cdi-refresh.service", "")
     host.on("systemctl restart nvidia-cdi-refresh.service", write)
     (change,) = host.both([WRITTEN]).changes
     assert (change["action"], change["detail"]) == ("refresh", detail)
     assert host.converge([WRITTEN]).changes == []
-    assert len(host.commands("systemctl")) == 1
+    assert [line.split()[1] for line in host.commands("systemctl")] == ["reset-failed", "restart"]
 
 
 @pytest.mark.parametrize(
@@ -348,6 +349,7 @@ def test_who_writes_an_expected_file_is_started_where_it_is_missing_or_out_of_da
     ],
 )
 def test_a_writer_that_does_not_write_is_told_with_what_it_means(host: FakeHost, answer: Any, said: str) -> None:
+    host.on("systemctl reset-failed", Completed((), 1, stderr="Unit is not loaded."))
     host.on("systemctl restart", answer)
     with pytest.raises(ApplyError) as caught:
         host.converge([WRITTEN])

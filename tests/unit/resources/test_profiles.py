@@ -7,12 +7,14 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.guard import MARK
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import parse_terse
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.unit.resources.conftest import FakeHost
+
+from tests.unit.resources.conftest import failed
 
 P0, P0_TWIN = "enp1s0f0np0", "enP2p1s0f0np0"
 UUID_P0, UUID_TWIN = "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0001", "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0002"
@@ -53,7 +55,11 @@ class FakeNetworkManager:
         host.on("nmcli connection delete", self.delete)
         host.on("nmcli --wait", self.up)
         host.on("ip link set dev", self.set_mtu)
-        host.on("ip -j address show", lambda argv, stdin: json.dumps([self._ip(name) for name in self.addresses]))
+        self.routes: list[dict[str, Any]] = []
+        self.ways: dict[str, str] = {}  # `PEER from LOCAL` -> interface
+        self.temporary: set[str] = set()
+        host.on("ip -j address show", lambda argv, stdin: self.links())
+        host.on("ip -j -batch -", self.ip)
         host.on(
             "busctl get-property", lambda argv, stdin: " ".join(["ao", str(len(self.checkpoints)), *self.checkpoints])
         )
@@ -80,12 +86,14 @@ class FakeNetworkManager:
     def link(self, interface: str, *addresses: str, carrier: str = "1", mtu: int = 1500) -> None:
         self.host.file(f"/sys/class/net/{interface}/mtu", f"{mtu}\n")
         self.host.file(f"/sys/class/net/{interface}/carrier", f"{carrier}\n")
+        self.host.file(f"/sys/class/net/{interface}/device/vendor", "0x15b3\n")
         self.addresses[interface] = list(addresses)
 
     def foreign(
         self, name: str, interface: str, device: str = "", autoconnect: str = "yes", filename: str = ""
     ) -> None:
-        self.profiles[f"foreign-{name}"] = {
+        identity = name.replace("\n", "-").replace(":", "-")
+        self.profiles[f"foreign-{identity}"] = {
             "connection.id": name,
             "connection.interface-name": interface,
             "connection.autoconnect": autoconnect,
@@ -93,20 +101,42 @@ class FakeNetworkManager:
             "filename": filename or f"/etc/NetworkManager/system-connections/{name}",
         }
 
-    def _ip(self, name: str) -> dict[str, Any]:
-        pairs = [address.split("/") for address in self.addresses[name]]
-        return {"ifname": name, "addr_info": [{"local": local, "prefixlen": int(bits)} for local, bits in pairs]}
+    def links(self) -> str:
+        return json.dumps([self._link(name) for name in self.addresses])
+
+    def _link(self, name: str) -> dict[str, Any]:
+        addresses: list[dict[str, Any]] = []
+        for cidr in self.addresses[name]:
+            local, bits = cidr.split("/")
+            flags = {"temporary": True} if cidr in self.temporary else {}
+            addresses.append({"local": local, "prefixlen": int(bits), **flags})
+        return {"ifname": name, "addr_info": addresses}
+
+    def ip(self, argv: list[str], stdin: str | None) -> Completed:
+        answers, rc = [], 0
+        for line in (stdin or "").splitlines():
+            if line == "address show":
+                answers.append(self.links())
+            elif line == "route show table all":
+                answers.append(json.dumps(self.routes))
+            elif way := self.ways.get(line.removeprefix("route get ")):
+                answers.append(json.dumps([{"dst": "x", "dev": way}]))
+            else:
+                rc = 2
+        return Completed(tuple(argv), rc, "\n".join([*answers, ""]), "RTNETLINK answers: Network is unreachable")
 
     def listing(self, argv: list[str], stdin: str | None) -> str:
         rows = [
-            ":".join([identity, profile["device"], profile["filename"], profile["connection.id"].replace(":", "\\:")])
+            ":".join([identity, profile["device"], profile["filename"].replace(":", "\\:")])
             for identity, profile in self.profiles.items()
         ]
         return "\n".join(rows)
 
-    def details(self, argv: list[str], stdin: str | None) -> str:
+    def details(self, argv: list[str], stdin: str | None) -> str | Completed:
         blocks = []
         for identity in argv[argv.index("show") + 2 :: 2]:
+            if identity not in self.profiles:
+                return failed(f"Error: {identity} - no such connection profile.", 10)
             settings = {key: value for key, value in self.profiles[identity].items() if "." in key}
             blocks.append(
                 "\n".join([f"connection.uuid:{identity}", *(f"{key}:{value}" for key, value in settings.items())])
@@ -151,7 +181,11 @@ class FakeNetworkManager:
         return "a{su} 0\n" if method == "CheckpointRollback" else ""
 
     def writes(self) -> list[str]:
-        return [line for line in self.host.commands() if " show" not in line and "get-property" not in line]
+        return [
+            line
+            for line in self.host.commands()
+            if not any(word in line for word in (" show", "get-property", "ip -j -batch"))
+        ]
 
 
 @pytest.fixture
@@ -257,23 +291,110 @@ def test_the_management_port_is_left_alone(host: FakeHost, manager: FakeNetworkM
     assert manager.writes() == []
 
 
+def session(host: FakeHost, peer: str, local: str) -> None:
+    host.file("/proc/self/environ", f"SSH_CONNECTION={peer} 5000 {local} 22\0")
+
+
+MANAGEMENT = {"gateway": "198.51.100.1", "dev": "enP7s7"}
+
+
 @pytest.mark.parametrize(
-    ("table", "line"),
+    "route",
     [
-        ("route", f"Iface\tDestination\n{P0}\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n"),
-        ("ipv6_route", f"{'0' * 32} 00 {'0' * 32} 00 {'f' * 32} 00000064 00000001 00000000 00000003 {P0}\n"),
+        {"dst": "default", "gateway": "192.0.2.2", "dev": P0},
+        {"dst": "default", "nexthops": [MANAGEMENT, {"gateway": "192.0.2.2", "dev": P0}]},
+        {"dst": "default", "gateway": "192.0.2.2", "dev": P0, "table": "100"},
+        {"dst": "0.0.0.0/1", "dev": P0},
+        {"dst": "128.0.0.0/1", "dev": P0},
+        {"dst": "8000::/1", "dev": P0},
+        {"dst": "2000::/3", "dev": P0},
     ],
 )
-def test_the_default_route_is_left_alone(host: FakeHost, manager: FakeNetworkManager, table: str, line: str) -> None:
-    host.file(f"/proc/net/{table}", line)
+def test_the_default_route_is_left_alone(host: FakeHost, manager: FakeNetworkManager, route: dict[str, Any]) -> None:
+    manager.routes = [{"dst": "default", **MANAGEMENT}, route]
     with pytest.raises(HostError, match=f"{P0} carries a default route"):
         host.converge([rail()], fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
+def test_other_routes_of_a_rail_are_no_lifeline(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.routes = [
+        {"dst": "192.0.2.0/30", "dev": P0},
+        {"dst": "2001:db8::/4", "dev": P0},
+        {"type": "multicast", "dst": "ff00::/8", "dev": P0, "table": "local"},
+        {"type": "unreachable", "dst": "default", "dev": "lo"},
+    ]
+    assert host.converge([rail()], fabric_allow_activation=True).changes != []
+
+
+@pytest.mark.parametrize(
+    ("peer", "local"),
+    [("2001:db8::9", "2001:db8::beef"), ("192.0.2.9", "203.0.113.5"), ("UNKNOWN", "UNKNOWN"), ("route", "get")],
+)
+def test_a_session_is_told_by_every_address_and_by_the_way_back_or_nothing_changes(
+    host: FakeHost, manager: FakeNetworkManager, peer: str, local: str
+) -> None:
+    session(host, peer, local)
+    with pytest.raises(HostError, match=f"{peer} to {local}.* is at an address of no interface.*management port"):
+        host.converge([rail()], fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
+def test_a_temporary_address_may_carry_the_session(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.link(P0, "2001:db8::1/64", "2001:db8::beef/64")
+    manager.temporary = {"2001:db8::beef/64"}
+    session(host, "2001:db8::9", "2001:db8::beef")
+    with pytest.raises(HostError, match=f"{P0} carries the SSH session"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+
+def test_the_way_back_to_the_peer_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
+    session(host, "203.0.113.9", "198.51.100.7")
+    manager.ways = {"203.0.113.9 from 198.51.100.7": P0}
+    with pytest.raises(HostError, match=f"{P0} carries the SSH session"):
+        host.converge([rail()], fabric_allow_activation=True)
+    manager.ways = {"203.0.113.9 from 198.51.100.7": "enP7s7"}
+    assert host.converge([rail()], fabric_allow_activation=True).changes != []
+
+
+@pytest.mark.parametrize(
+    ("management", "told"),
+    [
+        ({"addresses": ["198.51.100.7/24"]}, True),
+        ({"addresses": ["198.51.100.7/24"], "carrier": "0"}, False),
+        ({"addresses": ["fe80::1/64"]}, False),
+        ({"addresses": []}, False),
+    ],
+)
+def test_a_session_through_a_tunnel_needs_another_interface(
+    host: FakeHost, manager: FakeNetworkManager, management: dict[str, Any], told: bool
+) -> None:
+    """`ssh -R`, cloudflared: the session ends at lo, and nobody knows what the tunnel goes by."""
+    manager.link("lo", "127.0.0.1/8")
+    manager.link(P0_TWIN, "203.0.113.1/24")
+    manager.link("enP7s7", *management.pop("addresses"), **management)
+    host.file("/sys/class/net/docker0/carrier", "1\n")
+    manager.addresses["docker0"] = ["172.17.0.1/16"]
+    manager.ways = {"127.0.0.1 from 127.0.0.1": "lo"}
+    session(host, "127.0.0.1", "127.0.0.1")
+    if told:
+        assert host.converge(PAIR, fabric_allow_activation=True).changes != []
+        return
+    with pytest.raises(HostError, match="comes through a tunnel, and nothing but the rails has a cable and an address"):
+        host.converge(PAIR, fabric_allow_activation=True)
+    assert manager.writes() == []
+
+
+def test_where_nothing_changes_no_session_is_in_the_way(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.converge([rail()], fabric_allow_activation=True)
+    session(host, "UNKNOWN", "UNKNOWN")
+    assert host.converge([rail()]).changes == []
 
 
 def test_what_carries_a_lifeline_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
     host.file(f"/sys/class/net/vlan7/lower_{P0}", "")
     host.file("/sys/class/net/br0/lower_vlan7", "")
-    host.file("/proc/net/route", "Iface\nbr0\t00000000\t010200C0\t0003\t0\t0\t100\t00000000\t0\t0\t0\n")
+    manager.routes = [{"dst": "default", "gateway": "192.0.2.2", "dev": "br0"}]
     with pytest.raises(HostError, match=f"{P0} carries a default route"):
         host.converge([rail()], fabric_allow_activation=True)
 
@@ -289,6 +410,61 @@ def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manage
     assert f"'netplan-{P0}' gives up the interface" in outcome.changes[0]["detail"]
     assert manager.profiles[f"foreign-netplan-{P0}"]["connection.autoconnect"] == "no"
     assert host.converge(resources, fabric_allow_activation=True).changes == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("802-3-ethernet.mac-address", "4C\\:BB\\:47\\:00\\:00\\:01"),
+        ("match.interface-name", "enp1*"),
+        ("match.interface-name", "eth*, |enp1s0f0np?"),
+    ],
+)
+def test_a_profile_that_names_its_port_otherwise_is_switched_off_too(
+    host: FakeHost, manager: FakeNetworkManager, key: str, value: str
+) -> None:
+    host.file(f"/sys/class/net/{P0}/address", "4c:bb:47:00:00:01\n")
+    manager.foreign("site", "")
+    manager.profiles["foreign-site"][key] = value
+    with pytest.raises(HostError, match="belongs to the profile 'site' already"):
+        host.converge([rail()], fabric_allow_activation=True)
+
+    host.both([rail(replace_foreign=True)], fabric_allow_activation=True)
+
+    assert manager.profiles["foreign-site"]["connection.autoconnect"] == "no"
+    gone = [{key: rail()[key] for key in ("nm_profile", "uuid", "interface", "consent")} | {"state": "absent"}]
+    assert host.both(gone, fabric_allow_activation=True).changes != []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("802-3-ethernet.mac-address", "4C\\:BB\\:47\\:00\\:00\\:02"),
+        ("match.interface-name", "enP7*"),
+        ("match.interface-name", "!enp1*"),
+        ("match.interface-name", "en*, !enp1*"),
+    ],
+)
+def test_a_profile_for_other_ports_is_left_alone(
+    host: FakeHost, manager: FakeNetworkManager, key: str, value: str
+) -> None:
+    host.file(f"/sys/class/net/{P0}/address", "4c:bb:47:00:00:01\n")
+    manager.foreign("site", "")
+    manager.profiles["foreign-site"][key] = value
+    host.both([rail(replace_foreign=True)], fabric_allow_activation=True)
+    assert manager.profiles["foreign-site"]["connection.autoconnect"] == "yes"
+
+
+@pytest.mark.parametrize("device", ["enP7s7", ""])
+def test_a_profile_that_brings_up_management_as_well_is_not_switched_off(
+    host: FakeHost, manager: FakeNetworkManager, device: str
+) -> None:
+    manager.routes = [{"dst": "default", **MANAGEMENT}]
+    manager.foreign("site", "", device=device)
+    manager.profiles["foreign-site"]["match.interface-name"] = "en*"
+    with pytest.raises(HostError, match=f"'site' is for {P0} and for enP7s7 as well"):
+        host.converge([rail(replace_foreign=True)], fabric_allow_activation=True)
+    assert manager.writes() == []
 
 
 def test_a_profile_that_names_no_port_gives_way_and_is_left_to_the_others(
@@ -321,9 +497,58 @@ def test_a_profile_that_netplan_keeps_is_somebodys_whatever_its_name(
     assert manager.profiles["foreign-Wired connection 2"]["connection.autoconnect"] == "no"
 
 
+@pytest.mark.parametrize("times", [1, 99])
+def test_a_profile_that_vanishes_between_two_questions(host: FakeHost, manager: FakeNetworkManager, times: int) -> None:
+    """A container's bridge: NetworkManager makes its profile up, and forgets it with the bridge."""
+    real, left = manager.listing, [times]
+
+    def listing(argv: list[str], stdin: str | None) -> str:
+        left[0] -= 1
+        manager.foreign("br-1234", "br-1234", device="br-1234")
+        said = real(argv, stdin)
+        if left[0] >= 0:
+            del manager.profiles["foreign-br-1234"]
+        return said
+
+    host.on("nmcli --terse --fields UUID", listing)
+    if times == 1:
+        assert [change["action"] for change in host.both([rail()], fabric_allow_activation=True).changes] == ["create"]
+        return
+    with pytest.raises(HostError, match=r"cannot be read \(.*foreign-br-1234.*at each of 5 readings .*run again"):
+        host.converge([rail()])
+    assert len(host.commands("nmcli")) == 10
+
+
+def test_a_networkmanager_that_does_not_run_is_asked_once(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    manager.foreign("dhcp", "")
+    host.on("nmcli --terse --fields connection.uuid", fail("Error: NetworkManager is not running.", 8))
+    with pytest.raises(HostError, match=r"cannot be read \(Error: NetworkManager is not running.\)$"):
+        host.converge([rail()])
+    assert len(host.commands("nmcli")) == 2
+
+
+def test_a_line_break_in_a_name_is_no_profile_of_its_own(host: FakeHost, manager: FakeNetworkManager) -> None:
+    manager.foreign("Office\nLAN", "enP7s7", device="enP7s7")
+    manager.foreign("a:b", P0)
+    with pytest.raises(HostError, match="belongs to the profile 'a:b' already"):
+        host.converge([rail()])
+    del manager.profiles["foreign-a-b"]
+    host.both([rail()], fabric_allow_activation=True)
+    assert manager.profiles["foreign-Office-LAN"]["connection.autoconnect"] == "yes"
+
+
 def test_a_missing_interface_is_named(host: FakeHost, manager: FakeNetworkManager) -> None:
     with pytest.raises(HostError, match="the host has no interface enp9s0"):
         host.converge([rail("enp9s0")])
+
+
+def test_the_port_of_a_bridge_is_left_alone(host: FakeHost, manager: FakeNetworkManager) -> None:
+    host.path(f"/sys/class/net/{P0}/master").symlink_to("../br0")
+    with pytest.raises(HostError, match=f"{P0} is a port of br0, .* take it out of br0"):
+        host.converge([rail()], fabric_allow_activation=True)
+    assert manager.writes() == []
 
 
 def test_a_run_killed_before_the_end_of_its_checkpoint_is_waited_out(
