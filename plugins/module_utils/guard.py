@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 CONFIRM_S = 90  # from the end of a change until NetworkManager rolls back
@@ -161,6 +161,8 @@ def _wait(system: System, seconds: int) -> None:
     guard = standing(system)
     if guard is None:
         raise HostError(f"{MARK} is gone")
+    # Said before it is so: whoever comes after a kill waits while the checkpoint is open, and must not give up before.
+    _mark(system, replace(guard, until=max(guard.until, system.clock.now() + seconds)))
     call(system, "CheckpointAdjustRollbackTimeout", "ou", guard.checkpoint, str(seconds))
     timer = _start_timer(system, guard.id, "word", seconds + NET_S)
     _stop_timer(system, guard.timer)
@@ -205,8 +207,9 @@ def roll_back(system: System) -> str:
 
 def take_over(system: System, wait: Callable[[System], None]) -> None:
     """What a killed run has left armed: its checkpoint ends first, then its timer has nothing more to say."""
-    if standing(system) is not None:
-        wait(system)
+    if system.path(FOLDER).exists():  # the timer is armed before there is a mark
+        if standing(system) is not None:
+            wait(system)
         _stop_timer(system)
         _forget(system)
 

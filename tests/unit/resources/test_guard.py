@@ -198,6 +198,47 @@ def test_the_next_run_waits_for_what_a_dead_controller_left_armed(host: FakeHost
     assert not host.path(guard.FOLDER).exists()
 
 
+def test_a_kill_while_the_time_is_prolonged_leaves_nobody_waiting_too_short(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    real, ends = manager.busctl, []
+
+    def killed(argv: list[str], stdin: str | None) -> str:
+        said = real(argv, stdin)
+        if "Adjust" in argv[5]:
+            ends.append(host.clock.time + int(argv[8]))
+            raise KeyboardInterrupt
+        return said
+
+    host.on("busctl call", killed)
+    with pytest.raises(KeyboardInterrupt):
+        changed(host)
+    host.on("busctl call", real)
+
+    def roll_back() -> None:
+        if host.clock.time >= ends[0]:
+            manager.checkpoints.clear()
+            back(manager)
+
+    host.clock.at_sleep = roll_back
+    said = ask(host, documents=[{"role": "other", "resources": [{"file": "/etc/x", "content": "x"}]}])
+    assert said["error"] is None, said["error"]
+
+
+def test_a_timer_that_a_kill_left_without_a_mark_is_stopped(host: FakeHost, manager: FakeNetworkManager) -> None:
+    def killed(argv: list[str], stdin: str | None) -> str:
+        raise KeyboardInterrupt
+
+    host.on("systemd-run", killed)
+    with pytest.raises(KeyboardInterrupt):
+        changed(host)
+    host.on("systemd-run", "")
+    host.calls.clear()
+    assert ask(host, documents=[])["error"] is None
+    assert host.commands("systemctl stop") == ["systemctl stop gb10-guard-*.timer"]
+    assert not host.path(guard.FOLDER).exists()
+
+
 def test_a_later_step_that_fails_takes_the_rails_back(
     host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
 ) -> None:
