@@ -29,6 +29,7 @@ MARK = f"{FOLDER}/guard.json"
 SAVED = f"{FOLDER}/saved"
 LIVE = f"{FOLDER}/live"
 RESTORE = f"{FOLDER}/restore"
+FIRED = f"{FOLDER}/fired"
 UNIT = "gb10-guard"
 # Where profiles lie, and how their names begin. What NetworkManager made up by itself is in /run as well, and comes and
 # goes: Docker's bridge, for example.
@@ -144,15 +145,19 @@ def guarded(system: System, interfaces: Sequence[str], seconds: int) -> Iterator
 
 def _arm(system: System, interfaces: Sequence[str], seconds: int) -> None:
     """The second net first: it must hold before there is anything to take back."""
-    _stop_timer(system)
-    _forget(system)
-    _save(system, interfaces)
     identity = system.confirmed_as or os.urandom(8).hex()
-    timer = _start_timer(system, identity, "change", seconds + NET_S)
-    _mark(system, Guard(identity, "", system.clock.now() + seconds, timer))
-    # No interface stands for all of them: what our change does to another one must be taken back as well.
-    checkpoint = call(system, "CheckpointCreate", "aouu", "0", str(seconds), str(_CHECKPOINT_FLAGS))
-    _mark(system, Guard(identity, checkpoint, system.clock.now() + seconds, timer))
+    _disarm(system)
+    try:
+        _save(system, interfaces)
+        timer = _start_timer(system, identity, "change", seconds + NET_S)
+        _mark(system, Guard(identity, "", system.clock.now() + seconds, timer))
+        # No interface stands for all of them: what our change does to another one must be taken back as well.
+        checkpoint = call(system, "CheckpointCreate", "aouu", "0", str(seconds), str(_CHECKPOINT_FLAGS))
+        _mark(system, Guard(identity, checkpoint, system.clock.now() + seconds, timer))
+    except (HostError, OSError):
+        with contextlib.suppress(HostError):  # then it fires, and finds that nothing was changed
+            _disarm(system)
+        raise
     system.guard = identity
 
 
@@ -202,16 +207,19 @@ def roll_back(system: System) -> str:
     count = len(_files(system, SAVED))
     _forget(system)
     system.guard = None
+    system.forget()  # what was read before is of another network
     return f"the network is back to how it was before: {count} files of profiles are the same byte for byte"
 
 
 def take_over(system: System, wait: Callable[[System], None]) -> None:
-    """What a killed run has left armed: its checkpoint ends first, then its timer has nothing more to say."""
-    if system.path(FOLDER).exists():  # the timer is armed before there is a mark
-        if standing(system) is not None:
-            wait(system)
-        _stop_timer(system)
-        _forget(system)
+    """What an earlier call has left armed is brought to its end: nobody has confirmed it, so it does not stay."""
+    if not system.path(FOLDER).exists():  # not the mark: the timer is armed before there is one
+        return
+    if standing(system) is not None:
+        wait(system)  # for NetworkManager, which goes back by itself; if it was restarted, it has forgotten that
+        if left_s(system) > 0 or system.text(FIRED) is None:  # else it is long over, and others have worked on it since
+            roll_back(system)
+    _disarm(system)
 
 
 def differences(system: System) -> list[str]:
@@ -234,7 +242,7 @@ def _release(system: System) -> None:
         call(system, "CheckpointDestroy", "o", guard.checkpoint)
     # Else NetworkManager was restarted: what stands was just seen to be what is wanted.
     _stop_timer(system)
-    if system.text(f"{FOLDER}/fired") is not None:
+    if system.text(FIRED) is not None:
         raise HostError("the time to confirm it was over")
     _forget(system)
     system.guard = None
@@ -242,6 +250,11 @@ def _release(system: System) -> None:
 
 def _mark(system: System, guard: Guard) -> None:
     system.write(MARK, json.dumps(vars(guard)).encode(), mode=0o600)
+
+
+def _disarm(system: System) -> None:
+    _stop_timer(system)
+    _forget(system)
 
 
 def _forget(system: System) -> None:

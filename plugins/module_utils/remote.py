@@ -109,6 +109,8 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
         raise HostError("the state of a host is for root to see and to change; set become: true")
     writes = request.verb != "drift" and not request.check
     with lock.held(system, request.run.name, exclusive=writes):
+        if writes:
+            _settle_guard(request, system)  # before the facts, which it may change
         facts = said["facts"] = _facts(request, system)
         if facts is not None:
             said["stale"] = [
@@ -116,8 +118,6 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
             ]
         if said["stale"]:
             return
-        if writes:
-            _settle_guard(request, system)
         outcome = _outcome(request, system)
         if outcome is None:
             said["known"] = False

@@ -225,6 +225,71 @@ def test_a_kill_while_the_time_is_prolonged_leaves_nobody_waiting_too_short(
     assert said["error"] is None, said["error"]
 
 
+OTHER = [{"role": "other", "resources": [{"file": "/etc/x", "content": "x"}]}]
+
+
+def test_what_a_dead_controller_left_goes_back_though_networkmanager_was_restarted(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    """It has forgotten its checkpoint, and the timer is about to fire: whoever disarms it has to do its work."""
+    changed(host)
+    manager.checkpoints.clear()
+
+    def script(argv: list[str], stdin: str | None) -> str:
+        back(manager)
+        return ""
+
+    host.on("/bin/sh /run/gb10-fleet/guard/restore", script)
+    host.calls.clear()
+    said = ask(host, documents=OTHER)
+    assert said["error"] is None
+    assert manager.profiles == {}, "an unproven change was kept"
+    lines = host.commands()
+    assert lines.index("/bin/sh /run/gb10-fleet/guard/restore") < lines.index("systemctl stop gb10-guard-*.timer")
+    assert not host.path(guard.FOLDER).exists()
+    changed(host)
+    manager.checkpoints.clear()
+    said = ask(host, guard="0" * 16)
+    assert [change["action"] for change in said["changes"]] == ["create"], "what was read before is void"
+
+
+def test_what_cannot_be_taken_back_keeps_its_net_and_stops_the_run(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    changed(host)
+    manager.checkpoints.clear()
+    host.on("/bin/sh /run/gb10-fleet/guard/restore", fail("no"))
+    host.calls.clear()
+    assert ask(host, documents=OTHER)["error"]
+    assert not host.path("/etc/x").exists() and not host.commands("systemctl stop")
+    assert host.path(guard.MARK).exists()
+
+
+def test_what_has_fired_long_ago_is_only_cleared_away(host: FakeHost, manager: FakeNetworkManager) -> None:
+    """Whoever has changed the network since means it."""
+    changed(host)
+    manager.checkpoints.clear()
+    host.file(guard.FIRED, "")
+    host.clock.time += 1000
+    host.file(MANAGEMENT, "[connection]\nid=newer\n")
+    host.calls.clear()
+    assert ask(host, documents=OTHER)["error"] is None
+    assert not host.commands("/bin/sh") and not host.path(guard.FOLDER).exists()
+
+
+def test_an_arming_that_fails_leaves_nothing_armed(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    real = manager.busctl
+    refuse = fail("Device '/x' is already included in checkpoint")
+    host.on("busctl call", lambda argv, stdin: refuse if argv[5] == "CheckpointCreate" else real(argv, stdin))
+    said = ask(host, guard=ID)
+    assert "already included" in said["error"]["message"] and said["guard"] is None
+    lines = host.commands("system")
+    assert lines[-1] == "systemctl stop gb10-guard-*.timer" and lines[-2].startswith("systemd-run")
+    assert not host.path(guard.FOLDER).exists() and manager.profiles == {}
+
+
 def test_a_timer_that_a_kill_left_without_a_mark_is_stopped(host: FakeHost, manager: FakeNetworkManager) -> None:
     def killed(argv: list[str], stdin: str | None) -> str:
         raise KeyboardInterrupt
