@@ -29,6 +29,8 @@ MARK = f"{FOLDER}/guard.json"
 SAVED = f"{FOLDER}/saved"
 LIVE = f"{FOLDER}/live"
 RESTORE = f"{FOLDER}/restore"
+# One file under one of three names, so that only one of them can be: the way back is open, has begun, is given up.
+ARMED, FIRING, RELEASED = f"{FOLDER}/armed", f"{FOLDER}/firing", f"{FOLDER}/released"
 FIRED = f"{FOLDER}/fired"
 UNIT = "gb10-guard"
 # Where profiles lie, and how their names begin. What NetworkManager made up by itself is in /run as well, and comes and
@@ -48,6 +50,7 @@ _NM_PATH = "/org/freedesktop/NetworkManager"
 _SCRIPT = r"""# Written by gb10-fleet: the network as it was before a change that nobody has confirmed.
 root=${1:-}
 guard=$root@FOLDER@
+mv "$guard/armed" "$guard/firing" 2>/dev/null || [ -e "$guard/firing" ] || exit 0
 changed=
 keep() {
     for file in "$root$1"/$2; do
@@ -119,6 +122,10 @@ def guarded(system: System, interfaces: Sequence[str], seconds: int) -> Iterator
     if not interfaces:
         yield
         return
+    if system.settled:
+        raise HostError(
+            "the network is no longer as it was just confirmed, and nobody confirms another change: run again"
+        )
     if system.guard is None:  # else an earlier step of this call has armed it, and what was before that is what counts
         _arm(system, interfaces, seconds)
     else:
@@ -150,10 +157,11 @@ def _arm(system: System, interfaces: Sequence[str], seconds: int) -> None:
     try:
         _save(system, interfaces)
         timer = _start_timer(system, identity, "change", seconds + NET_S)
-        _mark(system, Guard(identity, "", system.clock.now() + seconds, timer))
+        guard = Guard(identity, "", system.clock.now() + seconds, timer)
+        _mark(system, guard)
         # No interface stands for all of them: what our change does to another one must be taken back as well.
         checkpoint = call(system, "CheckpointCreate", "aouu", "0", str(seconds), str(_CHECKPOINT_FLAGS))
-        _mark(system, Guard(identity, checkpoint, system.clock.now() + seconds, timer))
+        _mark(system, replace(guard, checkpoint=checkpoint))
     except (HostError, OSError):
         with contextlib.suppress(HostError):  # then it fires, and finds that nothing was changed
             _disarm(system)
@@ -163,15 +171,29 @@ def _arm(system: System, interfaces: Sequence[str], seconds: int) -> None:
 
 def _wait(system: System, seconds: int) -> None:
     """Both fire that much later: the change is made and waits to be confirmed, or another one is to be made."""
+    guard = _in_time(system)
+    until = system.clock.now() + seconds
+    # Said before it is so: whoever comes after a kill waits while the checkpoint is open, and must not give up before.
+    _mark(system, replace(guard, until=max(guard.until, until)))
+    if guard.checkpoint:
+        call(system, "CheckpointAdjustRollbackTimeout", "ou", guard.checkpoint, str(seconds))
+    timer = _start_timer(system, guard.id, "word", seconds + NET_S)
+    _stop_timer(system, guard.timer)
+    _mark(system, replace(guard, until=until, timer=timer))
+
+
+def _in_time(system: System) -> Guard:
+    """What is armed, without its checkpoint where NetworkManager was restarted; HostError if it has fired."""
     guard = standing(system)
     if guard is None:
         raise HostError(f"{MARK} is gone")
-    # Said before it is so: whoever comes after a kill waits while the checkpoint is open, and must not give up before.
-    _mark(system, replace(guard, until=max(guard.until, system.clock.now() + seconds)))
-    call(system, "CheckpointAdjustRollbackTimeout", "ou", guard.checkpoint, str(seconds))
-    timer = _start_timer(system, guard.id, "word", seconds + NET_S)
-    _stop_timer(system, guard.timer)
-    _mark(system, Guard(guard.id, guard.checkpoint, system.clock.now() + seconds, timer))
+    if guard.checkpoint not in open_checkpoints(system):
+        guard = replace(guard, checkpoint="")
+        if system.clock.now() >= guard.until:
+            raise HostError("the time to confirm it was over, and NetworkManager has rolled back")
+    if not system.path(ARMED).exists():
+        raise HostError("the time to confirm it was over")
+    return guard
 
 
 def confirm(system: System, identity: str, holds: Callable[[], None]) -> None:
@@ -184,10 +206,12 @@ def confirm(system: System, identity: str, holds: Callable[[], None]) -> None:
         )
     system.guard = identity  # nobody has to be waited for: it is for this call to decide
     try:
+        _wait(system, CONFIRM_S)  # so that it does not fire while we look
         holds()
         _release(system)
     except HostError as error:
         raise HostError(f"{error}; {roll_back(system)}") from None
+    system.settled = True
 
 
 def roll_back(system: System) -> str:
@@ -196,6 +220,7 @@ def roll_back(system: System) -> str:
     if guard is None:
         system.guard = None
         return "nothing was to be taken back"
+    _decide(system, FIRING)  # from here on nothing is kept any more
     if guard.checkpoint and guard.checkpoint in open_checkpoints(system):
         call(system, "CheckpointRollback", "o", guard.checkpoint)
     # Finds nothing to do where NetworkManager did all of it; it has not if it was restarted meanwhile.
@@ -217,7 +242,8 @@ def take_over(system: System, wait: Callable[[System], None]) -> None:
         return
     if standing(system) is not None:
         wait(system)  # for NetworkManager, which goes back by itself; if it was restarted, it has forgotten that
-        if left_s(system) > 0 or system.text(FIRED) is None:  # else it is long over, and others have worked on it since
+        # Else it was confirmed, or is long over, and others have worked on it since.
+        if not system.path(RELEASED).exists() and (left_s(system) > 0 or system.text(FIRED) is None):
             roll_back(system)
     _disarm(system)
 
@@ -235,17 +261,21 @@ def left_s(system: System) -> int:
 
 
 def _release(system: System) -> None:
-    guard = standing(system)
-    if guard is None:
-        raise HostError(f"{MARK} is gone")
-    if not system.confirmed_as or guard.checkpoint in open_checkpoints(system):
+    guard = _in_time(system)
+    if guard.checkpoint:  # else NetworkManager was restarted: what stands was just seen to be what is wanted
         call(system, "CheckpointDestroy", "o", guard.checkpoint)
-    # Else NetworkManager was restarted: what stands was just seen to be what is wanted.
     _stop_timer(system)
-    if system.text(FIRED) is not None:
+    if not _decide(system, RELEASED):
         raise HostError("the time to confirm it was over")
     _forget(system)
     system.guard = None
+
+
+def _decide(system: System, name: str) -> bool:
+    """Whether that is the case now. The script decides the same way, so one that has just begun is seen."""
+    with contextlib.suppress(FileNotFoundError):
+        system.path(ARMED).rename(system.path(name))
+    return system.path(name).exists()
 
 
 def _mark(system: System, guard: Guard) -> None:
@@ -292,6 +322,7 @@ def _save(system: System, interfaces: Sequence[str]) -> None:
         saved.chmod(system.path(name).stat().st_mode & 0o777)
     system.path(LIVE).write_text("".join(f"{line}\n" for line in _live(system, interfaces)), encoding="utf-8")
     system.path(RESTORE).write_text(_SCRIPT, encoding="utf-8")
+    system.path(ARMED).touch()
 
 
 def _live(system: System, interfaces: Sequence[str]) -> Iterator[str]:

@@ -82,8 +82,9 @@ def test_a_change_waits_armed_twice_until_it_is_confirmed(host: FakeHost, manage
     said = ask(host, confirm=said["guard"]["id"])
     assert (said["error"], said["guard"], said["changes"]) == (None, None, [])
     assert manager.ended == ["CheckpointDestroy"]
-    assert host.commands("systemctl stop") == ["systemctl stop gb10-guard-*.timer"]
-    assert not host.commands("systemd-run")
+    (longer,) = host.commands("systemd-run")
+    assert "--on-active=120s" in longer, "it does not fire while it is looked at"
+    assert host.commands("systemctl stop") == [f"systemctl stop {names[1]}.timer", "systemctl stop gb10-guard-*.timer"]
     assert not host.path(guard.FOLDER).exists()
     assert entry(host)["left"] and entry(host)["unfinished"] is None
     assert ask(host, guard=ID)["guard"] is None, "nothing to do leaves nothing armed"
@@ -161,6 +162,86 @@ def test_networkmanager_that_rolled_back_first_is_said_and_proven(host: FakeHost
     message = ask(host, confirm=waiting)["error"]["message"]
     assert "no such profile" in message and "1 files of profiles are the same byte for byte" in message
     assert manager.ended == []
+
+
+def test_what_went_back_while_it_was_looked_at_is_neither_kept_nor_done_again(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    waiting = changed(host)["guard"]["id"]
+
+    def late(argv: list[str], stdin: str | None) -> str:
+        if manager.checkpoints:
+            manager.checkpoints.clear()
+            host.clock.time += guard.CONFIRM_S + 1
+            back(manager)
+        return ""
+
+    host.on("ping", late)
+    host.calls.clear()
+    message = ask(host, confirm=waiting)["error"]["message"]
+    assert "the time to confirm it was over" in message and "the network is back" in message
+    assert not host.commands("nmcli connection add") and manager.profiles == {}
+    assert host.commands("busctl call")[0].endswith(
+        f"CheckpointAdjustRollbackTimeout ou /checkpoint/1 {guard.CONFIRM_S}"
+    )
+
+
+def test_a_late_word_has_as_much_time_as_an_early_one(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    host.clock.time += guard.CONFIRM_S - 1
+    host.on("ping", lambda argv, stdin: host.clock.sleep(10) or "")
+    assert ask(host, confirm=waiting)["error"] is None
+
+
+def test_a_script_that_has_begun_is_not_overruled(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    manager.checkpoints.clear()
+    host.path(guard.ARMED).rename(host.path(guard.FIRING))
+    back(manager)
+    host.calls.clear()
+    message = ask(host, confirm=waiting)["error"]["message"]
+    assert "the time to confirm it was over; the network is back" in message
+    assert not host.commands("ping") and host.commands("/bin/sh")
+
+
+def test_a_script_that_begins_at_the_last_moment_wins(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+
+    def stopped(argv: list[str], stdin: str | None) -> str:
+        if "*" in argv[2] and host.path(guard.ARMED).exists():
+            host.path(guard.ARMED).rename(host.path(guard.FIRING))
+            back(manager)
+        return ""
+
+    host.on("systemctl stop gb10-guard-", stopped)
+    assert "the time to confirm it was over" in ask(host, confirm=waiting)["error"]["message"]
+
+
+def test_the_word_for_a_change_makes_none_of_its_own(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    real = manager.busctl
+
+    def gone(argv: list[str], stdin: str | None) -> str:
+        said = real(argv, stdin)
+        if argv[5] == "CheckpointDestroy":
+            back(manager)
+        return said
+
+    host.on("busctl call", gone)
+    assert "no longer as it was just confirmed" in ask(host, confirm=waiting)["error"]["message"]
+    assert manager.profiles == {} and entry(host)["left"] is not None
+    host.on("busctl call", real)
+    assert ask(host, guard=ID)["changes"], "another run does it again"
+
+
+def test_a_kill_after_the_word_takes_nothing_back(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    host.path(guard.ARMED).rename(host.path(guard.RELEASED))
+    manager.checkpoints.clear()
+    host.calls.clear()
+    assert ask(host, documents=OTHER)["error"] is None
+    assert not host.commands("/bin/sh") and manager.profiles
+    assert waiting and not host.path(guard.FOLDER).exists()
 
 
 def test_a_file_that_did_not_come_back_is_named(host: FakeHost, manager: FakeNetworkManager) -> None:
@@ -323,7 +404,8 @@ case "$*" in *CON-UUID*) cat "$HERE/uuid-$5" 2>/dev/null;; *"connection up"*) ec
     echo 1500 >"$HERE/sys/class/net/$8/mtu";; esac
 """
 IP = """#!/bin/sh
-case "$*" in *address*) echo "2: $6    inet $(cat "$HERE/ip-$6") brd x";; *) echo "ip $*" >>"$LOG"
+case "$*" in *address*) grep -q . "$HERE/ip-$6" && echo "2: $6    inet $(cat "$HERE/ip-$6") brd x";;
+    *) echo "ip $*" >>"$LOG"
     echo "$6" >"$HERE/sys/class/net/$4/mtu";; esac
 """
 
@@ -362,7 +444,7 @@ class Net:
         path.write_text(text)
         return path
 
-    def fire(self) -> list[str]:
+    def fire(self, *, finished: bool = True) -> list[str]:
         """What the script did, but for its questions."""
         log = self.write("log", "")
         self.write(f"ip-{P0}", "") if not (self.root / f"ip-{P0}").exists() else None
@@ -370,20 +452,17 @@ class Net:
         script = self.root / guard.RESTORE.lstrip("/")
         done = subprocess.run(["/bin/sh", script, self.root], env=env, capture_output=True, text=True, check=False)
         assert done.stderr == ""
-        assert (self.root / guard.FOLDER.lstrip("/") / "fired").exists()
+        assert (self.root / guard.FOLDER.lstrip("/") / "fired").exists() == finished
         return [line for line in log.read_text().splitlines() if "CON-UUID" not in line]
 
 
 def test_a_timer_that_finds_everything_in_order_does_nothing(tmp_path: Path) -> None:
     net = Net(tmp_path)
-    (tmp_path / f"ip-{P0}").write_text("")
-    (tmp_path / "bin/ip").write_text(IP.replace('echo "2:', 'grep -q . "$HERE/ip-$6" && echo "2:'))
     assert net.fire() == []
 
 
 def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
     net = Net(tmp_path)
-    (tmp_path / "bin/ip").write_text(IP.replace('echo "2:', 'grep -q . "$HERE/ip-$6" && echo "2:'))
     folder = tmp_path / "etc/NetworkManager/system-connections"
     (folder / "management").write_text("bad")
     (folder / f"gb10-{P0} x").write_text("new")
@@ -407,9 +486,20 @@ def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
     assert guard.differences(System(tmp_path, net.run, privileged=True)) == []
 
 
+def test_a_script_that_comes_after_the_word_does_nothing(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    (tmp_path / "etc/NetworkManager/system-connections/management").write_text("bad")
+    armed = tmp_path / guard.ARMED.lstrip("/")
+    armed.rename(armed.with_name("released"))
+    assert net.fire(finished=False) == []
+    armed.with_name("released").rename(armed)
+    assert net.fire() == ["nmcli connection reload"]
+    assert armed.with_name("firing").exists()
+    assert net.fire() == [], "it may run again"
+
+
 def test_a_management_profile_in_another_hand_is_seen_by_its_address(tmp_path: Path) -> None:
     net = Net(tmp_path)
-    (tmp_path / "bin/ip").write_text(IP.replace('echo "2:', 'grep -q . "$HERE/ip-$6" && echo "2:'))
     (tmp_path / "ip-enP7s7").write_text("203.0.113.9/24")
     assert net.fire() == ["nmcli --wait 20 connection up uuid m-1 ifname enP7s7"]
 
