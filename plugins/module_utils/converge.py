@@ -97,8 +97,7 @@ def _converge(
             states, plan = verify(document, steps, system)
         except ApplyError as error:
             if system.guard is not None:  # what stands above the rails failed, and nobody will confirm them
-                with contextlib.suppress(HostError):  # it fires by itself
-                    error = ApplyError(f"{error}; {guard.roll_back(system)}", error.changes)
+                error = ApplyError(f"{error}; {guard.gone_back(system)}", error.changes)
             # It is we who left the host as it is now, so that can be undone.
             with contextlib.suppress(HostError, OSError):
                 states = read_again(document, system)

@@ -33,12 +33,12 @@ RESTORE = f"{FOLDER}/restore"
 ARMED, FIRING, RELEASED = f"{FOLDER}/armed", f"{FOLDER}/firing", f"{FOLDER}/released"
 FIRED = f"{FOLDER}/fired"
 UNIT = "gb10-guard"
-# Where profiles lie, and how their names begin. What NetworkManager made up by itself is in /run as well, and comes and
-# goes: Docker's bridge, for example.
+# Where profiles lie, and how their names begin and end. What NetworkManager made up by itself is in /run as well, and
+# comes and goes: Docker's bridge, for example. What begins with a dot is an editor's.
 KEPT = (
-    ("/etc/NetworkManager/system-connections", ""),
-    ("/run/NetworkManager/system-connections", "netplan-"),
-    ("/etc/netplan", ""),
+    ("/etc/NetworkManager/system-connections", "", ""),
+    ("/run/NetworkManager/system-connections", "netplan-", ".nmconnection"),
+    ("/etc/netplan", "", ".yaml"),
 )
 
 # DELETE_NEW_CONNECTIONS: a rollback also removes the profiles that the run has created.
@@ -46,7 +46,9 @@ _CHECKPOINT_FLAGS = 0x02
 _NM = "org.freedesktop.NetworkManager"
 _NM_PATH = "/org/freedesktop/NetworkManager"
 
-# Runs from the timer, when nobody else is left. An interface that is as it was is not touched. $1 is for tests.
+# Runs from the timer, when nobody else is left, and proves every rollback: it acts on what differs, then looks again.
+# What changed has to be as it was; of another interface, which has a life of its own, no more is asked than that its
+# profile is active and its addresses are there. What is gone or has no carrier waits for its cable. $1 is for tests.
 _SCRIPT = r"""# Written by gb10-fleet: the network as it was before a change that nobody has confirmed.
 root=${1:-}
 guard=$root@FOLDER@
@@ -62,25 +64,71 @@ keep() {
         mkdir -p -- "$root$1" && cp -p -- "$file" "$root$1/${file##*/}" && changed=yes
     done
 }
-now() {
-    uuid=$(nmcli --get-values GENERAL.CON-UUID device show "$1" 2>/dev/null)
-    [ "$uuid" != -- ] || uuid=
-    addresses=$(ip -4 -o address show dev "$1" | while read -r _ _ _ cidr _; do printf ' %s' "$cidr"; done)
-    echo "${uuid:--} $(cat "$root/sys/class/net/$1/mtu")$addresses"
+active() {
+    nmcli --terse --fields DEVICE,STATE,CON-UUID device status </dev/null | while IFS=: read -r name state uuid; do
+        [ "$name:$state" != "$1:connected" ] || echo "$uuid"
+    done
+}
+addresses() {
+    ip -4 -o address show dev "$1" | while read -r _ _ _ cidr word peer rest; do
+        [ "$word" != peer ] || cidr=$cidr/${peer#*/}
+        case " $rest " in *" dynamic "*) cidr=dynamic ;; esac
+        printf '%s ' "$cidr"
+    done
+}
+has() {
+    case " $1 " in *" $2 "*) ;; *) return 1 ;; esac
+}
+differs() {
+    device=$1 whose=$2 before=$3 mtu=$4
+    shift 4
+    link=$root/sys/class/net/$device
+    [ -e "$link" ] || return 1
+    [ "$whose" != ours ] || [ "$(cat "$link/mtu")" = "$mtu" ] || return 0
+    uuid=$(active "$device")
+    [ -n "$uuid" ] || [ "$before" = - ] || [ "$(cat "$link/carrier" 2>/dev/null)" = 1 ] || return 1
+    [ "${uuid:--}" = "$before" ] || return 0
+    found=$(addresses "$device")
+    for cidr; do has "$found" "$cidr" || return 0; done
+    [ "$whose" = ours ] || return 1
+    for cidr in $found; do has "$*" "$cidr" || return 0; done
+    return 1
+}
+bring() {
+    device=$1 whose=$2 before=$3 mtu=$4
+    shift 4
+    if [ "$before" != - ]; then
+        nmcli --wait 20 connection up uuid "$before" ifname "$device" </dev/null
+    else
+        [ -z "$(active "$device")" ] || nmcli device disconnect "$device" </dev/null
+        for cidr in $(addresses "$device"); do
+            has "$*" "$cidr" || ip address del "$cidr" dev "$device"
+        done
+        for cidr; do
+            [ "$cidr" = dynamic ] || ip address replace "$cidr" dev "$device"
+        done
+    fi
+    [ "$whose" != ours ] || [ "$(cat "$root/sys/class/net/$device/mtu")" = "$mtu" ] ||
+        ip link set dev "$device" mtu "$mtu"
 }
 @KEEPS@
 [ -z "$changed" ] || nmcli connection reload
-while read -r device uuid mtu addresses; do
-    [ "$(now "$device")" = "$uuid $mtu${addresses:+ $addresses}" ] && continue
-    if [ "$uuid" = - ]; then
-        nmcli device disconnect "$device" </dev/null
-    else
-        nmcli --wait 20 connection up uuid "$uuid" ifname "$device" </dev/null
-    fi
-    [ "$(cat "$root/sys/class/net/$device/mtu")" = "$mtu" ] || ip link set dev "$device" mtu "$mtu"
-done <"$guard/live"
-echo fired >"$guard/fired"
-""".replace("@FOLDER@", FOLDER).replace("@KEEPS@", "\n".join(f"keep {folder} '{prefix}*'" for folder, prefix in KEPT))
+for pause in 1 3 6 0; do
+    left=
+    while read -r line; do
+        differs $line || continue
+        left="$left ${line%% *}"
+        [ "$pause" = 0 ] || bring $line
+    done <"$guard/live"
+    [ -n "$left" ] || break
+    sleep "$pause"
+done
+echo "$left" >"$guard/fired"
+[ -z "$left" ]
+"""
+_SCRIPT = _SCRIPT.replace("@FOLDER@", FOLDER).replace(
+    "@KEEPS@", "\n".join(f"keep {folder} '{prefix}*{suffix}'" for folder, prefix, suffix in KEPT)
+)
 
 
 @dataclass(frozen=True)
@@ -135,7 +183,7 @@ def guarded(system: System, interfaces: Sequence[str], seconds: int) -> Iterator
     except BaseException as first:
         try:
             roll_back(system)
-        except HostError as second:
+        except (HostError, OSError) as second:
             if not isinstance(first, HostError):
                 raise first from second
             later = f"asking for the rollback failed ({second}); NetworkManager does it by itself within {seconds} s"
@@ -210,8 +258,16 @@ def confirm(system: System, identity: str, holds: Callable[[], None]) -> None:
         holds()
         _release(system)
     except HostError as error:
-        raise HostError(f"{error}; {roll_back(system)}") from None
+        raise HostError(f"{error}; {gone_back(system)}") from None
     system.settled = True
+
+
+def gone_back(system: System) -> str:
+    """What became of the network after an error: `roll_back`, whose own error hides none. It may fire by itself yet."""
+    try:
+        return roll_back(system)
+    except (HostError, OSError) as error:
+        return str(error)
 
 
 def roll_back(system: System) -> str:
@@ -224,10 +280,11 @@ def roll_back(system: System) -> str:
     if guard.checkpoint and guard.checkpoint in open_checkpoints(system):
         call(system, "CheckpointRollback", "o", guard.checkpoint)
     # Finds nothing to do where NetworkManager did all of it; it has not if it was restarted meanwhile.
-    system.ask(["/bin/sh", RESTORE], timeout=120)
-    different = differences(system)
-    if different:
-        raise HostError(f"the network was to go back to how it was, but differs in {', '.join(different)}")
+    done = system.run(["/bin/sh", RESTORE], timeout=120)
+    different = [*differences(system), *(system.text(FIRED) or "").split()]
+    if different or done.rc != 0:
+        what = f"differs in {', '.join(different)}" if different else f"the script for it failed: {done.words}"
+        raise HostError(f"the network was to go back to how it was, but {what}")
     _stop_timer(system)  # until here it is the second net for this as well
     count = len(_files(system, SAVED))
     _forget(system)
@@ -313,20 +370,26 @@ def _stop_timer(system: System, name: str = f"{UNIT}-*") -> None:
 def _save(system: System, interfaces: Sequence[str]) -> None:
     for folder in ("/run/gb10-fleet", FOLDER):
         system.private_directory(folder)
-    for folder, _prefix in KEPT:
+    for folder, *_names in KEPT:
         system.path(SAVED + folder).mkdir(parents=True)
     for name, content in _files(system, "").items():
         saved = system.path(SAVED + name)
         saved.touch(mode=0o600)
         saved.write_bytes(content)
-        saved.chmod(system.path(name).stat().st_mode & 0o777)
+        with contextlib.suppress(FileNotFoundError):
+            saved.chmod(system.path(name).stat().st_mode & 0o777)
+    if different := differences(system):
+        raise HostError(f"somebody changes the network at this moment ({', '.join(different)}); run again")
     system.path(LIVE).write_text("".join(f"{line}\n" for line in _live(system, interfaces)), encoding="utf-8")
     system.path(RESTORE).write_text(_SCRIPT, encoding="utf-8")
     system.path(ARMED).touch()
 
 
 def _live(system: System, interfaces: Sequence[str]) -> Iterator[str]:
-    """`device uuid mtu addresses` of what changes and of all that a profile is active on; `-` stands for no profile."""
+    """`device whose uuid mtu addresses` of what changes (`ours`) and of all that a profile is active on.
+
+    `-` stands for no profile, `dynamic` for an address on lease: another one will do.
+    """
     said = system.ask(["nmcli", "--terse", "--fields", "DEVICE,STATE,CON-UUID", "device", "status"])
     active = {}
     for line in said.splitlines():
@@ -339,16 +402,17 @@ def _live(system: System, interfaces: Sequence[str]) -> Iterator[str]:
         mtu = (system.text(f"/sys/class/net/{name}/mtu") or "").strip()
         if mtu and name in {*active, *interfaces}:
             own = [item for item in link.get("addr_info", []) if ":" not in item.get("local", ":")]
-            cidrs = [f"{item['local']}/{item['prefixlen']}" for item in own]
-            yield " ".join([name, active.get(name, "-"), mtu, *cidrs])
+            cidrs = ["dynamic" if item.get("dynamic") else f"{item['local']}/{item['prefixlen']}" for item in own]
+            yield " ".join([name, "ours" if name in interfaces else "theirs", active.get(name, "-"), mtu, *cidrs])
 
 
 def _files(system: System, below: str) -> dict[str, bytes]:
     """`{path: content}` of the profiles' files, of the host itself or of a copy of it."""
     files = {}
-    for folder, prefix in KEPT:
+    for folder, prefix, suffix in KEPT:
         for name in system.names(below + folder):
             path = system.path(f"{below}{folder}/{name}")
-            if name.startswith(prefix) and path.is_file():
-                files[f"{folder}/{name}"] = path.read_bytes()
+            if name.startswith(prefix) and name.endswith(suffix) and not name.startswith(".") and path.is_file():
+                with contextlib.suppress(FileNotFoundError):  # NetworkManager writes a file anew under another name
+                    files[f"{folder}/{name}"] = path.read_bytes()
     return files

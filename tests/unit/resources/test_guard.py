@@ -98,7 +98,7 @@ def test_the_second_net_is_there_before_the_first_change(host: FakeHost, manager
     ]
     assert order == sorted(order)
     assert host.path(guard.SAVED + MANAGEMENT).read_text() == "[connection]\nid=management\n"
-    assert host.path(guard.LIVE).read_text() == f"{P0} - 1500\n"
+    assert host.path(guard.LIVE).read_text() == f"{P0} ours - 1500\n"
     assert host.path(guard.FOLDER).stat().st_mode & 0o777 == 0o700
 
 
@@ -400,27 +400,44 @@ def test_a_later_step_that_fails_takes_the_rails_back(
 
 NMCLI = """#!/bin/sh
 echo "nmcli $*" >>"$LOG"
-case "$*" in *CON-UUID*) cat "$HERE/uuid-$5" 2>/dev/null;; *"connection up"*) echo "$6" >"$HERE/uuid-$8"
-    echo 1500 >"$HERE/sys/class/net/$8/mtu";; esac
+case "$*" in
+    *"device status"*)
+        for file in "$HERE"/uuid-*; do [ ! -e "$file" ] || echo "${file##*uuid-}:connected:$(cat "$file")"; done
+        echo "docker0:connected (externally):d";;
+    *"connection up"*) [ ! -e "$HERE/broken" ] || exit 4
+        echo "$6" >"$HERE/uuid-$8"; echo 1500 >"$HERE/sys/class/net/$8/mtu"
+        cp "$HERE/profile-$6" "$HERE/ip-$8" 2>/dev/null;;
+    *disconnect*) rm "$HERE/uuid-$3"; : >"$HERE/ip-$3";;
+esac
 """
 IP = """#!/bin/sh
-case "$*" in *address*) grep -q . "$HERE/ip-$6" && echo "2: $6    inet $(cat "$HERE/ip-$6") brd x";;
-    *) echo "ip $*" >>"$LOG"
-    echo "$6" >"$HERE/sys/class/net/$4/mtu";; esac
+case "$*" in
+    *show*) while read -r line; do echo "2: $6    inet $line"; done <"$HERE/ip-$6"; exit;;
+    "link set"*) echo "$6" >"$HERE/sys/class/net/$4/mtu";;
+    "address replace"*) echo "$3 scope global $5" >>"$HERE/ip-$5";;
+esac
+echo "ip $*" >>"$LOG"
 """
 
 
 class Net:
     """A host below a folder, on which the timer fires."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, before: str = "") -> None:
+        """`before`: an address that somebody has set on the rail by hand."""
         self.root = root
-        for name, text in (("nmcli", NMCLI), ("ip", IP)):
+        self.before = before
+        for name, text in (("nmcli", NMCLI), ("ip", IP), ("sleep", "#!/bin/sh\n")):
             self.write(f"bin/{name}", text).chmod(0o755)
-        for device in ("enP7s7", P0, "docker0"):
+        for device in ("enP7s7", "ppp0", P0, "docker0"):
             self.write(f"sys/class/net/{device}/mtu", "1500\n")
+            self.write(f"sys/class/net/{device}/carrier", "1\n")
         self.write("uuid-enP7s7", "m-1\n")
-        self.write("ip-enP7s7", "198.51.100.7/24")
+        self.write("uuid-ppp0", "p-1\n")
+        self.write("profile-m-1", "198.51.100.7/24 brd x scope global enP7s7\n")
+        self.write("ip-enP7s7", "198.51.100.7/24 brd x scope global enP7s7\n")
+        self.write("ip-ppp0", "10.64.64.1 peer 10.64.64.64/32 scope global ppp0\n")
+        self.write(f"ip-{P0}", f"{before} scope global {P0}\n" if before else "")
         self.write("etc/NetworkManager/system-connections/management", "good")
         self.write("etc/netplan/90-NM-m-1.yaml", "good")
         self.write("run/NetworkManager/system-connections/docker0", "made up")
@@ -430,11 +447,20 @@ class Net:
 
     def run(self, argv: Any, stdin: str | None, timeout: float) -> Completed:
         if argv[0] == "nmcli":
-            return Completed((), 0, f"enP7s7:connected:m-1\n{P0}:disconnected:\ndocker0:connected (externally):d\n")
+            active = "enP7s7:connected:m-1\nppp0:connected:p-1\n"
+            return Completed((), 0, f"{active}{P0}:disconnected:\ndocker0:connected (externally):d\n")
+        own, _, bits = self.before.partition("/")
         links = [
             {"ifname": "enP7s7", "addr_info": [{"local": "198.51.100.7", "prefixlen": 24}]},
+            {"ifname": "ppp0", "addr_info": [{"local": "10.64.64.1", "address": "10.64.64.64", "prefixlen": 32}]},
             {"ifname": "docker0", "addr_info": [{"local": "172.17.0.1", "prefixlen": 16}]},
-            {"ifname": P0, "addr_info": [{"local": "fe80::1", "prefixlen": 64}]},
+            {
+                "ifname": P0,
+                "addr_info": [
+                    {"local": "fe80::1", "prefixlen": 64},
+                    *([{"local": own, "prefixlen": int(bits)}] if own else []),
+                ],
+            },
         ]
         return Completed((), 0, json.dumps(links))
 
@@ -444,21 +470,26 @@ class Net:
         path.write_text(text)
         return path
 
-    def fire(self, *, finished: bool = True) -> list[str]:
+    def fire(self, *, fails: bool = False) -> list[str]:
         """What the script did, but for its questions."""
         log = self.write("log", "")
-        self.write(f"ip-{P0}", "") if not (self.root / f"ip-{P0}").exists() else None
         env = {"PATH": f"{self.root}/bin:{os.environ['PATH']}", "HERE": str(self.root), "LOG": str(log)}
         script = self.root / guard.RESTORE.lstrip("/")
         done = subprocess.run(["/bin/sh", script, self.root], env=env, capture_output=True, text=True, check=False)
-        assert done.stderr == ""
-        assert (self.root / guard.FOLDER.lstrip("/") / "fired").exists() == finished
-        return [line for line in log.read_text().splitlines() if "CON-UUID" not in line]
+        assert (done.stderr, done.returncode) == ("", int(fails))
+        return [line for line in log.read_text().splitlines() if "device status" not in line]
+
+    @property
+    def fired(self) -> str | None:
+        """What it found different in the end."""
+        file = self.root / guard.FIRED.lstrip("/")
+        return file.read_text().strip() if file.exists() else None
 
 
 def test_a_timer_that_finds_everything_in_order_does_nothing(tmp_path: Path) -> None:
     net = Net(tmp_path)
     assert net.fire() == []
+    assert net.fired == ""
 
 
 def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
@@ -471,7 +502,11 @@ def test_the_timer_brings_files_and_management_back(tmp_path: Path) -> None:
     net.write(f"uuid-{P0}", "our-own\n")
     net.write(f"sys/class/net/{P0}/mtu", "9000\n")
     net.write("run/NetworkManager/system-connections/docker1", "made up since")
-    assert (tmp_path / guard.LIVE.lstrip("/")).read_text() == f"enP7s7 m-1 1500 198.51.100.7/24\n{P0} - 1500\n"
+    assert (tmp_path / guard.LIVE.lstrip("/")).read_text().splitlines() == [
+        "enP7s7 theirs m-1 1500 198.51.100.7/24",
+        "ppp0 theirs p-1 1500 10.64.64.1/32",
+        f"{P0} ours - 1500",
+    ]
     assert net.fire() == [
         "nmcli connection reload",
         "nmcli --wait 20 connection up uuid m-1 ifname enP7s7",
@@ -491,7 +526,7 @@ def test_a_script_that_comes_after_the_word_does_nothing(tmp_path: Path) -> None
     (tmp_path / "etc/NetworkManager/system-connections/management").write_text("bad")
     armed = tmp_path / guard.ARMED.lstrip("/")
     armed.rename(armed.with_name("released"))
-    assert net.fire(finished=False) == []
+    assert net.fire() == [] and net.fired is None
     armed.with_name("released").rename(armed)
     assert net.fire() == ["nmcli connection reload"]
     assert armed.with_name("firing").exists()
@@ -500,8 +535,122 @@ def test_a_script_that_comes_after_the_word_does_nothing(tmp_path: Path) -> None
 
 def test_a_management_profile_in_another_hand_is_seen_by_its_address(tmp_path: Path) -> None:
     net = Net(tmp_path)
-    (tmp_path / "ip-enP7s7").write_text("203.0.113.9/24")
+    (tmp_path / "ip-enP7s7").write_text("203.0.113.9/24 brd x scope global enP7s7\n")
     assert net.fire() == ["nmcli --wait 20 connection up uuid m-1 ifname enP7s7"]
+
+
+def test_what_others_did_to_management_since_is_no_reason_to_touch_it(tmp_path: Path) -> None:
+    """A new address beside it (keepalived), another MTU, and all that a point-to-point link shows."""
+    net = Net(tmp_path)
+    with (tmp_path / "ip-enP7s7").open("a") as file:
+        file.write("198.51.100.200/32 scope global enP7s7\n")
+    net.write("sys/class/net/enP7s7/mtu", "1400\n")
+    assert net.fire() == []
+
+
+def test_a_leased_address_may_be_another_one_but_not_none(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    net.write(guard.LIVE.lstrip("/"), "enP7s7 theirs m-1 1500 dynamic\n")
+    net.write("ip-enP7s7", "198.51.100.9/24 brd x scope global dynamic noprefixroute enP7s7\\    valid_lft 99sec\n")
+    assert net.fire() == []
+    net.write("ip-enP7s7", "")
+    net.write("profile-m-1", "198.51.100.8/24 metric 100 brd x scope global dynamic enP7s7\n")
+    assert net.fire() == ["nmcli --wait 20 connection up uuid m-1 ifname enP7s7"]
+
+
+def test_an_address_that_somebody_had_set_by_hand_comes_back(tmp_path: Path) -> None:
+    net = Net(tmp_path, "10.50.0.1/24")
+    net.write(f"uuid-{P0}", "our-own\n")
+    net.write(f"ip-{P0}", f"192.0.2.1/30 scope global {P0}\n")
+    net.write(f"sys/class/net/{P0}/mtu", "9000\n")
+    assert net.fire() == [
+        f"nmcli device disconnect {P0}",
+        f"ip address replace 10.50.0.1/24 dev {P0}",
+        f"ip link set dev {P0} mtu 1500",
+    ]
+
+
+def test_what_does_not_come_back_is_tried_again_and_named(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    net.write("uuid-enP7s7", "m-2\n")
+    net.write("broken", "")
+    assert net.fire(fails=True) == ["nmcli --wait 20 connection up uuid m-1 ifname enP7s7"] * 3
+    assert net.fired == "enP7s7"
+    (tmp_path / "broken").unlink()
+    assert len(net.fire()) == 1 and net.fired == ""
+
+
+def test_what_has_no_cable_or_is_gone_cannot_come_back_now(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    (tmp_path / "uuid-enP7s7").unlink()
+    net.write("sys/class/net/enP7s7/carrier", "0\n")
+    (tmp_path / "uuid-ppp0").unlink()
+    for name in ("mtu", "carrier"):
+        (tmp_path / "sys/class/net/ppp0" / name).unlink()
+    (tmp_path / "sys/class/net/ppp0").rmdir()
+    assert net.fire() == []
+
+
+def test_a_rollback_without_its_proof_is_none(host: FakeHost, manager: FakeNetworkManager) -> None:
+    """The files are as before, and an interface is not: the timer stays armed, and the answer says what differs."""
+    waiting = changed(host)["guard"]["id"]
+    pings(host, large=False, small=False)
+
+    def script(argv: list[str], stdin: str | None) -> Completed:
+        host.file(guard.FIRED, " enP7s7\n")
+        return Completed((), 1)
+
+    host.on("/bin/sh /run/gb10-fleet/guard/restore", script)
+    host.calls.clear()
+    said = ask(host, confirm=waiting)
+    message = said["error"]["message"]
+    assert f"{PEER} does not answer" in message, "what it is all about"
+    assert "was to go back to how it was, but differs in enP7s7" in message
+    assert said["guard"] and not [line for line in host.commands("systemctl stop") if "*" in line]
+
+
+def test_files_of_an_editor_are_nobodys_profiles(host: FakeHost, manager: FakeNetworkManager) -> None:
+    waiting = changed(host)["guard"]["id"]
+    host.file("/etc/netplan/.01-network-manager-all.yaml.swp", "x")
+    host.file("/etc/netplan/01.yaml.bak", "x")
+    pings(host, large=False, small=False)
+    assert "the network is back" in ask(host, confirm=waiting)["error"]["message"]
+
+
+def test_a_script_leaves_an_editors_files(tmp_path: Path) -> None:
+    net = Net(tmp_path)
+    names = ["etc/netplan/.01.yaml.swp", "etc/netplan/01.yaml.bak", "run/NetworkManager/system-connections/netplan-x~"]
+    for name in names:
+        net.write(name, "x")
+    assert net.fire() == [] and all((tmp_path / name).exists() for name in names)
+
+
+def test_a_file_that_vanishes_while_it_is_read_is_absent(
+    host: FakeHost, manager: FakeNetworkManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = changed(host)["guard"]["id"]
+    moving = host.file("/run/NetworkManager/system-connections/netplan-m.nmconnection", "x")
+    read = Path.read_bytes
+
+    def vanish(path: Path) -> bytes:
+        if path == moving:
+            path.unlink()
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", vanish)
+    pings(host, large=False, small=False)
+    assert "the network is back" in ask(host, confirm=waiting)["error"]["message"]
+
+
+def test_what_is_being_changed_by_others_is_not_taken_for_how_it_was(
+    host: FakeHost, manager: FakeNetworkManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moving = host.file("/etc/netplan/moving.yaml", "x")
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda path: read(path) + os.urandom(4) * (path == moving))
+    said = ask(host, guard=ID)
+    assert "somebody changes the network at this moment (/etc/netplan/moving.yaml)" in said["error"]["message"]
+    assert manager.profiles == {} and not host.path(guard.FOLDER).exists()
 
 
 def test_two_changes_of_one_call_are_one_way_back(host: FakeHost, manager: FakeNetworkManager) -> None:
