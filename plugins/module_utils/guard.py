@@ -249,8 +249,9 @@ def confirm(system: System, identity: str, holds: Callable[[], None]) -> None:
     guard = standing(system)
     if guard is None or guard.id != identity:
         raise HostError(
-            "the change of the network that was to be confirmed is no longer known: the host was restarted, or"
-            " another run has worked on it since; run again"
+            "no change of the network waits here for this confirmation: the call that was to make it never began, or"
+            " since then the host was restarted or another run came first; nothing unconfirmed was recorded as done, so"
+            " run again"
         )
     system.guard = identity  # nobody has to be waited for: it is for this call to decide
     try:

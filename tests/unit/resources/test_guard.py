@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import guard
+from ansible_collections.gb10.fleet.plugins.module_utils import guard, lock
 from ansible_collections.gb10.fleet.plugins.module_utils.remote import answer
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, System
 
@@ -262,8 +263,27 @@ def test_a_restarted_networkmanager_forgets_and_what_holds_is_kept(host: FakeHos
 
 def test_a_word_for_another_change_is_refused(host: FakeHost, manager: FakeNetworkManager) -> None:
     changed(host)
-    assert "no longer known" in ask(host, confirm="0" * 16)["error"]["message"]
-    assert manager.checkpoints, "it still waits for its own"
+    said = ask(host, confirm="0" * 16)
+    assert "no change of the network waits here for this confirmation" in said["error"]["message"]
+    assert manager.checkpoints and said["guard"] is None, "it still waits for its own"
+
+
+def test_the_word_waits_for_a_first_call_that_is_still_at_work(host: FakeHost, manager: FakeNetworkManager) -> None:
+    """Its connection was cut off; it goes on, and ends before what it has armed can fire."""
+    waiting = changed(host)["guard"]["id"]
+    descriptor = os.open(host.path(lock.LOCK), os.O_RDWR)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    said = ask(host, confirm=waiting)
+    assert said["error"]["kind"] == "busy" and host.clock.time >= guard.CONFIRM_S + guard.NET_S
+    host.clock.time = 0
+
+    def end() -> None:
+        if host.clock.time > 60:
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+
+    host.clock.at_sleep = end
+    assert ask(host, confirm=waiting)["error"] is None
+    os.close(descriptor)
 
 
 def test_the_next_run_waits_for_what_a_dead_controller_left_armed(host: FakeHost, manager: FakeNetworkManager) -> None:
