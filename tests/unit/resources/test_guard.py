@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shutil
 import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils import guard, lock
 from ansible_collections.gb10.fleet.plugins.module_utils.remote import answer
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, System
 
-from tests.unit.resources.test_profiles import P0, FakeNetworkManager, rail
+from tests.unit.resources.test_profiles import P0, P0_TWIN, UUID_TWIN, FakeNetworkManager, rail
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -403,6 +404,86 @@ def test_a_timer_that_a_kill_left_without_a_mark_is_stopped(host: FakeHost, mana
     assert ask(host, documents=[])["error"] is None
     assert host.commands("systemctl stop") == ["systemctl stop gb10-guard-*.timer"]
     assert not host.path(guard.FOLDER).exists()
+
+
+def restarted(host: FakeHost, manager: FakeNetworkManager) -> None:
+    """With /run everything is gone that was armed; the profile is on the disk, and comes up by itself."""
+    shutil.rmtree(host.path("/run"))
+    host.path("/run").mkdir()
+    manager.checkpoints.clear()
+    host.clock.time = 0
+
+
+def test_after_a_restart_an_unconfirmed_change_counts_only_when_it_is_proven(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    waiting = changed(host)["guard"]["id"]
+    restarted(host, manager)
+    assert "waits here for this confirmation" in ask(host, confirm=waiting)["error"]["message"]
+    assert entry(host)["left"] is None
+
+    pings(host, large=False, small=False)
+    assert ask(host, check=True)["recorded"] is False, "a run is due"
+    more = [rail(peers=[PEER]), {"file": "/etc/x", "content": "x"}]
+    for resources, changes in ((more, 1), (more, 0)):
+        said = ask(host, guard=ID, documents=[{"role": "fabric", "resources": resources}])
+        message = said["error"]["message"]
+        assert f"{PEER} does not answer over {P0}" in message and "could not confirm it" in message
+        assert (len(said["changes"]), said["guard"]) == (changes, None)
+        assert entry(host)["left"] is None and entry(host)["unfinished"]
+
+    pings(host)
+    host.calls.clear()
+    said = ask(host, guard=ID)
+    assert (said["error"], said["changes"], said["guard"]) == (None, [], None)
+    assert host.commands("ping") and entry(host)["left"] and entry(host)["unfinished"] is None
+    host.calls.clear()
+    assert ask(host, guard=ID)["error"] is None and not host.commands("ping"), "once is enough"
+
+
+def test_what_a_restart_left_unproven_can_be_taken_back(host: FakeHost, manager: FakeNetworkManager) -> None:
+    """Its peer may be gone for good, and then no run of the role proves it."""
+    changed(host)
+    restarted(host, manager)
+    manager.link(P0, "192.0.2.1/30", mtu=1400)
+    undo = {"verb": "undo", "documents": [], "known_roles": ["fabric"]}
+    assert "did not come to its end" in ask(host, **undo)["error"]["message"], "somebody else has changed it"
+    manager.link(P0, "192.0.2.1/30", mtu=9000)
+    assert ask(host, **undo)["error"] is None
+    assert manager.profiles == {} and not host.path("/var/lib/gb10-fleet/manifest.json").exists()
+
+
+def test_what_a_restart_left_unproven_is_confirmed_with_the_next_change(
+    host: FakeHost, manager: FakeNetworkManager
+) -> None:
+    changed(host)
+    restarted(host, manager)
+    twin = rail(P0_TWIN, UUID_TWIN, "192.0.2.5/30", peers=["192.0.2.6"])
+    documents = [{"role": "fabric", "resources": [rail(peers=[PEER]), twin]}]
+    host.calls.clear()
+    said = ask(host, guard=ID, documents=documents)
+    assert said["guard"] and not host.commands("ping") and entry(host)["left"] is None
+    said = ask(host, confirm=ID, documents=documents)
+    assert said["error"] is None and entry(host)["left"] and entry(host)["unfinished"] is None
+    assert {line.split()[-1] for line in host.commands("ping")} == {PEER, "192.0.2.6"}
+
+
+def test_a_kill_beside_a_rail_leaves_it_proven(
+    host: FakeHost, manager: FakeNetworkManager, fail: Callable[..., Any]
+) -> None:
+    ask(host, confirm=changed(host)["guard"]["id"])
+    pings(host, large=False, small=False)
+
+    def killed(argv: list[str], stdin: str | None) -> str:
+        raise KeyboardInterrupt
+
+    host.on("check", killed)
+    file = {"file": "/etc/x", "content": "x", "validate": ["check", "%s"]}
+    documents = [{"role": "fabric", "resources": [rail(peers=[PEER]), file]}]
+    with pytest.raises(KeyboardInterrupt):
+        ask(host, guard=ID, documents=documents)
+    host.on("check", "")
+    assert ask(host, guard=ID, documents=documents)["error"] is None, "nobody has touched the rail"
 
 
 def test_a_later_step_that_fails_takes_the_rails_back(
