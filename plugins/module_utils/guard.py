@@ -53,6 +53,7 @@ _SCRIPT = r"""# Written by gb10-fleet: the network as it was before a change tha
 root=${1:-}
 guard=$root@FOLDER@
 mv "$guard/armed" "$guard/firing" 2>/dev/null || [ -e "$guard/firing" ] || exit 0
+rm -f "$guard/fired"
 changed=
 keep() {
     for file in "$root$1"/$2; do
@@ -282,9 +283,10 @@ def roll_back(system: System) -> str:
         call(system, "CheckpointRollback", "o", guard.checkpoint)
     # Finds nothing to do where NetworkManager did all of it; it has not if it was restarted meanwhile.
     done = system.run(["/bin/sh", RESTORE], timeout=120)
-    different = [*differences(system), *(system.text(FIRED) or "").split()]
-    if different or done.rc != 0:
-        what = f"differs in {', '.join(different)}" if different else f"the script for it failed: {done.words}"
+    live = system.text(FIRED)
+    different = [*differences(system), *(live or "").split()]
+    if different or live is None:
+        what = f"differs in {', '.join(different)}" if different else f"{RESTORE} did not get to its end ({done.words})"
         raise HostError(f"the network was to go back to how it was, but {what}")
     _stop_timer(system)  # until here it is the second net for this as well
     count = len(_files(system, SAVED))

@@ -339,7 +339,7 @@ def test_what_a_dead_controller_left_goes_back_though_networkmanager_was_restart
 
     def script(argv: list[str], stdin: str | None) -> str:
         back(manager)
-        return ""
+        return manager.restore(argv, stdin)
 
     host.on("/bin/sh /run/gb10-fleet/guard/restore", script)
     host.calls.clear()
@@ -708,6 +708,12 @@ def test_a_rollback_without_its_proof_is_none(host: FakeHost, manager: FakeNetwo
     assert f"{PEER} does not answer" in message, "what it is all about"
     assert "was to go back to how it was, but differs in enP7s7" in message
     assert said["guard"] and not [line for line in host.commands("systemctl stop") if "*" in line]
+
+    host.path(guard.FIRED).unlink()
+    host.on("/bin/sh /run/gb10-fleet/guard/restore", Completed((), 124, "", "sh did not end within 120 s"))
+    said = ask(host, confirm=waiting)
+    assert "did not get to its end (sh did not end within 120 s)" in said["error"]["message"] and said["guard"]
+    assert f"{PEER} does not answer" not in said["error"]["message"], "what has begun to go back is not tried again"
 
 
 def test_files_of_an_editor_are_nobodys_profiles(host: FakeHost, manager: FakeNetworkManager) -> None:
