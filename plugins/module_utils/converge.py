@@ -36,7 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import STATUS, read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import File
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import Profile
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import Profile, prove
 from ansible_collections.gb10.fleet.plugins.module_utils.system import TEMPORARY_PREFIX, HostError, System
 
 
@@ -97,22 +97,43 @@ def _converge(
             states, plan = verify(document, steps, system)
         except ApplyError as error:
             if system.guard is not None:  # what stands above the rails failed, and nobody will confirm them
-                with contextlib.suppress(HostError):  # it fires by itself
-                    error = ApplyError(f"{error}; {guard.roll_back(system)}", error.changes)
+                error = ApplyError(f"{error}; {guard.gone_back(system)}", error.changes)
             # It is we who left the host as it is now, so that can be undone.
             with contextlib.suppress(HostError, OSError):
                 states = read_again(document, system)
                 manifests.save(system, _closed(declared, document, states, plan, system))
             raise error from None
-    closed = _closed(declared, document, states, plan, system)
+    waiting = [] if system.settled else _unconfirmed(known, document, plan)
+    unproven: HostError | None = None
     if system.guard is not None:
         # As after a kill, until the change is confirmed: what stands may be taken back behind our back.
-        waiting = {step.resource.label for step in steps if isinstance(step.resource, Profile)} & set(closed.resources)
-        closed = closed._replace(unfinished=declared.unfinished)
-        closed = manifests.ended(manifests.amended(closed, {label: {"left": None} for label in waiting}))
+        waiting += [step.resource for step in steps if isinstance(step.resource, Profile)]
+    elif waiting:
+        try:
+            prove(system, waiting)
+            waiting = []
+        except HostError as error:
+            unproven = error
+    closed = _closed(declared, document, states, plan, system)
+    if waiting:
+        changes = {profile.label: {"left": None} for profile in waiting if profile.label in closed.resources}
+        closed = manifests.ended(manifests.amended(closed._replace(unfinished=declared.unfinished), changes))
     if steps or closed != known:
         keep(closed, steps, system)
+    if unproven is not None:
+        words = f"{unproven}; it was changed by a run that could not confirm it, and counts as done when this holds"
+        raise ApplyError(words, as_changes(steps)) if steps else HostError(words)
     return steps, plan, True
+
+
+def _unconfirmed(known: Manifest, document: Document, plan: Plan) -> list[Profile]:
+    """The profiles that are as declared, but whose change nobody has seen to work: the host was restarted in between.
+
+    What was armed for them was lost with /run, so the proof is all that can be had, and it is owed.
+    """
+    open_labels = {label for label, entry in known.resources.items() if entry.left is None}
+    open_labels -= {item.resource.label for item in plan.pending}
+    return [item for item in document.resources if isinstance(item, Profile) and item.label in open_labels]
 
 
 def _opened(
@@ -123,11 +144,13 @@ def _opened(
     records = records_of(document, states, labels)
     touched = {step.resource.label for step in plan.steps}
     # What a step changes, and what stands as we left it, for a step may change that as well: a package starts a unit.
-    # What somebody else has changed, and no step puts right, keeps the record that shows it.
+    # What somebody else has changed, and no step puts right, keeps the record that shows it. A profile is only changed
+    # by its own step, and one without a record is one whose change has to be proven.
+    profiles = {resource.label for resource in document.of_kind(Profile.KIND)}
     changes: dict[str, dict[str, Any]] = {
         label: {"left": None}
         for label in labels
-        if label in touched or declared.resources[label].left == records[label]
+        if label in touched or (declared.resources[label].left == records[label] and label not in profiles)
     }
     for resource in document.resources:
         if resource.label in touched & labels:

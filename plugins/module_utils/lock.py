@@ -32,6 +32,10 @@ _POLL_S = 0.1
 ATTEMPT = re.compile(r" rollout (?P<rollout>[A-Za-z0-9_.-]{1,64}) attempt (?P<attempt>[1-9][0-9]{0,5})\Z")
 
 
+class Busy(HostError):
+    """Somebody else has the lock, for longer than we wait."""
+
+
 class Writer(NamedTuple):
     """Who wrote last, as the file says. `boot`: the boot of this host on which that was; `pid`: its process here."""
 
@@ -52,8 +56,8 @@ class Writer(NamedTuple):
 
 
 @contextlib.contextmanager
-def held(system: System, run: str, *, exclusive: bool) -> Iterator[None]:
-    """`run` is who we are, for whoever waits in vain."""
+def held(system: System, run: str, *, exclusive: bool, patience: float = PATIENCE_S) -> Iterator[None]:
+    """`run` is who we are, for whoever waits in vain. Busy if that is us, after `patience` seconds."""
     try:
         system.private_directory(RUN_DIRECTORY)
         descriptor = os.open(system.path(LOCK), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -63,7 +67,7 @@ def held(system: System, run: str, *, exclusive: bool) -> Iterator[None]:
         ) from None
     we = Writer(run, system.clock.utc(), os.getpid(), (system.text(BOOT_ID) or "").strip())
     try:
-        _wait(system, descriptor, we, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH)
+        _wait(system, descriptor, we, fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH, patience)
         if exclusive:
             _refuse_orphan(we, _last(descriptor))
             os.ftruncate(descriptor, 0)
@@ -73,13 +77,13 @@ def held(system: System, run: str, *, exclusive: bool) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _wait(system: System, descriptor: int, we: Writer, operation: int) -> None:
+def _wait(system: System, descriptor: int, we: Writer, operation: int, patience: float) -> None:
     began = system.clock.now()
     while not _taken(descriptor, operation):
         writer = _writing(descriptor)
         ours = writer is not None and writer.rollout is not None and writer.rollout == we.rollout
-        if system.clock.now() - began >= (ORPHAN_PATIENCE_S if ours else PATIENCE_S):
-            raise HostError(f"{_words(writer)}; wait until it has ended, then run again") from None
+        if system.clock.now() - began >= (ORPHAN_PATIENCE_S if ours else patience):
+            raise Busy(f"{_words(writer)}; wait until it has ended, then run again") from None
         system.clock.sleep(_POLL_S)
 
 

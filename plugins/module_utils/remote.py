@@ -89,6 +89,8 @@ def answer(request: Any, system: System) -> dict[str, Any]:
     except ApplyError as error:
         said.update(changes=error.changes, facts=None)  # what the facts say is no longer true
         said["error"] = {"kind": "apply", "message": str(error)}
+    except lock.Busy as error:
+        said["error"] = {"kind": "busy", "message": str(error)}
     except HostError as error:
         said["error"] = {"kind": "host", "message": str(error)}
     except Exception as error:  # the controller must get an answer, and a traceback may quote a secret
@@ -108,7 +110,11 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
         said["facts"] = _facts(request, system)
         raise HostError("the state of a host is for root to see and to change; set become: true")
     writes = request.verb != "drift" and not request.check
-    with lock.held(system, request.run.name, exclusive=writes):
+    # The call that is to be confirmed may be at work yet, without a connection: then it ends before its guard fires.
+    patience = max(lock.PATIENCE_S, guard.left_s(system)) if request.confirm else lock.PATIENCE_S
+    with lock.held(system, request.run.name, exclusive=writes, patience=patience):
+        if writes:
+            _settle_guard(request, system)  # before the facts, which it may change
         facts = said["facts"] = _facts(request, system)
         if facts is not None:
             said["stale"] = [
@@ -116,8 +122,6 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
             ]
         if said["stale"]:
             return
-        if writes:
-            _settle_guard(request, system)
         outcome = _outcome(request, system)
         if outcome is None:
             said["known"] = False

@@ -101,7 +101,7 @@ class System:
 
     `privileged`: whether we are root; `commands`: how many were started so far. `confirmed_as`: the id under which
     whoever asked for a change of the network confirms it in another call, if so; `guard`: the way back that this
-    process has in hand.
+    process has in hand; `settled`: this call was the word for an earlier change, and makes none of its own.
     """
 
     def __init__(
@@ -118,6 +118,7 @@ class System:
         self.commands = 0
         self.confirmed_as: str | None = None
         self.guard: str | None = None
+        self.settled = False
         self._runner = runner
         self._memory: dict[Callable[[System], Any], Any] = {}
 

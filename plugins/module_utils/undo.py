@@ -36,6 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import S
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import File
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.holds import Hold
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.packages import Package, purged
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import Profile, differs
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import Unit
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
@@ -110,13 +111,16 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
     """What somebody changed after us is not ours to take away."""
     in_hand = known.unfinished.undoing if known.unfinished is not None else ()
     document = Document(tuple(declared), {})
-    records = records_of(document, read_states(document, system), {resource.label for resource in declared})
+    states = read_states(document, system)
+    records = records_of(document, states, {resource.label for resource in declared})
     changed = []
     for resource in declared:
         label = resource.label
         entry, live = known.resources[label], records[label]
         if entry.left is None:
-            if label not in in_hand and not entry.orphan:
+            # A profile that nobody could confirm, because its peer is gone for good, is ours all the same.
+            as_declared = isinstance(resource, Profile) and not differs(resource, states[Profile.KIND])
+            if label not in in_hand and not entry.orphan and not as_declared:
                 raise HostError(
                     f"{label}: the last run of its role did not come to its end; run the role again, then undo"
                 )

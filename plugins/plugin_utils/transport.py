@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import bz2
+import contextlib
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ import re
 import shlex
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,13 @@ DEFAULT_INTERPRETER = "/usr/bin/python3"
 SHOWN_OF_AN_ANSWER = 300  # characters
 CONFIRM_MARGIN_S = 10  # after everything has fired, for the host to be reached again
 CONFIRM_PAUSE_S = 2.0
+
+# What ssh says while it has not logged in, so that nothing can have begun on the host.
+_NEVER_IN = re.compile(
+    r"(?:^|over ssh: |via ssh: )(?:ssh: connect to host |ssh: Could not resolve hostname |Host key verification failed|"
+    r"\S+: Permission denied \(|kex_exchange_identification: |Connection timed out during banner exchange)",
+    re.MULTILINE,
+)
 
 _PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 _ENTRIES = (f"{_PACKAGE}.remote", f"{_PACKAGE}.system")  # what the bootstrap imports
@@ -116,15 +124,43 @@ def call(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str,
     if request.get("verb") != "converge" or request["check"]:
         return _send(action, request, task_vars)
     identity = os.urandom(8).hex()
+    profiles = sum("nm_profile" in item for document in request["documents"] for item in document["resources"])
+    with _own_tries(action._connection if profiles else None) as tries:
+        first = _first(action, {**request, "guard": identity}, profiles, tries, task_vars)
+        return first if first.get("guard") is None else _confirmed(action, request, identity, first, task_vars)
+
+
+@contextlib.contextmanager
+def _own_tries(connection: Any) -> Iterator[int]:
+    """How often to try. Not by ssh's own retries: they do not say whether a try before the last one got through."""
+    option = "reconnection_retries"
     try:
-        first = _send(action, {**request, "guard": identity}, task_vars)
-    except AnsibleConnectionFailure:
-        profiles = sum("nm_profile" in item for document in request["documents"] for item in document["resources"])
-        if not profiles:
-            raise
-        # A change of the network may have cut off its own answer.
-        first = {"guard": {"seconds": _fired_after_s(profiles)}, "changes": [], "diff": [], "subprocesses": 0}
-    return first if first.get("guard") is None else _confirmed(action, request, identity, first, task_vars)
+        retries = int(connection.get_option(option) or 0)
+    except (AttributeError, KeyError):  # another connection plugin, or nothing that could be cut off
+        yield 1
+        return
+    connection.set_option(option, 0)
+    try:
+        yield 1 + retries
+    finally:
+        connection.set_option(option, retries)
+
+
+def _first(
+    action: ActionBase, request: Mapping[str, Any], profiles: int, tries: int, task_vars: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The answer to the call that makes the change, or what stands for it where the change may have cut it off."""
+    while True:
+        tries -= 1
+        try:
+            return _send(action, request, task_vars)
+        except AnsibleConnectionFailure as error:
+            never_in = _NEVER_IN.search(str(error)) is not None
+            if not profiles or (never_in and not tries):
+                raise
+            if not never_in:
+                return {"guard": {"seconds": _fired_after_s(profiles)}, "changes": [], "diff": [], "subprocesses": 0}
+        time.sleep(CONFIRM_PAUSE_S)
 
 
 def _fired_after_s(profiles: int) -> int:
@@ -156,13 +192,16 @@ def _confirmed(
         try:
             action._connection.reset()  # the connection that made the change may outlive the way to the host
             last = _send(action, again, task_vars)
-            if last.get("guard") is None or late:  # else it could neither keep the change nor prove that it is gone
+            busy = (last["error"] or {}).get("kind") == "busy"  # with the first call, perhaps, whose answer was cut off
+            # Else it could neither keep the change nor prove that it is gone.
+            if late or (last.get("guard") is None and not busy):
                 break
         except (AnsibleConnectionFailure, NoAnswer) as error:
             if late:
                 raise AnsibleActionFail(  # type: ignore[no-untyped-call]
-                    f"{task_vars['inventory_hostname']}: {what}, the host could not be reached over a new connection,"
-                    f" and was to be back by now; go to its console ({error})"
+                    f"{task_vars['inventory_hostname']}: {what}, and the host could not be reached over a new"
+                    f" connection; it goes back by itself, within two minutes from now at the latest: if it is not"
+                    f" there then, go to its console ({error})"
                 ) from error
         time.sleep(CONFIRM_PAUSE_S)
     kept = [item for item in first["changes"] if not last["error"] or not item["resource"].startswith("nm_profile:")]

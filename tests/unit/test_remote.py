@@ -204,7 +204,7 @@ def test_whoever_changes_the_host_is_alone_with_it(
     seen = []
 
     @contextlib.contextmanager
-    def held(_system: System, run: str, *, exclusive: bool) -> Iterator[None]:
+    def held(_system: System, run: str, *, exclusive: bool, patience: float) -> Iterator[None]:
         seen.append((run, exclusive))
         yield
 

@@ -230,7 +230,13 @@ def test_a_call_sends_the_program_with_privileges_to_the_interpreter_of_the_inve
 
 
 class Connection:
+    """As much of ssh's as a call needs."""
+
     resets = 0
+
+    def __init__(self) -> None:
+        self.options = {"reconnection_retries": 0}
+        self.get_option, self.set_option = self.options.__getitem__, self.options.__setitem__
 
     def reset(self) -> None:
         self.resets += 1
@@ -329,6 +335,62 @@ def test_a_lost_host_is_given_up_when_all_has_fired_and_at_once_without_rails(cl
     with pytest.raises(AnsibleActionFail, match=r"spark-a: the connection was lost in a call .*go to its console"):
         send(Host(*[AnsibleConnectionFailure("no route")] * 200), documents=RAILS)
     assert guard.CONFIRM_S + guard.NET_S < clock[0] < 200
+
+
+VIA = "Failed to connect to the host via ssh: "
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(
+    ("words", "fate"),
+    [
+        (f"{VIA}ssh: connect to host 198.51.100.7 port 22: No route to host", "unreachable"),
+        (f"{VIA}Warning: Permanently added\nssh: Could not resolve hostname spark-a: Name or service", "unreachable"),
+        (f'Data could not be sent to remote host "a". {VIA[18:]}u@a: Permission denied (publickey).', "unreachable"),
+        (f"{VIA}kex_exchange_identification: Connection closed by remote host", "unreachable"),
+        (f"{VIA}client_loop: send disconnect: Broken pipe", "cut"),
+        (f"{VIA}Timeout, server 198.51.100.7 not responding.", "cut"),
+        (f"{VIA}Shared connection to 198.51.100.7 closed.", "cut"),
+    ],
+)
+def test_a_host_that_was_never_reached_is_unreachable_at_once(clock: list[float], words: str, fate: str) -> None:
+    host = Host(*[AnsibleConnectionFailure(words)] * 200)
+    with pytest.raises(AnsibleActionFail if fate == "cut" else AnsibleConnectionFailure):
+        send(host, documents=RAILS)
+    assert (clock[0] > guard.CONFIRM_S, len(host.requests) > 1) == (fate == "cut", fate == "cut")
+
+
+@pytest.mark.usefixtures("fake", "clock")
+def test_a_call_that_changes_rails_is_tried_again_only_where_it_never_began() -> None:
+    """ssh's own retries would send it once more after it was cut off, and say no word of that."""
+    down, cut = AnsibleConnectionFailure(f"{VIA}ssh: connect to host a port 22: no"), AnsibleConnectionFailure("cut")
+    host = Host(down, down, cut, LAST)
+    host._connection.options["reconnection_retries"] = 2
+    tried = []
+    real = host._low_level_execute_command
+
+    def watched(*arguments: Any, **named: Any) -> dict[str, Any]:
+        tried.append(host._connection.options["reconnection_retries"])
+        return real(*arguments, **named)
+
+    host._low_level_execute_command = watched  # type: ignore[method-assign]
+    send(host, documents=RAILS)
+    assert ["confirm" in request for request in host.requests] == [False, False, False, True]
+    assert tried == [0] * 4 and host._connection.options["reconnection_retries"] == 2
+    host = Host(*[down] * 9)
+    host._connection.options["reconnection_retries"] = 2
+    with pytest.raises(AnsibleConnectionFailure):
+        send(host, documents=RAILS)
+    assert len(host.requests) == 3
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_host_where_the_first_call_is_still_at_work_is_asked_again(clock: list[float]) -> None:
+    busy = {**LAST, "error": {"kind": "busy", "message": "another run is at work on this host"}}
+    answer = send(Host(AnsibleConnectionFailure("cut"), busy, busy, LAST), documents=RAILS)
+    assert answer["error"] is None
+    answer = send(Host(AnsibleConnectionFailure("cut"), *[busy] * 200), documents=RAILS)
+    assert answer["error"] == busy["error"] and clock[0] < 180
 
 
 @pytest.mark.usefixtures("fake")

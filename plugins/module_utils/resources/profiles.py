@@ -188,7 +188,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
         state = self._look(system, resources)
         # On a host where all is well, nobody has to be asked whether that is about to be rolled back.
         # What this very process has in hand, nobody rolls back behind its back.
-        if system.guard is None and (_was_interrupted(system) or any(_differs(item, state) for item in resources)):
+        if system.guard is None and (_was_interrupted(system) or any(differs(item, state) for item in resources)):
             wait_for_checkpoint(system, len(resources))
             system.forget()
             state = self._look(system, resources)
@@ -324,7 +324,8 @@ def _setting_differences(resource: Profile, stored: Stored | None) -> list[str]:
     return [f"{key} {found or '(none)'} -> {value or '(none)'}" for key, found, value in pairs if found != value]
 
 
-def _differs(resource: Profile, state: NetworkState) -> bool:
+def differs(resource: Profile, state: NetworkState) -> bool:
+    """Whether the profile stands in any way other than declared."""
     try:
         return plan_profile(resource, state) is not None
     except HostError:

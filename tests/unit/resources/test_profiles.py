@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
-from ansible_collections.gb10.fleet.plugins.module_utils.guard import MARK
+from ansible_collections.gb10.fleet.plugins.module_utils.guard import FIRED, MARK
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.profiles import parse_terse
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError
 
@@ -67,7 +67,12 @@ class FakeNetworkManager:
         host.on("nmcli --terse --fields DEVICE", self.devices)
         host.on("systemd-run", "")
         host.on("systemctl stop gb10-guard-", "")
-        host.on("/bin/sh /run/gb10-fleet/guard/restore", "")
+        host.on("/bin/sh /run/gb10-fleet/guard/restore", self.restore)
+
+    def restore(self, argv: list[str], stdin: str | None) -> str:
+        """The script of the guard, where it finds nothing to do."""
+        self.host.file(FIRED, "\n")
+        return ""
 
     def devices(self, argv: list[str], stdin: str | None) -> str:
         active = {profile["device"]: identity for identity, profile in self.profiles.items() if profile["device"]}
