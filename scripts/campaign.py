@@ -35,9 +35,9 @@ def main() -> int:
     try:
         fleet.up()
         with tempfile.TemporaryDirectory(prefix="gb10-state-") as state:
-            campaign: Campaign | RolloutCampaign = Campaign(fleet, args.seed, say)
-            if args.rollout:
-                campaign = RolloutCampaign(fleet, Path(state), args.seed, say)
+            campaign = (
+                RolloutCampaign(fleet, Path(state), args.seed, say) if args.rollout else Campaign(fleet, args.seed, say)
+            )
             campaign.run(args.kills)
     except AssertionError as error:
         say(f"FAILED with seed {args.seed}: {error}")

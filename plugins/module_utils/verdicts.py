@@ -113,13 +113,14 @@ def _judgements(
         yield "unknown", "error", "there is no measurement of this port", "run the playbook validate on all hosts"
         return
 
-    yield from _unbelievable((*rails, *alone), thresholds["rail_ceiling_gbps"])
+    ceiling = thresholds["rail_ceiling_gbps"]
+    yield from _unbelievable((*rails, *alone), ceiling)
     total = sum(rail.gbps or 0.0 for rail in rails)
     whole = len(rails) >= RAILS_OF_A_PORT
     wanted = thresholds["port_min_gbps" if whole else "rail_min_gbps"]
     measured = f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}"
     # What the other rail cannot carry this one must; a sum that is right says nothing of a rail that carries nothing.
-    floor = max(0.0, wanted - thresholds["rail_ceiling_gbps"])
+    floor = max(0.0, wanted - ceiling)
     idle = [rail for rail in rails if whole and (rail.gbps or 0.0) <= floor]
     low = total < wanted or bool(idle)
     # What else is wrong is no warning beside a rail that is missing.
@@ -168,7 +169,6 @@ def _judgements(
             f"{_names(idle)} carries {idle[0].gbps:.1f} Gb/s of {measured}",
             "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",
         )
-    ceiling = thresholds["rail_ceiling_gbps"]
     if ceiling / 2 < total <= ceiling:
         yield (
             "half_width",

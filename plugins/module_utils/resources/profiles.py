@@ -11,7 +11,7 @@ NetworkManager moves keyfiles into netplan and would make every second run see a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils import guard, port_owners
@@ -245,12 +245,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
         Whether the profile itself is active is no part of it, because that comes and goes with the cable.
         """
         stored, link = state.stored.get(resource.uuid), state.links.get(resource.interface)
-        mac = link.mac if link is not None else None
-        claims = [
-            other
-            for other in state.stored.values()
-            if other.uuid != resource.uuid and other.claims(resource.interface, mac) and not other.made_up
-        ]
+        claims = _others(resource, state, Stored.claims)
         return {
             "profile": None if stored is None else {key: stored.settings.get(key, "") for key in _SETTINGS},
             "others": {other.uuid: other.autoconnect for other in claims},
@@ -334,12 +329,17 @@ def differs(resource: Profile, state: NetworkState) -> bool:
 
 def foreign_owners(resource: Profile, state: NetworkState) -> list[Stored]:
     """Profiles of others that are active on the interface or would take it at boot."""
+    return _others(resource, state, Stored.owns)
+
+
+def _others(resource: Profile, state: NetworkState, hold: Callable[[Stored, str, str | None], bool]) -> list[Stored]:
+    """Profiles of others that hold the interface in that sense, but for those that NetworkManager has made up."""
     link = state.links.get(resource.interface)
     mac = link.mac if link is not None else None
     return [
         other
         for other in state.stored.values()
-        if other.uuid != resource.uuid and not other.made_up and other.owns(resource.interface, mac)
+        if other.uuid != resource.uuid and not other.made_up and hold(other, resource.interface, mac)
     ]
 
 

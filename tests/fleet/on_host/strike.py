@@ -28,8 +28,9 @@ def main(delay_s: float, children: bool, limit_s: float) -> None:
     while time.monotonic() < end:
         for pid in engines():
             # What the engine is about: the same moment of two runs is seldom the same work.
-            at = [" ".join(words(child))[:120] for child in descendants(pid)]
-            victims = [pid, *(descendants(pid) if children else [])]
+            below = descendants(pid)
+            at = [" ".join(words(child))[:120] for child in below]
+            victims = [pid, *(below if children else [])]
             names = [" ".join(words(victim)[:3]) for victim in victims]
             for victim in victims:
                 with contextlib.suppress(ProcessLookupError):  # it ended meanwhile, which is as good a moment as any

@@ -417,6 +417,13 @@ def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manage
     assert host.converge(resources, fabric_allow_activation=True).changes == []
 
 
+def names_its_port(host: FakeHost, manager: FakeNetworkManager, key: str, value: str) -> None:
+    """A foreign profile `site`, for a port by something else than connection.interface-name."""
+    host.file(f"/sys/class/net/{P0}/address", "4c:bb:47:00:00:01\n")
+    manager.foreign("site", "")
+    manager.profiles["foreign-site"][key] = value
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -428,9 +435,7 @@ def test_a_foreign_profile_is_refused_by_name_or_replaced(host: FakeHost, manage
 def test_a_profile_that_names_its_port_otherwise_is_switched_off_too(
     host: FakeHost, manager: FakeNetworkManager, key: str, value: str
 ) -> None:
-    host.file(f"/sys/class/net/{P0}/address", "4c:bb:47:00:00:01\n")
-    manager.foreign("site", "")
-    manager.profiles["foreign-site"][key] = value
+    names_its_port(host, manager, key, value)
     with pytest.raises(HostError, match="belongs to the profile 'site' already"):
         host.converge([rail()], fabric_allow_activation=True)
 
@@ -453,9 +458,7 @@ def test_a_profile_that_names_its_port_otherwise_is_switched_off_too(
 def test_a_profile_for_other_ports_is_left_alone(
     host: FakeHost, manager: FakeNetworkManager, key: str, value: str
 ) -> None:
-    host.file(f"/sys/class/net/{P0}/address", "4c:bb:47:00:00:01\n")
-    manager.foreign("site", "")
-    manager.profiles["foreign-site"][key] = value
+    names_its_port(host, manager, key, value)
     host.both([rail(replace_foreign=True)], fabric_allow_activation=True)
     assert manager.profiles["foreign-site"]["connection.autoconnect"] == "yes"
 
