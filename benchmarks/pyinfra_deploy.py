@@ -35,7 +35,7 @@ for sysctl in desired["desired_sysctls"]:
 apt.packages(packages=[package["spec"] for package in desired["desired_packages"]], _sudo=True)
 
 # pyinfra has no operation for holds.
-held = set(host.get_fact(Command, "apt-mark showhold").split())
+held = set((host.get_fact(Command, "apt-mark showhold") or "").split())  # None: it printed nothing
 if free := [name for name in desired["desired_holds"] if name not in held]:
     server.shell(commands=[f"apt-mark hold {' '.join(free)}"], _sudo=True)
 
