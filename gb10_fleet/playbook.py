@@ -1,24 +1,26 @@
 """One playbook run through ansible-runner, and its outcome as one of five words.
 
 ansible-runner keeps what it ran, its environment and every event in files, secrets included. So each run gets a
-private directory (mode 0700) that is removed afterwards, events are looked at and never stored, and Ansible's output
-goes to the terminal only.
+private directory (mode 0700) that is removed afterwards, events come through a pipe (callback/gb10_events.py) and are
+never stored, and Ansible's output goes to the terminal only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_runner.interface import run as ansible_run
+from ansible_runner.interface import init_runner
 
 # What changes nothing and runs before what does, by the beginning of its name: a failure in it is a refusal.
 DOCTOR_PLAY, REFUSING_TASK = "Doctor", "Refuse"
@@ -30,6 +32,7 @@ NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): do
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
+_BANNERS = ("PLAY [", "PLAY RECAP", "TASK [")
 
 
 class Outcome(IntEnum):
@@ -100,7 +103,7 @@ class Report:
     canceled: bool = False
 
     def take(self, event: dict[str, Any]) -> bool:
-        """Look at one event of ansible-runner. Returns False: do not store it."""
+        """Look at one event, ours or a line of ansible-runner's. Returns False: do not store it."""
         data = event.get("event_data", {})
         result = data.get("res", {})
         kind, action = event.get("event"), data.get("resolved_action")
@@ -171,7 +174,7 @@ class Report:
     def _take_error(self, event: Mapping[str, Any]) -> None:
         """What Ansible says outside of plays and tasks comes line by line, and an error may have several."""
         kind, line = event.get("event"), str(event.get("stdout", "")).strip()
-        self.tasks = self.tasks or kind == "playbook_on_task_start"
+        self.tasks = self.tasks or kind == "playbook_on_task_start" or line.startswith(_BANNERS)
         is_error = line.startswith(_ERROR)
         if kind in ("verbose", "error") and line and not self.tasks and (is_error or self.errors):
             self.errors.append(line)
@@ -200,6 +203,62 @@ class Report:
 
 Runner = Callable[..., Any]
 Watch = Callable[[Mapping[str, Any]], None]
+Handle = Callable[[dict[str, Any]], bool]
+
+_CALLBACKS = Path(__file__).parent / "callback"
+_END = b"end\n"
+
+
+def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
+    """ansible_runner.run with our own events; returns its Runner.
+
+    Of its own callback plugin the output is left: lines, without what they mean.
+    """
+    runner: Any = init_runner(event_handler=event_handler, **call)  # type: ignore[no-untyped-call]
+    ours, mine = runner.config.env, {**os.environ, **call["envvars"]}
+    # What the user has chosen holds. ansible-runner puts its own choice instead, and does not check host keys.
+    for name in ("ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_HOST_KEY_CHECKING"):
+        ours.pop(name, None)
+        ours.update({name: mine[name]} if name in mine else {})
+    del ours["AWX_ISOLATED_DATA_DIR"]
+    ours["ANSIBLE_CALLBACK_PLUGINS"] = ":".join(filter(None, (str(_CALLBACKS), mine.get("ANSIBLE_CALLBACK_PLUGINS"))))
+    with _events(Path(call["private_data_dir"], "events"), event_handler) as pipe:
+        ours["GB10_EVENTS"] = str(pipe)
+        runner.run()
+    return runner
+
+
+@contextlib.contextmanager
+def _events(pipe: Path, handle: Handle) -> Iterator[Path]:
+    """A named pipe of which each line is handled, on a thread of its own: Ansible does not wait for a slow screen."""
+    os.mkfifo(pipe, 0o600)
+    # Open for both, so the pipe neither waits for its first writer nor ends with its last.
+    descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
+
+    defects: list[Exception] = []
+
+    def read() -> None:
+        with open(descriptor, "rb", closefd=False) as lines:
+            for line in iter(lines.readline, _END):
+                try:
+                    event = json.loads(line)
+                except ValueError:  # half a line: Ansible was killed
+                    continue
+                try:
+                    handle(event)
+                except Exception as defect:  # it is raised below; till then Ansible must not wait for a reader
+                    defects.append(defect)
+
+    reader = threading.Thread(target=read, daemon=True)
+    reader.start()
+    try:
+        yield pipe
+    finally:
+        os.write(descriptor, b"\n" + _END)
+        reader.join()
+        os.close(descriptor)
+    for defect in defects:
+        raise defect
 
 
 def run(
@@ -220,12 +279,17 @@ def run(
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
     if not sys.stdout.isatty():
         environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    if quiet:  # nobody sees them, and they cost Ansible more than our events do
+        environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
+
+    one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
 
     def handle(event: dict[str, Any]) -> bool:
-        stored = report.take(event)
-        if watch is not None:
-            watch(event)
-        return stored
+        with one_at_a_time:
+            stored = report.take(event)
+            if watch is not None:
+                watch(event)
+            return stored
 
     with tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private:
         variables = Path(private, "variables.json")

@@ -1,11 +1,16 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A connection to a Spark that does not exist and answers at once, so that what is measured is the controller alone."""
+"""A connection to a Spark that does not exist and answers at once, so that what is measured is the controller alone.
+
+With GB10_SIMULATED_S, each command takes that many seconds, as one that changes something does.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import time
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -43,7 +48,10 @@ class Connection(ConnectionBase):
         return self
 
     def exec_command(self, cmd: str, in_data: bytes | None = None, sudoable: bool = True) -> tuple[int, bytes, bytes]:
-        return 0, _answer() if in_data else b"", b""
+        if in_data:
+            return 0, _answer(), b""
+        time.sleep(float(os.environ.get("GB10_SIMULATED_S", "0")))
+        return 0, b"", b""
 
     def put_file(self, in_path: str, out_path: str) -> Any:
         raise NotImplementedError

@@ -1,0 +1,98 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What happens in a run, for the `gb10` that started it: a line of JSON each, into the pipe that GB10_EVENTS names.
+
+The events have the names and fields of ansible-runner's own, as far as anybody looks at them. That one writes two files
+for each task of each host, in Ansible's main process: at 60 hosts a quarter of the run's time (benchmarks/rollout.py).
+Loaded only from this folder, which is on the path of the runs that `gb10` starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+from ansible.plugins.callback import CallbackBase
+
+DOCUMENTATION = """
+name: gb10_events
+type: notification
+short_description: Tells gb10 what happens in its run
+description: Writes a line of JSON for each event into the pipe that the environment variable GB10_EVENTS names.
+author: gb10-fleet contributors
+"""
+
+# Whose results are looked at when they are good. Of the others' it is enough that there was one.
+_HEARD = ("gb10.fleet.", "ansible.builtin.assert")
+
+
+class CallbackModule(CallbackBase):
+    """One line for each event; without a reader, none: the run goes on."""
+
+    CALLBACK_VERSION = 2.0
+    CALLBACK_TYPE = "notification"
+    CALLBACK_NAME = "gb10_events"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._play = ""
+        self._pipe: int | None = None
+        try:
+            # Not blocking: a pipe that nobody reads is an error now, and no run that waits for ever.
+            self._pipe = os.open(os.environ.get("GB10_EVENTS", ""), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            os.set_blocking(self._pipe, True)
+        except OSError:
+            self.disabled = True
+
+    def _send(self, event: str, **data: Any) -> None:
+        if self._pipe is None:
+            return
+        line = memoryview(json.dumps({"event": event, "event_data": data}, default=str).encode() + b"\n")
+        try:
+            while line:
+                line = line[os.write(self._pipe, line) :]
+        except OSError:  # gb10 is gone
+            self._pipe = None
+
+    def _send_result(self, event: str, result: Any, heard: bool = True, **more: Any) -> None:
+        task = result.task
+        action = getattr(task, "resolved_action", None) or task.action
+        self._send(
+            event,
+            play=self._play,
+            task=task.name or task.action,
+            resolved_action=action,
+            host=result.host.get_name(),
+            **({"res": result.result} if heard or action.startswith(_HEARD) else {}),
+            **more,
+        )
+
+    def v2_playbook_on_play_start(self, play: Any) -> None:
+        self._play = play.get_name().strip()
+
+    def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        self._send("playbook_on_task_start", play=self._play, task=task.name or task.action)
+
+    def v2_playbook_on_handler_task_start(self, task: Any) -> None:
+        self.v2_playbook_on_task_start(task, False)
+
+    def v2_runner_on_ok(self, result: Any) -> None:
+        self._send_result("runner_on_ok", result, heard=False)
+
+    def v2_runner_on_skipped(self, result: Any) -> None:
+        self._send_result("runner_on_skipped", result, heard=False)
+
+    def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
+        self._send_result("runner_on_failed", result, ignore_errors=ignore_errors)
+
+    def v2_runner_item_on_failed(self, result: Any) -> None:
+        self._send_result("runner_item_on_failed", result)
+
+    def v2_runner_on_unreachable(self, result: Any) -> None:
+        self._send_result("runner_on_unreachable", result)
+
+    def v2_playbook_on_stats(self, stats: Any) -> None:
+        words = ("ok", "changed", "dark", "failures", "skipped", "rescued", "ignored")
+        self._send("playbook_on_stats", **{word: dict(getattr(stats, word)) for word in words})

@@ -1,0 +1,134 @@
+"""What gb10 hears of a run: real ansible-playbook runs on this machine, through ansible-runner and our own callback."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from gb10_fleet import playbook
+from gb10_fleet.playbook import Order, Outcome, Report
+
+Task = dict[str, Any]
+Play = Callable[..., tuple[Outcome, Report]]
+ASSERT = "ansible.builtin.assert"
+
+
+def said(text: str, **more: Any) -> Task:
+    return {"name": f"Say {text}", ASSERT: {"that": True, "success_msg": text, "quiet": True}, **more}
+
+
+def failing(name: str, text: str, **more: Any) -> Task:
+    return {"name": name, "ansible.builtin.fail": {"msg": text}, **more}
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
+    """Run tasks on two hosts that are this machine."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ANSIBLE_CONFIG", "ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_CALLBACK_PLUGINS"):
+        monkeypatch.delenv(name, raising=False)
+    hosts = {name: {"ansible_connection": "local"} for name in ("spark-a", "spark-b")}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}))
+
+    def run(*tasks: Task, **more: Any) -> tuple[Outcome, Report]:
+        content = [{"name": "Work", "hosts": "sparks", "gather_facts": False, "tasks": [*tasks]}]
+        (tmp_path / "work.yml").write_text(yaml.safe_dump(content))
+        return playbook.run(Order(str(tmp_path / "work.yml"), ["hosts.yml"]), quiet=True, **more)
+
+    return run
+
+
+def test_each_result_is_heard_with_its_host_and_task(play: Play) -> None:
+    only = {"when": "inventory_hostname == 'spark-b'"}
+    events: list[dict[str, Any]] = []
+    outcome, report = play(
+        said("hello"),
+        failing("Try", "no matter", ignore_errors=True),
+        failing("Break", "it is broken", **only),
+        watch=events.append,
+    )
+    assert outcome is Outcome.failed
+    assert report.stats["failures"] == {"spark-b": 1} and report.stats["ok"]["spark-a"] == 2
+    assert report.messages == {"spark-b": ["it is broken"]}
+    assert {host: trouble.kind for host, trouble in report.troubles.items()} == {
+        "spark-a": "ignored",
+        "spark-b": "ignored",
+    }
+    told = [
+        (event["event"], event["event_data"]) for event in events if event["event"].startswith(("runner", "playbook"))
+    ]
+    heard = [(kind, data["host"], data["task"]) for kind, data in told if kind.startswith("runner")]
+    assert sorted(heard) == [
+        ("runner_on_failed", "spark-a", "Try"),
+        ("runner_on_failed", "spark-b", "Break"),
+        ("runner_on_failed", "spark-b", "Try"),
+        ("runner_on_ok", "spark-a", "Say hello"),
+        ("runner_on_ok", "spark-b", "Say hello"),
+        ("runner_on_skipped", "spark-a", "Break"),
+    ]
+    assert {data["play"] for kind, data in told if kind.startswith("runner")} == {"Work"}
+    assert [kind for kind, _ in told][-1] == "playbook_on_stats"
+
+
+def test_a_result_that_is_censored_stays_so(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORD", "hunter2")
+    events: list[dict[str, Any]] = []
+    play(failing("Break", "{{ lookup('ansible.builtin.env', 'WORD') }}", no_log=True), watch=events.append)
+    ours = json.dumps([event for event in events if event["event"] != "verbose"])  # that is Ansible's own output
+    assert "hunter2" not in ours and "censored" in ours
+
+
+def test_what_the_user_has_chosen_holds(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ansible-runner would switch the check of host keys off for everybody, and put its own callback for theirs."""
+    names = ("ANSIBLE_HOST_KEY_CHECKING", "ANSIBLE_STDOUT_CALLBACK")
+    words = said("{{ [" + ", ".join(f"lookup('ansible.builtin.env', '{name}')" for name in names) + "] | join(',') }}")
+
+    def heard() -> set[str]:
+        events: list[dict[str, Any]] = []
+        play(words, watch=events.append)
+        return {event["event_data"]["res"]["msg"] for event in events if event["event"] == "runner_on_ok"}
+
+    assert heard() == {","}  # nothing: their ansible.cfg decides
+    monkeypatch.setenv(names[0], "True")
+    monkeypatch.setenv(names[1], "minimal")
+    assert heard() == {"True,minimal"}
+
+
+def test_no_event_is_in_a_file(play: Play, tmp_path: Path) -> None:
+    found: list[tuple[str, bool]] = []
+
+    def look(event: Any) -> None:
+        if event["event"] == "runner_on_ok":
+            for folder, _, names in os.walk(tmp_path / "state"):
+                for name in names:
+                    path = Path(folder, name)
+                    found.append((name, stat.S_ISFIFO(path.stat().st_mode)))
+                    if path.is_file():
+                        assert "a secret result" not in path.read_text()
+
+    (tmp_path / "state").mkdir()
+    play(said("a secret result"), watch=look, folder=tmp_path / "state")
+    assert ("events", True) in found
+    assert not [*(tmp_path / "state").iterdir()]
+
+
+def test_a_defect_in_what_listens_ends_in_an_error_and_not_in_a_hang(play: Play) -> None:
+    def broken(event: Any) -> None:
+        if event["event"].startswith("runner"):
+            raise KeyError("res")
+
+    with pytest.raises(KeyError):
+        play(*[said("x" * 20_000) for _ in range(5)], watch=broken)
+
+
+def test_a_playbook_that_is_none_is_said_in_ansibles_words(play: Play, tmp_path: Path) -> None:
+    outcome, report = play({"no_such_module": {}})
+    assert outcome is Outcome.failed
+    assert any("no_such_module" in line for line in report.errors)
