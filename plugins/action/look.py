@@ -10,7 +10,7 @@ doctor, so that it is refused, shown and counted as a host.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import host, look, scan
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
+_NAMED = 3  # hosts in a warning that several have in common; `gb10 doctor --json` has all
 
 
 class ActionModule(ActionBase):
@@ -106,9 +107,22 @@ def _of_the_settled(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What there is to say of hosts that get no task of their own."""
     return {
         "findings": [finding for one in said.values() for finding in one["findings"]],
-        "warnings": [warning for one in said.values() for warning in one["warnings"]],
+        "warnings": _folded({name: one["warnings"] for name, one in said.items()}),
         "looks": {name: one["ansible_facts"]["gb10_look"] for name, one in said.items()},
     }
+
+
+def _folded(warnings: Mapping[str, Sequence[str]]) -> list[str]:
+    """What several hosts have in common, once; each warning begins with its host."""
+    hosts: dict[str, list[str]] = {}
+    for name, texts in warnings.items():
+        for text in texts:
+            hosts.setdefault(text.removeprefix(f"{name}: "), []).append(name)
+    return [f"{_shown(names)}: {text}" for text, names in hosts.items()]
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _progress(done: int, total: int) -> None:
