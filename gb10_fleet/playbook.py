@@ -217,10 +217,10 @@ def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
     runner: Any = init_runner(event_handler=event_handler, **call)  # type: ignore[no-untyped-call]
     ours, mine = runner.config.env, {**os.environ, **call["envvars"]}
     # What the user has chosen holds. ansible-runner puts its own choice instead, and does not check host keys.
-    for name in ("ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_HOST_KEY_CHECKING"):
+    chosen = ("ANSIBLE_STDOUT_CALLBACK", "ANSIBLE_HOST_KEY_CHECKING")
+    for name in (*chosen, "AWX_ISOLATED_DATA_DIR"):
         ours.pop(name, None)
-        ours.update({name: mine[name]} if name in mine else {})
-    del ours["AWX_ISOLATED_DATA_DIR"]
+    ours.update({name: mine[name] for name in chosen if name in mine})
     ours["ANSIBLE_CALLBACK_PLUGINS"] = ":".join(filter(None, (str(_CALLBACKS), mine.get("ANSIBLE_CALLBACK_PLUGINS"))))
     with _events(Path(call["private_data_dir"], "events"), event_handler) as pipe:
         ours["GB10_EVENTS"] = str(pipe)
@@ -230,7 +230,7 @@ def ansible_run(*, event_handler: Handle, **call: Any) -> Any:
 
 @contextlib.contextmanager
 def _events(pipe: Path, handle: Handle) -> Iterator[Path]:
-    """A named pipe of which each line is handled, on a thread of its own: Ansible does not wait for a slow screen."""
+    """A named pipe whose lines a thread of its own handles: Ansible waits only when the pipe is full."""
     os.mkfifo(pipe, 0o600)
     # Open for both, so the pipe neither waits for its first writer nor ends with its last.
     descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)

@@ -4,7 +4,8 @@
 """What happens in a run, for the `gb10` that started it: a line of JSON each, into the pipe that GB10_EVENTS names.
 
 The events have the names and fields of ansible-runner's own, as far as anybody looks at them. That one writes two files
-for each task of each host, in Ansible's main process: at 60 hosts a quarter of the run's time (benchmarks/rollout.py).
+for each task of each host, in Ansible's main process: an eighth of its time at 60 hosts that answer at once (profile of
+2026-11-21, the update of benchmarks/rollout.py).
 Loaded only from this folder, which is on the path of the runs that `gb10` starts.
 """
 
