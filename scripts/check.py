@@ -35,13 +35,17 @@ _SANITY_LEFT_OUT = (
     "shellcheck",  # no shell script in the collection; needs a package that pip cannot bring
     "yamllint",  # a gate of its own, with our rules
 )
-# Those that start ansible-playbook.
-_PLAYS = ("tests/unit/test_*_action.py", *(f"tests/unit/test_rollout_{it}.py" for it in ("canaries", "drain", "pull")))
-# Unit tests of what is in the checkout only, and those that start Ansible, which ansible-test does not let them.
+# Unit tests that start Ansible, 2 s each: they are part of `make test`. By the names of their files, without `.py`.
+_PLAYS = ("test_*_action", "test_fabric_play", "test_playbook_events",
+          *(f"test_rollout_{it}" for it in ("canaries", "cli", "drain", "pull")))  # fmt: skip
+# Unit tests of what is in the checkout only.
 _CHECKOUT_TESTS = (
-    "test_lab*", "test_vendor*", "test_repository*", "test_cli*", "test_gate*", "test_*_action*",
-    "test_waves*", "test_journal*", "test_rollout*", "test_report*",
+    "test_lab*", "test_vendor*", "test_repository*", "test_cli*", "test_gate*", "test_waves*", "test_journal*",
+    "test_rollout*", "test_report*",
 )  # fmt: skip
+_LEFT_OUT = tuple(f"{pattern}.py" for pattern in (*_CHECKOUT_TESTS, *_PLAYS))  # of the installed collection's tests
+# The slow ones come in a row: whoever has finished takes over from the other.
+_QUIETLY = ("-q", "-n", "2", "--dist", "worksteal")
 
 
 def source_files() -> list[Path]:
@@ -93,9 +97,11 @@ def changelog(gate: Gate) -> None:
 
 def units(gate: Gate) -> None:
     """Those that need the checkout. All others run in the installed collection, where each can do less."""
-    files = sorted({path for pattern in _CHECKOUT_TESTS for path in (ROOT / "tests/unit").rglob(f"{pattern}.py")})
-    # The slow ones come in a row: whoever has finished takes over from the other.
-    gate.run("pytest", *files, "-q", "-n", "2", "--dist", "worksteal", tests=True)
+    gate.run("pytest", *sorted(_unit_tests(_CHECKOUT_TESTS) - _unit_tests(_PLAYS)), *_QUIETLY, tests=True)
+
+
+def _unit_tests(patterns: tuple[str, ...]) -> set[Path]:
+    return {path for pattern in patterns for path in (ROOT / "tests/unit").rglob(f"{pattern}.py")}
 
 
 def collection(gate: Gate) -> None:
@@ -116,7 +122,7 @@ def collection(gate: Gate) -> None:
     syntax_check(gate, alone)
     fleet = installed / "ansible_collections/gb10/fleet"
     for folder in ("tests", "docs"):  # tests compare code with the contract in docs/architecture.md
-        shutil.copytree(ROOT / folder, fleet / folder, ignore=shutil.ignore_patterns(*_CHECKOUT_TESTS, "__pycache__"))
+        shutil.copytree(ROOT / folder, fleet / folder, ignore=shutil.ignore_patterns(*_LEFT_OUT, "__pycache__"))
     # ansible-test asks git which files there are, and the checkout's git would answer: none, this folder is ignored.
     gate.run("git", "init", "--quiet", fleet)
     (fleet / ".gitignore").write_text("tests/output/\n", encoding="utf-8")  # what ansible-test itself writes
@@ -202,23 +208,27 @@ def _bare_environment(gate: Gate) -> Path:
 
 
 def newest(gate: Gate) -> None:
-    """The same unit tests and the same playbook on the newest Python and ansible-core that we promise.
-
-    The tests that start Ansible take as long as all others; on the newest they are part of `make test`.
-    """
+    """The same unit tests and the same playbook on the newest Python and ansible-core that we promise."""
     path = _newest_environment(gate)
     if path is not None:
-        options = ("-q", "-n", "2", "-p", "no:cacheprovider", *(f"--ignore-glob={pattern}" for pattern in _PLAYS))
-        gate.run(_bin(path) / "pytest", "tests/unit", *options, env=path, tests=True)
+        left_out = (f"--ignore-glob=*/{pattern}.py" for pattern in _PLAYS)
+        gate.run(
+            _bin(path) / "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", *left_out, env=path, tests=True
+        )
         syntax_check(gate, path, _bin(path) / "ansible-playbook")
 
 
+def plays(gate: Gate) -> None:
+    """The unit tests that start Ansible."""
+    gate.run("pytest", *sorted(_unit_tests(_PLAYS)), *_QUIETLY, tests=True)
+
+
 def newest_plays(gate: Gate) -> None:
-    """The rest of them."""
+    """They again, on the newest Python and ansible-core."""
     path = _newest_environment(gate)
     if path is not None:
-        files = sorted(file for pattern in _PLAYS for file in ROOT.glob(pattern))
-        gate.run(_bin(path) / "pytest", *files, "-q", "-n", "2", "-p", "no:cacheprovider", env=path, tests=True)
+        files = sorted(_unit_tests(_PLAYS))
+        gate.run(_bin(path) / "pytest", *files, *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True)
 
 
 def _bin(path: dict[str, str]) -> Path:
