@@ -30,7 +30,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 CONFIG = "/etc/gb10-fleet/vllm.json"
 STATUS = "/run/gb10-vllm/status.json"
@@ -64,17 +64,17 @@ WAYS_OUT = {
     "memory_short": "stop what holds it (`nvidia-smi`, `ps`), or lower vllm_gpu_memory_utilization; a killed model can"
     " leave memory with the driver until a reboot",
     "driver_incoherent": "`sudo gb10-driver-coherence` says more; most often a reboot is missing",
-    "rail_down": "look at cable, switch port and the other host's power; the unit goes on by itself when the rail is back",
+    "rail_down": "look at cable, switch port and the other host's power; it goes on by itself when the rail is back",
     "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
     "join_port_busy": "`ss -ltnp` names who has the port; set another vllm_join_port on the cluster",
-    "waiting_for_peers": "`systemctl status gb10-vllm` on the hosts that are missing says why they are; a firewall must let"
-    " vllm_join_port pass",
+    "waiting_for_peers": "`systemctl status gb10-vllm` on the hosts that are missing says why; a firewall must"
+    " let vllm_join_port pass",
     "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",
     "peer_lost": "the host that is named has the cause: `journalctl -u gb10-vllm` there; all start again together",
     "refused_flag": "vLLM of this image does not take a flag or its value: `gb10 plan` says which it knows",
-    "model_missing": "check vllm_model, and vllm_huggingface_token for a gated model; without internet, the files must be"
-    " in vllm_cache_directory",
-    "out_of_memory": "lower vllm_gpu_memory_utilization or vllm_max_model_len (`gb10 plan` says what fits)",
+    "model_missing": "check vllm_model, and vllm_huggingface_token for a gated model; without internet, the files"
+    " must be in vllm_cache_directory",
+    "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",
     "killed": "`journalctl -u docker -u gb10-vllm` around that time; a `docker kill` or `docker stop` by hand does it",
     "start_failed": "the first error in `journalctl -u gb10-vllm` is the cause",
     "engine_died": "the first error in `journalctl -u gb10-vllm` is the cause; it starts again by itself",
@@ -139,10 +139,10 @@ class Config(NamedTuple):
     memory_gib: int
     cache: str
     disk_gib: float
-    env_file: Optional[str]
-    gid_file: Optional[str]
+    env_file: str | None
+    gid_file: str | None
     rails: tuple[Rail, ...]
-    join: Optional[Join]
+    join: Join | None
     timing: Timing
     phases: tuple[tuple[str, re.Pattern[str]], ...]
     failures: tuple[tuple[str, re.Pattern[str]], ...]
@@ -174,8 +174,8 @@ def parse_config(text: str) -> Config:
             settings={name: sha256(json.dumps(value, sort_keys=True)) for name, value in join["settings"].items()},
         ),
         timing=Timing(**raw["timing"]),
-        phases=tuple((entry["phase"], re.compile(entry["pattern"])) for entry in raw["phases"]),
-        failures=tuple((entry["verdict"], re.compile(entry["pattern"])) for entry in raw["failures"]),
+        phases=tuple((phase, re.compile(pattern)) for phase, pattern in raw["phases"]),
+        failures=tuple((verdict, re.compile(pattern)) for verdict, pattern in raw["failures"]),
         digest=sha256(text),
     )
 
@@ -354,7 +354,7 @@ class Log:
 
 
 def read_lines(stream: Any) -> Iterator[str]:
-    """The lines of a pipe; a progress bar ends its lines with a carriage return. One that is too long comes in parts."""
+    """The lines of a pipe; a progress bar ends them with a carriage return. One that is too long comes in parts."""
     rest = b""
     while True:
         chunk = stream.read1(LONGEST_LINE)
@@ -783,8 +783,8 @@ class Life:
             return 0
         except Failure as failure:
             say(f"{failure}; {WAYS_OUT[failure.verdict]}")
-            self._leave(str(failure))
             self.status.fail(failure, self.log.tail)
+            self._leave(str(failure))
             return 1
         except BaseException:
             self._leave("its unit has a defect")
@@ -992,7 +992,7 @@ class Life:
 
     def _is_started(self) -> bool:
         argv = [self.config.docker, "container", "inspect", "--format", "{{.State.Running}}", self.config.container]
-        return self._run(argv, self.config.timing.gate, always=True) == (0, "true")
+        return self._ask(*argv) == (0, "true")
 
     def _ooms(self) -> int:
         """Processes that the kernel has killed for want of memory, since the boot."""
