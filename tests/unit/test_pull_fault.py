@@ -8,17 +8,17 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.pull_fault import pull_
 DAEMON = "Error response from daemon: "
 # As docker-ce 27 to 29 print them, with either image store.
 SAID = {
-    DAEMON + 'Get "https://nvcr.io/v2/": dial tcp: lookup nvcr.io on 127.0.0.53:53: no such host': "registry_unreachable",
-    DAEMON + 'Get "https://nvcr.io/v2/": dial tcp 192.0.2.1:443: connect: connection refused': "registry_unreachable",
-    DAEMON + 'Get "https://nvcr.io/v2/": net/http: request canceled while waiting for connection (Client.Timeout exceeded '
+    DAEMON + 'Get "https://r.io/v2/": dial tcp: lookup r.io on 127.0.0.53:53: no such host': "registry_unreachable",
+    DAEMON + 'Get "https://r.io/v2/": dial tcp 192.0.2.1:443: connect: connection refused': "registry_unreachable",
+    DAEMON + 'Get "https://r.io/v2/": net/http: request canceled while waiting for connection (Client.Timeout exceeded '
     "while awaiting headers)": "registry_unreachable",
-    DAEMON + 'Get "https://nvcr.io/v2/": tls: failed to verify certificate: x509: certificate signed by unknown authority':
+    DAEMON + 'Get "https://r.io/v2/": tls: failed to verify certificate: x509: certificate signed by unknown authority':
         "registry_unreachable",
-    DAEMON + 'Get "https://192.0.2.1:5000/v2/": http: server gave HTTP response to HTTPS client': "registry_unreachable",
-    'failed to copy: httpReadSeeker: failed open: failed to do request: Get "https://nvcr.io/v2/": dial tcp: i/o timeout':
+    DAEMON + 'Get "https://192.0.2.1/v2/": http: server gave HTTP response to HTTPS client': "registry_unreachable",
+    'failed to copy: httpReadSeeker: failed open: failed to do request: Get "https://r.io/v2/": dial tcp: i/o timeout':
         "registry_unreachable",
     "toomanyrequests: You have reached your unauthenticated pull rate limit.": "registry_unreachable",
-    DAEMON + "manifest for nvcr.io/nvidia/vllm:99.99-py3 not found: manifest unknown: manifest unknown": "image_missing",
+    DAEMON + "manifest for r.io/a/vllm:99.99-py3 not found: manifest unknown: manifest unknown": "image_missing",
     DAEMON + "manifest unknown": "image_missing",
     DAEMON + 'failed to resolve reference "nvcr.io/nvidia/vllm:99": nvcr.io/nvidia/vllm:99: not found': "image_missing",
     DAEMON + "pull access denied for vllm, repository does not exist or may require 'docker login': denied: requested "
@@ -27,7 +27,7 @@ SAID = {
     DAEMON + "failed to authorize: failed to fetch oauth token: unexpected status: 401 Unauthorized": "unauthorized",
     DAEMON + 'Head "https://ghcr.io/v2/a/b/manifests/c": denied': "unauthorized",
     "failed to register layer: write /usr/lib/libcublasLt.so.13: no space left on device": "disk_full",
-    "failed to extract layer sha256:0: failed to unpack: write /var/lib/x: no space left on device: unknown": "disk_full",
+    "failed to extract layer sha256:0: failed to unpack: write /x: no space left on device: unknown": "disk_full",
     "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?": "docker_down",
     "something new": "pull_failed",
     "": "pull_failed",

@@ -146,6 +146,7 @@ REFUSED_DIRECTORIES = [
         *(({"vllm_environment": {name: "x"}}, "secrets go into") for name in ("HF_TOKEN", "token", "S3_APIKEY_ID")),
         ({"vllm_environment": {"A B": "x"}}, "Names are letters"),
         ({"vllm_tensor_parallel_size": 3}, "does not divide"),
+        ({"vllm_join_port": 29501}, "a port of its own"),
         ({"vllm_api_key": "a\nB=c"}, "line break"),
         ({"vllm_api_key": "open sesame"}, "without blanks"),
         ({"vllm_huggingface_token": "hf_sésame"}, "without blanks"),
