@@ -16,18 +16,25 @@ import socket
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.module_utils.canary import QUESTIONS, Question, looks_broken
+from ansible_collections.gb10.fleet.plugins.module_utils.vllm_unit import read_status
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0
 HEALTH_TIMEOUT_S = 5.0
 # A dead vLLM engine answers 503 and its process exits within about 5 s: three polls in a row are no coincidence.
 DEAD_POLLS = 3
+# How long others may be awaited before that is the verdict: a unit that ended starts again after 60 s, and to drop the
+# page cache may take 120 (catalog/memory.yml).
+PATIENCE_S = 180.0
+# Lives in a row that failed; another one would hardly fare better, and each costs memory.
+FAILED_LIVES = 2
 LARGEST_QUOTE = 300
 LARGEST_ANSWER = 1000
 # Ways out of the verdicts on an answer.
@@ -51,6 +58,9 @@ class Ask(Protocol):
     """How requests are sent; a test injects its own."""
 
     def __call__(self, path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply: ...
+
+
+ReadStatus = Callable[[], dict[str, Any]]
 
 
 def http_client(url: str, api_key: str | None) -> Ask:
@@ -130,6 +140,63 @@ class Proof:
     served_models: tuple[str, ...] = ()
     answers: tuple[dict[str, Any], ...] = ()
     tokens_per_s: float | None = None
+    phase: str | None = None  # what the unit says of itself, and how many seconds each phase took
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+def status_reader(path: str | None) -> ReadStatus:
+    """What the unit says of itself (see vllm_unit.Status); nothing where nobody says anything."""
+    return lambda: read_status(Path(path)) if path else {}
+
+
+class Unit:
+    """Judges, poll by poll, whether waiting is of use.
+
+    A failure counts when it is seen several times in a row: the next life may be about to begin.
+    """
+
+    def __init__(self, read: ReadStatus, clock: Callable[[], float]) -> None:
+        self.read, self.clock = read, clock
+        self.status: dict[str, Any] = {}
+        self.failed = 0
+        self.waits_since: float | None = None
+
+    def look(self) -> Proof | None:
+        self.status = self.read()
+        failure, waiting = self._part("failure"), self._part("waiting")
+        self.failed = self.failed + 1 if self.status.get("phase") == "failed" and failure else 0
+        if not waiting:
+            self.waits_since = None
+        elif self.waits_since is None:
+            self.waits_since = self.clock()
+        hopeless = failure.get("lasting") is True or self.status.get("failures", 0) >= FAILED_LIVES
+        if self.failed >= DEAD_POLLS and hopeless:
+            return _named(failure)
+        if self.waits_since is not None and self.clock() - self.waits_since >= PATIENCE_S:
+            return _named(waiting)
+        return None
+
+    def last_word(self) -> Proof | None:
+        """When time is up: what it waits for, or why it is down."""
+        said = self._part("waiting") or (self._part("failure") if self.status.get("phase") == "failed" else {})
+        return _named(said) if said else None
+
+    def _part(self, name: str) -> dict[str, Any]:
+        part = self.status.get(name)
+        return part if isinstance(part, dict) and {"verdict", "text", "way_out"} <= part.keys() else {}
+
+    def on(self, proof: Proof) -> Proof:
+        """The proof, with the phases."""
+        phases = self.status.get("phases")
+        return replace(
+            proof,
+            phase=self.status.get("phase"),
+            phases=dict(phases) if isinstance(phases, dict) else {},
+        )
+
+
+def _named(said: Mapping[str, Any]) -> Proof:
+    return Proof(str(said["verdict"]), str(said["text"]), str(said["way_out"]))
 
 
 def probe(
@@ -139,27 +206,35 @@ def probe(
     timeout_s: float,
     answer_timeout_s: float,
     questions: Sequence[Question] = QUESTIONS,
+    status: ReadStatus = dict,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Proof:
-    """Wait up to ``timeout_s`` for /health, then ask for models and answers (each bounded by ``answer_timeout_s``)."""
+    """Wait up to ``timeout_s`` for /health, then ask for models and answers (each bounded by ``answer_timeout_s``).
+
+    ``status`` gives what the unit says of itself: why there is no use in waiting on.
+    """
     started = clock()
-    proof = _wait_for_health(ask, started + timeout_s, clock, sleep)
+    unit = Unit(status, clock)
+    proof = _wait_for_health(ask, unit, started + timeout_s, clock, sleep)
     if proof is None:
         proof = _ask_model(
             ask, model, answer_timeout_s, questions, Proof("serving", "", "", round(clock() - started, 3)), clock
         )
-    return proof
+    return unit.on(proof)
 
 
 def _wait_for_health(
-    ask: Ask, until: float, clock: Callable[[], float], sleep: Callable[[float], None]
+    ask: Ask, unit: Unit, until: float, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> Proof | None:
     dead = 0
     while True:
         reply = ask("/health", None, min(HEALTH_TIMEOUT_S, max(0.5, until - clock())))
+        hopeless = unit.look()
         if reply.status == 200:
             return None
+        if hopeless:
+            return hopeless
         dead = dead + 1 if reply.status == 503 else 0
         if dead >= DEAD_POLLS:
             text = "/health answers 503: the engine died, the server around it is still there"
@@ -167,7 +242,7 @@ def _wait_for_health(
                 "engine_dead", text, "read `journalctl -u gb10-vllm` for the first error; systemd restarts the unit"
             )
         if clock() >= until:
-            return _not_ready(reply)
+            return unit.last_word() or _not_ready(reply)
         sleep(min(POLL_S, max(0.0, until - clock())))
 
 

@@ -32,6 +32,11 @@ options:
     description: For how many seconds to wait for the list of models and for each answer.
     type: int
     default: 120
+  status_file:
+    description:
+      - Where the unit keeps what it says of itself, on the host. With it the verdict names why a unit is down or what
+        it waits for, and there is no waiting for one that fails again and again.
+    type: path
 extends_documentation_fragment: gb10.fleet.reads
 attributes:
   check_mode:
@@ -63,6 +68,8 @@ verdict:
   description:
     - V(serving), or V(not_listening), V(loading), V(engine_dead), V(unauthorized), V(wrong_model), V(rejected) (the
       server refuses the question) or V(garbage).
+    - With O(status_file) also the verdicts of the unit, such as V(memory_short), V(refused_flag) or
+      V(waiting_for_peers); docs/troubleshooting.md lists them.
   returned: always
   type: str
 text:
@@ -100,6 +107,17 @@ tokens_per_s:
   description: Completion tokens per second of wall time in the long answer. An indication, no benchmark.
   returned: always
   type: float
+phase:
+  description:
+    - Where the unit is, from O(status_file). V(starting), V(waiting), V(formation), V(weights), V(graphs), V(ready),
+      V(failed) or V(stopped); null without it.
+  returned: always
+  type: str
+phases:
+  description: How many seconds each phase took so far.
+  returned: always
+  type: dict
+  sample: {starting: 2.1, waiting: 31.4, formation: 20.9, weights: 312.0, graphs: 48.3}
 """
 
 from dataclasses import asdict
@@ -116,6 +134,7 @@ def main() -> None:
             "api_key": {"type": "str", "no_log": True},
             "timeout_s": {"type": "int", "default": 60},
             "answer_timeout_s": {"type": "int", "default": 120},
+            "status_file": {"type": "path"},
         },
         supports_check_mode=True,
     )
@@ -131,6 +150,7 @@ def main() -> None:
         arguments["model"],
         timeout_s=0 if module.check_mode else arguments["timeout_s"],
         answer_timeout_s=arguments["answer_timeout_s"],
+        status=serving.status_reader(arguments["status_file"]),
     )
     module.exit_json(changed=False, ok=proof.verdict == "serving", **asdict(proof))
 

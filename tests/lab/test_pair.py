@@ -157,7 +157,7 @@ class TestProvision:
 class TestCutCable:
     def test_is_named_in_the_evidence_and_gone_when_mended(self, pair: Pair) -> None:
         pair.lab("cut", "spark-b", "p0")
-        # A cluster without its fabric does not come back by itself, so there is nothing to wait for.
+        # The model is down as long as the cable is out: there is nothing to wait for.
         run = pair.play("-e", '{"vllm_ready_timeout": 10}', playbook="playbooks/validate.yml")
         assert run.rc != 0
         assert "no carrier on port p0 (enp1s0f0np0, enP2p1s0f0np0)" in run.output
@@ -165,7 +165,8 @@ class TestCutCable:
 
         pair.lab("mend")
         for host in pair.hosts:
-            pair.ssh(host, "sudo systemctl reset-failed gb10-vllm; sudo systemctl restart gb10-vllm")
+            # It comes back by itself. Other tests of this hour may have used up the starts that systemd grants.
+            pair.ssh(host, "sudo systemctl reset-failed gb10-vllm; sudo systemctl start --no-block gb10-vllm")
         assert pair.play(playbook="playbooks/validate.yml").rc == 0
         assert pair.evidence()["verdict"] == "healthy"
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
+from ansible_collections.gb10.fleet.plugins.module_utils import vllm_unit
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
@@ -97,13 +98,16 @@ def unit(document: Rendered) -> str:
     return content(document, "/etc/systemd/system/gb10-vllm.service")
 
 
-def exec_start(text: str) -> list[str]:
-    """The words of ExecStart, split and unescaped as systemd.service(5) says."""
-    line = text.replace("\\\n", " ").split("ExecStart=")[1].splitlines()[0]
-    assert not re.search(r"[%$]", line.replace("%%", "").replace("$$", "")), "systemd would expand it"
-    words = re.findall(r'"((?:[^"\\]|\\.)*)"(?=\s|$)|(\S+)', line)
-    plain = (re.sub(r"\\(.)", r"\1", quoted) if quoted or not bare else bare for quoted, bare in words)
-    return [word.replace("%%", "%").replace("$$", "$") for word in plain]
+def settings(document: Rendered) -> dict[str, Any]:
+    """What the unit's program reads."""
+    found: dict[str, Any] = json.loads(content(document, "/etc/gb10-fleet/vllm.json"))
+    return found
+
+
+def command(document: Rendered) -> list[str]:
+    """The command line that the unit runs."""
+    words: list[str] = settings(document)["argv"]
+    return words
 
 
 def after(words: list[str], flag: str) -> str:
@@ -142,6 +146,7 @@ REFUSED_DIRECTORIES = [
         *(({"vllm_environment": {name: "x"}}, "secrets go into") for name in ("HF_TOKEN", "token", "S3_APIKEY_ID")),
         ({"vllm_environment": {"A B": "x"}}, "Names are letters"),
         ({"vllm_tensor_parallel_size": 3}, "does not divide"),
+        ({"vllm_join_port": 29501}, "a port of its own"),
         ({"vllm_api_key": "a\nB=c"}, "line break"),
         ({"vllm_api_key": "open sesame"}, "without blanks"),
         ({"vllm_huggingface_token": "hf_sésame"}, "without blanks"),
@@ -184,6 +189,7 @@ def test_a_tag_needs_consent() -> None:
         ("vllm_extra_args", ["--max-num-seqs", "4"]),
         ("vllm_tensor_parallel_size", 1),
         ("vllm_master_port", 29502),
+        ("vllm_join_port", 29512),
         ("vllm_max_model_len", 4096),
         ("vllm_served_model_name", "b"),
         ("vllm_gpu_memory_utilization", 0.7),
@@ -392,7 +398,7 @@ def test_docker_gets_a_log_driver_only_where_nobody_chose_one(
 
 
 def test_a_single_spark_serves_without_cluster_arguments() -> None:
-    words = exec_start(unit(vllm()))
+    words = command(vllm())
     assert words[:3] == ["/usr/bin/docker", "run", "--rm"]
     assert words[words.index("--entrypoint") : words.index("--served-model-name")] == [
         "--entrypoint", "vllm", DIGEST, "serve", "openai/gpt-oss-120b",
@@ -400,12 +406,13 @@ def test_a_single_spark_serves_without_cluster_arguments() -> None:
     assert after(words, "--served-model-name") == "openai/gpt-oss-120b"
     assert after(words, "--host") == "127.0.0.1"
     assert after(words, "--gpu-memory-utilization") == "0.8"
-    assert not {"--nnodes", "--headless", "--cap-add", "--max-model-len", "--env-file"} & set(words)
+    assert not {"--nnodes", "--headless", "IPC_LOCK", "--max-model-len", "--env-file", "--privileged"} & set(words)
+    assert settings(vllm())["join"] is None and settings(vllm())["rails"] == []
 
 
 @pytest.mark.parametrize(("host", "rank", "address"), [("spark-a", "0", "10"), ("spark-b", "1", "11")])
 def test_a_pair_meets_on_the_fabric(host: str, rank: str, address: str) -> None:
-    words = exec_start(unit(vllm_pair(host)))
+    words = command(vllm_pair(host))
     assert after(words, "--node-rank") == rank
     assert (after(words, "--nnodes"), after(words, "--tensor-parallel-size")) == ("2", "2")
     assert after(words, "--master-addr") == "192.168.100.10"
@@ -418,21 +425,48 @@ def test_a_pair_meets_on_the_fabric(host: str, rank: str, address: str) -> None:
     assert "--pipeline-parallel-size" not in words
 
 
+def test_the_hosts_of_a_pair_say_the_same_before_they_start() -> None:
+    head, mate = (settings(vllm_pair(host, vllm_join_port=4711)) for host in ("spark-a", "spark-b"))
+    assert head["join"] | {"rank": 1} == mate["join"], "else they would never start"
+    assert (head["join"]["rank"], head["join"]["port"], mate["memory_gib"]) == (0, 4711, 97)
+    assert head["join"]["members"] == [
+        {"name": "spark-a", "address": "192.168.100.10"}, {"name": "spark-b", "address": "192.168.100.11"},
+    ]  # fmt: skip
+    assert [rail["netdev"] for rail in head["rails"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]
+    other = settings(vllm_pair(vllm_gpu_memory_utilization=0.7))["join"]["settings"]
+    assert {name for name, value in other.items() if value != head["join"]["settings"][name]} == {
+        "vllm_gpu_memory_utilization", "vllm_join_port",
+    }  # fmt: skip
+    # A number and the text of it are the same wish, as for the refusal.
+    spelled = settings(vllm_pair(vllm_gpu_memory_utilization="0.8"))["join"]["settings"]
+    assert spelled == settings(vllm_pair())["join"]["settings"]
+
+
+def test_the_program_takes_what_the_role_writes() -> None:
+    for document in (vllm(), vllm_pair(), vllm_pair("spark-b", vllm_api_key="k")):
+        config = vllm_unit.parse_config(content(document, "/etc/gb10-fleet/vllm.json"))
+        assert {phase for phase, _ in config.phases} <= set(vllm_unit.PHASES)
+        assert {verdict for verdict, _ in config.failures} <= set(vllm_unit.WAYS_OUT)
+        assert config.timing.heartbeat + config.timing.silence <= 15, "as docs and catalog promise"
+
+
 def test_hosts_that_do_not_share_layers_are_pipeline_stages() -> None:
-    words = exec_start(unit(vllm_pair(vllm_tensor_parallel_size=1)))
+    words = command(vllm_pair(vllm_tensor_parallel_size=1))
     assert (after(words, "--tensor-parallel-size"), after(words, "--pipeline-parallel-size")) == ("1", "2")
 
 
 @pytest.mark.parametrize("argument", ['{"a": "50% of $HOME"}', "back\\slash", 'a "quoted" word', "", "; rm -rf", "%n"])
 def test_an_argument_reaches_vllm_unchanged(argument: str) -> None:
-    words = exec_start(unit(vllm(vllm_extra_args=["--option", argument])))
+    words = command(vllm(vllm_extra_args=["--option", argument]))
     assert after(words, "--option") == argument
 
 
 def test_secrets_stay_out_of_the_unit() -> None:
-    text = unit(vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame"))  # noqa: S106
-    assert "sesame" not in text
-    assert "--env-file" in exec_start(text)
+    document = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame")  # noqa: S106
+    others = [entry for entry in document.resources if entry.get("file") != "/etc/gb10-fleet/vllm.env"]
+    assert "sesame" not in str(others)
+    assert after(command(document), "--env-file") == settings(document)["env_file"] == "/etc/gb10-fleet/vllm.env"
+    assert settings(vllm())["env_file"] is None
 
 
 def test_the_page_cache_is_guarded_until_the_head_answers_and_for_a_start_at_most() -> None:
@@ -446,13 +480,13 @@ def test_the_page_cache_is_guarded_until_the_head_answers_and_for_a_start_at_mos
 
 
 def test_the_kernel_kills_the_model_first() -> None:
-    assert after(exec_start(unit(vllm())), "--oom-score-adj") == "1000"
+    assert after(command(vllm()), "--oom-score-adj") == "1000"
 
 
 def test_the_memory_gate_follows_the_share_that_vllm_takes() -> None:
-    assert "/usr/local/sbin/gb10-memory-gate 97\n" in unit(vllm())
-    assert "/usr/local/sbin/gb10-memory-gate 60\n" in unit(vllm(vllm_gpu_memory_utilization=0.5))
-    assert "/usr/local/sbin/gb10-memory-gate 7\n" in unit(vllm(vllm_memory_gate_gib=7))
+    assert settings(vllm())["memory_gib"] == 97
+    assert settings(vllm(vllm_gpu_memory_utilization=0.5))["memory_gib"] == 60
+    assert settings(vllm(vllm_memory_gate_gib=7))["memory_gib"] == 7
 
 
 def test_flags_of_the_role_are_recognised_in_both_spellings() -> None:
@@ -911,11 +945,11 @@ def test_a_fixed_gid_index_is_found_out_at_the_start_or_keeps_the_model_from_it(
     else:
         assert done.returncode == 1 and says in done.stderr
         assert not env.exists(), "an index of last time must not be used"
-    unit = content(vllm_pair(fabric_fixed_gid_index=True), "/etc/systemd/system/gb10-vllm.service")
-    assert unit.index("gb10-gid-index /run/gb10-vllm-gid.env") < unit.index("--env-file /run/gb10-vllm-gid.env")
+    document = vllm_pair(fabric_fixed_gid_index=True)
+    assert after(command(document), "--env-file") == settings(document)["gid_file"] == "/run/gb10-vllm/gid.env"
 
 
 def test_without_request_nobody_fixes_a_gid_index() -> None:
     document = paired("fabric", fabric_allow_activation=True)
     assert not [resource for resource in document.resources if "gid-index" in str(resource.get("file"))]
-    assert "gid" not in content(vllm_pair(), "/etc/systemd/system/gb10-vllm.service")
+    assert settings(vllm_pair())["gid_file"] is None and "--env-file" not in command(vllm_pair())

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -46,9 +47,15 @@ class Server:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
 
-    def probe(self, timeout_s: float = 60, model: str = "gpt") -> Proof:
+    def probe(self, timeout_s: float = 60, model: str = "gpt", status: serving.ReadStatus = dict) -> Proof:
         return serving.probe(
-            self, model, timeout_s=timeout_s, answer_timeout_s=10, clock=lambda: self.now, sleep=self.sleep
+            self,
+            model,
+            timeout_s=timeout_s,
+            answer_timeout_s=10,
+            status=status,
+            clock=lambda: self.now,
+            sleep=self.sleep,
         )
 
 
@@ -255,3 +262,61 @@ def test_http_is_bounded(http: Callable[[Handler], str]) -> None:
         assert serving.http_client(http(drip), None)("/", None, 0.3).problem == "timeout"
     finally:
         release.set()
+
+
+def unit_says(phase: str, failures: int = 0, lasting: bool = False, waiting: str = "", **other: Any) -> dict[str, Any]:
+    failure = {"verdict": "refused_flag", "text": "--nonsense", "way_out": "do", "lasting": lasting}
+    return {
+        "phase": phase,
+        "failures": failures,
+        "failure": failure if failures else None,
+        "waiting": {"verdict": waiting, "text": "waiting for spark-b", "way_out": "look there"} if waiting else None,
+        "phases": {"starting": 1.5},
+    } | other
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "within_s"),
+    [
+        (unit_says("failed", failures=1, lasting=True), "refused_flag", 30),
+        (unit_says("failed", failures=2), "refused_flag", 30),
+        (unit_says("waiting", waiting="peers_differ"), "peers_differ", serving.PATIENCE_S + 30),
+        # Where waiting may help it goes on, and at its end says what it knows.
+        (unit_says("failed", failures=1), "refused_flag", None),
+        (unit_says("weights", failures=2), "not_listening", None),
+        (unit_says("stopped"), "not_listening", None),
+        ({}, "not_listening", None),
+        ({"phase": "failed", "failure": {"lasting": True}, "failures": 9, "phases": []}, "not_listening", None),
+        ({"phase": "failed", "failure": "x", "waiting": 5}, "not_listening", None),
+    ],
+)
+def test_the_unit_says_why_there_is_no_use_in_waiting(
+    status: dict[str, Any], verdict: str, within_s: float | None
+) -> None:
+    server = Server(health=[REFUSED])
+    proof = server.probe(timeout_s=1800, status=lambda: status)
+    assert proof.verdict == verdict
+    assert server.now < within_s if within_s else server.now >= 1800
+    assert proof.phase == status.get("phase") and proof.text and proof.way_out
+
+
+def test_a_unit_that_starts_again_is_waited_for() -> None:
+    """Its failure is that of the life before, and another one begins while we look."""
+    said = [unit_says("failed", failures=2), unit_says("failed", failures=2), unit_says("weights", failures=2)]
+    server = Server(health=[REFUSED, REFUSED, REFUSED, Reply(200)])
+    proof = server.probe(status=lambda: said.pop(0) if len(said) > 1 else said[0])
+    assert (proof.verdict, proof.phases) == ("serving", {"starting": 1.5})
+
+
+def test_a_wait_that_ends_and_begins_anew_is_two() -> None:
+    waits, loads = unit_says("waiting", waiting="waiting_for_peers"), unit_says("weights")
+    said = [waits] * 60 + [loads] + [waits] * 60
+    proof = Server(health=[REFUSED]).probe(timeout_s=280, status=lambda: said.pop(0) if len(said) > 1 else said[0])
+    assert proof.verdict == "waiting_for_peers"
+    assert len(said) < 20, "it was patient twice"
+
+
+def test_a_status_is_read_from_its_file(tmp_path: Path) -> None:
+    assert serving.status_reader(None)() == serving.status_reader(str(tmp_path / "status.json"))() == {}
+    (tmp_path / "status.json").write_text('{"phase": "ready"}')
+    assert serving.status_reader(str(tmp_path / "status.json"))() == {"phase": "ready"}

@@ -34,7 +34,7 @@ SETTLE_S = 1.0  # systemd calls a simple service started before its program has 
 
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
-_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type"
+_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type,Job"
 _JOURNAL_LINES = 15
 _DOWN = ("inactive", "failed")
 
@@ -47,6 +47,7 @@ class Unit(Resource):
     state: str = ""  # started, stopped, or empty for whatever it is
     restart_on: tuple[str, ...] = ()
     consent: str | None = None
+    wait: bool = True  # false for one that is up only when something beyond this host is, too
     masked: bool = False  # only an undo masks
     lenient: bool = False  # an undo: a unit that has gone with its package or file is no error
 
@@ -67,11 +68,19 @@ class Live:
     reload_owed: bool
     invocation: str
     type: str  # of a service
+    queued: bool  # whether systemd still has something to do with it
 
     @property
     def running(self) -> bool:
-        """Up or on its way up; one that waits for its next automatic restart has just died."""
-        return self.active in ("active", "reloading") or (self.active == "activating" and self.sub != "auto-restart")
+        """Up or on its way up; one that waits for its next automatic restart has just died.
+
+        What is queued for a unit that is down can only be its start, which waits for a unit before it.
+        """
+        return (
+            self.active in ("active", "reloading")
+            or (self.active == "activating" and self.sub != "auto-restart")
+            or (self.active in _DOWN and self.queued)
+        )
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,7 @@ class UnitKind(Kind[Unit, UnitState]):
             state=fields.choice("state", ("started", "stopped"), ""),
             restart_on=fields.lines("restart_on", _INPUT, "an absolute path or package:NAME"),
             consent=fields.consent(),
+            wait=fields.flag("wait") is not False,
         )
         fields.finish()
         return resource
@@ -170,9 +180,16 @@ class UnitKind(Kind[Unit, UnitState]):
             # A unit that has failed too often would refuse for a while, although its inputs are right now.
             system.run(["systemctl", "reset-failed", name])
         # `enable --no-reload` would be cheaper, but then systemd says of every unit that it owes a reload.
-        done = system.run(["systemctl", verb, name], timeout=START_TIMEOUT_S)
-        if done.rc != 0:
-            raise HostError(f"{step.resource.label}: systemctl {verb} failed: {done.words}{self.explain(system, step)}")
+        commands = [[verb]]
+        if not step.resource.wait and verb in ("start", "restart"):
+            # The end is waited for, so that what runs afterwards has the new inputs; only the start is not.
+            commands = [["stop"]] if verb == "restart" else []
+            commands.append(["start", "--no-block"])
+        for command in commands:
+            done = system.run(["systemctl", *command, name], timeout=START_TIMEOUT_S)
+            if done.rc != 0:
+                said = f"systemctl {command[0]} failed: {done.words}"
+                raise HostError(f"{step.resource.label}: {said}{self.explain(system, step)}")
         if step.action == "restart":
             owed = dict(read_owed(system))
             owed.pop(name, None)
@@ -219,6 +236,7 @@ def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
             reload_owed=block.get("NeedDaemonReload") == "yes",
             invocation=block.get("InvocationID", ""),
             type=block.get("Type", ""),
+            queued=block.get("Job", "0") not in ("", "0"),
         )
         for name, block in zip(names, blocks)
     }

@@ -27,6 +27,7 @@ class FakeSystemd:
         self.units: dict[str, dict[str, str]] = {}
         self.starts = 0
         self.failures = 0  # since the last reset; systemd refuses to start a unit with too many
+        self.after_no_block = {"ActiveState": "activating", "SubState": "start"}
         self.seen: dict[str, dict[str, bytes]] = {}  # the files of each unit as they were when systemd read them
         host.on("systemctl show", self.show)
         host.on("systemctl daemon-reload", self.reload)
@@ -82,7 +83,7 @@ class FakeSystemd:
         return ""
 
     def act(self, argv: list[str], stdin: str | None) -> str:
-        unit = self.units[argv[2]]
+        unit = self.units[argv[-1]]
         assert unit["LoadState"] != "masked" or argv[1] not in ("enable", "start", "restart"), f"{argv[2]} is masked"
         if argv[1] in ("enable", "disable"):
             unit["UnitFileState"] = argv[1] + "d"
@@ -98,6 +99,8 @@ class FakeSystemd:
             assert self.failures == 0, "start request repeated too quickly"
             self.starts += 1
             unit.update(ActiveState="active", SubState="running", InvocationID=f"start{self.starts}")
+            if "--no-block" in argv:
+                unit.update(self.after_no_block)
         return ""
 
     def acts(self) -> list[str]:
@@ -309,3 +312,52 @@ def test_a_unit_that_dies_at_once_is_no_success(host: FakeHost, systemd: FakeSys
     ) as caught:
         host.converge(DOCUMENT)
     assert len(caught.value.changes) == 4
+
+
+PATIENT = [*DOCUMENT[:2], {**DOCUMENT[2], "wait": False}]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"ActiveState": "activating", "SubState": "start"},  # as long as its peers are missing
+        {"ActiveState": "inactive", "SubState": "dead", "Job": "4711"},  # behind a unit that is still starting
+        {"ActiveState": "active", "SubState": "running"},
+    ],
+)
+def test_a_unit_that_is_not_waited_for_need_not_be_up(
+    host: FakeHost, systemd: FakeSystemd, found: dict[str, str]
+) -> None:
+    systemd.after_no_block = found
+    assert [change["action"] for change in host.both(PATIENT).changes] == ["create", "create", "enable", "start"]
+    assert systemd.acts()[-2:] == ["systemctl stop demo.service", "systemctl start --no-block demo.service"]
+    assert host.converge(PATIENT).changes == []
+
+    host.file("/etc/demo.conf", "old\n")
+    outcome = host.both(PATIENT, demo_allow_restart=True)
+    assert [change["action"] for change in outcome.changes] == ["update", "restart"]
+    assert host.converge(PATIENT).pending == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"ActiveState": "activating", "SubState": "auto-restart"},
+        {"ActiveState": "failed", "SubState": "failed"},
+        {"ActiveState": "inactive", "SubState": "dead", "Job": "0"},
+    ],
+)
+def test_a_unit_that_is_not_waited_for_must_be_on_its_way(
+    host: FakeHost, systemd: FakeSystemd, found: dict[str, str]
+) -> None:
+    systemd.after_no_block = found
+    with pytest.raises(ApplyError, match=r"unit:demo\.service: does not hold, it still needs start"):
+        host.converge(PATIENT)
+
+
+def test_a_start_that_is_refused_is_an_error_without_waiting_as_well(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Any]
+) -> None:
+    host.on("systemctl start --no-block", fail("Unit docker.service not found."))
+    with pytest.raises(ApplyError, match=r"systemctl start failed: Unit docker\.service not found"):
+        host.converge(PATIENT)
