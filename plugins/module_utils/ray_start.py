@@ -37,9 +37,9 @@ TOKEN_SINCE = (2, 52)  # docs.ray.io, token authentication: an older Ray does no
 POLL_S = 1.0
 WATCH_S = 5.0
 CONNECT_S = 3.0
-# Of an unreachable head. Ray's own nodes give up on it after as long (gcs_rpc_server_reconnect_timeout_s), not all in
-# a way that `ray start --block` counts as a death.
-SILENCE_S = 60.0
+# Of an unreachable head. Ray's nodes themselves wait 60 s for one that comes back; this one cannot, for what it knows
+# dies with it.
+SILENCE_S = 30.0
 STOP_S = {"vllm": 15.0, "nodes": 1.0, "ray": 8.0}  # to end by itself, in this order; `docker stop` allows 30 s in all
 
 
