@@ -73,9 +73,7 @@ def start_words(options: argparse.Namespace) -> list[str]:
     """The command line of `ray start` on this host."""
     head = f"{options.hosts[0]}:{options.port}"
     role = (
-        ["--head", f"--port={options.port}", "--include-dashboard=false"]
-        if options.command
-        else [f"--address={head}"]
+        ["--head", f"--port={options.port}", "--include-dashboard=false"] if options.command else [f"--address={head}"]
     )
     return ["ray", "start", *role, f"--node-ip-address={options.own}", "--block", "--disable-usage-stats", *options.ray]
 
@@ -266,7 +264,7 @@ def main(argv: Sequence[str]) -> int:
         say("this image has no Ray: use vllm_executor: mp or an image with Ray")
         return NO_RAY
     if not knows_token(version):
-        say(f"WARNING: Ray {version} asks for no token (2.52 and later do): who reaches its ports runs code on this host")
+        say(f"WARNING: Ray {version} asks for no token, as 2.52 does: who reaches its ports runs code on this host")
     return Launcher(options).run()
 
 
