@@ -60,7 +60,8 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--own", required=True)
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--timeout", required=True, type=float)
-    options, options.ray = parser.parse_known_args(words[:cut])
+    options, rest = parser.parse_known_args(words[:cut])
+    options.ray = rest
     options.command = words[cut + 1 :]
     if options.own not in options.hosts:
         parser.error(f"--own {options.own} is none of --hosts {','.join(options.hosts)}")
