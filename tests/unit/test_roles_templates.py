@@ -83,7 +83,7 @@ def vllm_pair(host: str = "spark-a", **variables: Any) -> Rendered:
 
 
 TOKEN = "0123456789abcdef" * 2
-RAY = {"vllm_executor": "ray", "vllm_ray_token": TOKEN}
+RAY: dict[str, Any] = {"vllm_executor": "ray", "vllm_ray_token": TOKEN}
 
 
 def declared(document: Rendered, kind: str, name: str) -> dict[str, Any]:

@@ -158,7 +158,7 @@ def test_which_ray_asks_for_the_token(version: str, knows: bool) -> None:
 def test_hosts_join_and_a_stop_takes_all_down(cluster: Cluster) -> None:
     head, worker = cluster.both()
     assert "all 2 hosts are nodes of Ray" in head.log
-    status = [sys.executable, FILES / "ray", "status"]
+    status = [sys.executable, str(FILES / "ray"), "status"]
     told = subprocess.run(status, env=head.environ, capture_output=True, text=True, check=True).stdout
     assert f"node_{HEAD}" in told and f"node_{WORKER}" in told.partition("Failed")[0]
     arguments = "".join(Path("/proc", one, "cmdline").read_text() for one in children(head.process.pid))
@@ -185,7 +185,7 @@ def test_a_lost_node_ends_the_head(cluster: Cluster) -> None:
     """Also where vLLM has not noticed: up to 0.19 it does not before the next request."""
     worker, head = cluster.start(WORKER), cluster.start(HEAD, command=["sleep", "3600"])
     wait_for(lambda: "all 2 hosts are nodes of Ray" in head.log, "the hosts do not join")
-    vllm = [sys.executable, FILES / "vllm", "serve", "m", "-tp", "2", "--distributed-executor-backend", "ray"]
+    vllm = [sys.executable, str(FILES / "vllm"), "serve", "m", "-tp", "2", "--distributed-executor-backend", "ray"]
     environ = {**head.environ, "RAY_ADDRESS": f"{HEAD}:{cluster.ray}"}
     noticing = subprocess.Popen([*vllm, "--port", str(cluster.port)], env=environ, stdout=subprocess.DEVNULL)
     try:
