@@ -18,6 +18,7 @@ from pathlib import Path
 from lab.vendor.packages import FILES
 
 NAME, TAG = "gb10-lab/vllm-sim", "0.19.0"
+RAY = "2.54.0"  # as files/ray says of itself
 # The same layer under another configuration, and so another digest: a new image to move to.
 REBUILT = f"{TAG}-rebuilt"
 MANIFEST_TYPE = "application/vnd.oci.image.manifest.v1+json"
@@ -71,6 +72,13 @@ def layer(root: Path) -> tuple[bytes, str]:
         additions = {
             "usr/bin/vllm": ((FILES / "vllm").read_bytes(), 0o755),
             "usr/lib/python3/dist-packages/vllm/__init__.py": (f'__version__ = "{TAG}"\n'.encode(), 0o644),
+            # One file is the command and the module: what it says of the cluster is what its nodes know.
+            "usr/bin/ray": ((FILES / "ray").read_bytes(), 0o755),
+            "usr/lib/python3/dist-packages/ray/__init__.py": ((FILES / "ray").read_bytes(), 0o644),
+            f"usr/lib/python3/dist-packages/ray-{RAY}.dist-info/METADATA": (
+                f"Metadata-Version: 2.1\nName: ray\nVersion: {RAY}\n".encode(),
+                0o644,
+            ),
         }
         for path, (content, mode) in additions.items():
             entry = tarfile.TarInfo(path)

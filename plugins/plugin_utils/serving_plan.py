@@ -96,6 +96,8 @@ class Plan:
         }
         if "--pipeline-parallel-size" in self.arguments:
             values["vllm_tensor_parallel_size"] = 1
+        if self.arguments.get("--distributed-executor-backend") == "ray":
+            values["vllm_executor"] = "ray"  # the role sets Ray's environment; vllm_ray_token is the user's own secret
         return {name: value for name, value in values.items() if value}
 
     def as_dict(self) -> dict[str, Any]:

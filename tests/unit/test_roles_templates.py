@@ -14,7 +14,7 @@ import pytest
 import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
-from ansible_collections.gb10.fleet.plugins.module_utils import vllm_unit
+from ansible_collections.gb10.fleet.plugins.module_utils import ray_start, vllm_unit
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
@@ -82,6 +82,10 @@ def vllm_pair(host: str = "spark-a", **variables: Any) -> Rendered:
     return paired("vllm", host, **({"vllm_image": DIGEST, "vllm_model": "openai/gpt-oss-120b"} | variables))
 
 
+TOKEN = "0123456789abcdef" * 2
+RAY: dict[str, Any] = {"vllm_executor": "ray", "vllm_ray_token": TOKEN}
+
+
 def declared(document: Rendered, kind: str, name: str) -> dict[str, Any]:
     """The one resource of this kind and name."""
     assert not document.refusals
@@ -147,6 +151,19 @@ REFUSED_DIRECTORIES = [
         ({"vllm_environment": {"A B": "x"}}, "Names are letters"),
         ({"vllm_tensor_parallel_size": 3}, "does not divide"),
         ({"vllm_join_port": 29501}, "a port of its own"),
+        ({"vllm_executor": "uni"}, "It is mp (vLLM itself) or ray"),
+        *(
+            ({"vllm_executor": "ray", "vllm_ray_token": bad}, "`openssl rand -hex 32`")
+            for bad in ("", "short", "blank " * 8, TOKEN + "\n")
+        ),
+        *(
+            (RAY | {"vllm_allow_tag": True, "vllm_image": image}, f"has no Ray ({said}")
+            for image, said in (
+                ("nvcr.io/nvidia/vllm:26.05-py3", "NGC vLLM 26.05: NGC release notes"),
+                ("vllm/vllm-openai:v0.19.0@sha256:" + "0" * 64, "vLLM release: vllm-project"),
+            )
+        ),
+        *((RAY | ports, "one of Ray's own: 6380, ") for ports in ({"vllm_ray_port": 6380}, {"vllm_port": "10050"})),
         ({"vllm_api_key": "a\nB=c"}, "line break"),
         ({"vllm_api_key": "open sesame"}, "without blanks"),
         ({"vllm_huggingface_token": "hf_sésame"}, "without blanks"),
@@ -169,6 +186,16 @@ def test_wrong_inputs_are_refused_with_the_way_out(given: dict[str, Any], says: 
         {"vllm_cache_directory": "/data"},
         {"vllm_host": "::", "vllm_api_key": "!sesame~"},
         {"vllm_gpu_memory_utilization": "0.85", "vllm_tensor_parallel_size": "1"},
+        RAY,
+        *(
+            RAY | {"vllm_allow_tag": True, "vllm_image": image}
+            for image in (
+                "nvcr.io/nvidia/vllm:26.04-py3",
+                "vllm/vllm-openai:v0.17.1",
+                "vllm-node",
+                "registry.example/mine:1",
+            )
+        ),
     ],
 )
 def test_what_only_looks_wrong_is_not_refused(given: dict[str, Any]) -> None:
@@ -190,6 +217,9 @@ def test_a_tag_needs_consent() -> None:
         ("vllm_tensor_parallel_size", 1),
         ("vllm_master_port", 29502),
         ("vllm_join_port", 29512),
+        ("vllm_executor", "ray"),
+        ("vllm_ray_port", 6500),
+        ("vllm_ray_token", TOKEN),
         ("vllm_max_model_len", 4096),
         ("vllm_served_model_name", "b"),
         ("vllm_gpu_memory_utilization", 0.7),
@@ -453,6 +483,45 @@ def test_the_program_takes_what_the_role_writes() -> None:
 def test_hosts_that_do_not_share_layers_are_pipeline_stages() -> None:
     words = command(vllm_pair(vllm_tensor_parallel_size=1))
     assert (after(words, "--tensor-parallel-size"), after(words, "--pipeline-parallel-size")) == ("1", "2")
+
+
+@pytest.mark.parametrize(("host", "address"), [("spark-a", "10"), ("spark-b", "11")])
+def test_with_ray_each_host_is_a_node_and_the_first_serves(host: str, address: str) -> None:
+    document = vllm_pair(host, **RAY, vllm_ray_port=6500)
+    words = command(document)
+    start = words[words.index("--entrypoint") :]
+    assert start[:4] == ["--entrypoint", "python3", DIGEST, "/gb10-ray-start"]
+    options = ray_start.parse(start[4:])
+    assert (options.hosts, options.own) == (["192.168.100.10", "192.168.100.11"], f"192.168.100.{address}")
+    assert (options.port, options.timeout) == (6500, 1800)
+    assert {"--num-gpus=1", "--object-store-memory=1073741824", "--max-worker-port=10101"} <= set(options.ray)
+    assert {"RAY_memory_monitor_refresh_ms=0", "RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN_PATH=/gb10-ray.token"} <= set(
+        words
+    )
+    assert not {"--nnodes", "--node-rank", "--master-addr", "--headless"} & set(words)
+    if host == PAIR[0]:
+        assert options.command[:3] == ["vllm", "serve", "openai/gpt-oss-120b"]
+        assert after(options.command, "--distributed-executor-backend") == "ray"
+        assert after(options.command, "--tensor-parallel-size") == "2" and "--port" in options.command
+    else:
+        assert not options.command
+
+
+def test_the_token_of_ray_is_a_secret_file_that_restarts_the_unit() -> None:
+    path, program = "/etc/gb10-fleet/ray.token", "/usr/local/lib/gb10-fleet/gb10-ray-start"
+    document = vllm_pair(**RAY)
+    assert declared(document, "file", path) == {"file": path, "secret": True, "content": TOKEN + "\n"}
+    assert {path, program} <= set(declared(document, "unit", "gb10-vllm.service")["restart_on"])
+    assert TOKEN not in json.dumps([entry for entry in document.resources if entry.get("file") != path])
+    assert f"{path}:/gb10-ray.token:ro" in command(document)
+    compile(content(document, program), program, "exec")
+    for gone in (path, program):
+        assert declared(vllm_pair(), "file", gone)["state"] == "absent"
+
+
+def test_ray_joins_hosts_and_one_host_has_none_to_join() -> None:
+    (found,) = vllm(**RAY).refusals
+    assert "a cluster of one" in found
 
 
 @pytest.mark.parametrize("argument", ['{"a": "50% of $HOME"}', "back\\slash", 'a "quoted" word', "", "; rm -rf", "%n"])

@@ -47,7 +47,8 @@ def test_two_hosts_say_how_they_work_together() -> None:
     assert native.arguments["--distributed-executor-backend"] == "mp" and not native.refused
     ray = plan("Qwen/Qwen3-235B-A22B", TWO, executor="ray")
     assert "--nnodes" not in ray.arguments and ray.environment["RAY_memory_monitor_refresh_ms"] == "0"
-    assert "vllm_environment" not in ray.variables
+    assert "vllm_environment" not in ray.variables and ray.variables["vllm_executor"] == "ray"
+    assert "vllm_executor" not in native.variables
 
 
 def test_hosts_that_do_not_divide_the_heads_share_the_layers() -> None:

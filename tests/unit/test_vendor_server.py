@@ -71,6 +71,9 @@ def test_layer_is_trimmed_and_has_the_program(tree: Path) -> None:
             "./usr/bin/python3",
             "usr/bin/vllm",
             "usr/lib/python3/dist-packages/vllm/__init__.py",
+            "usr/bin/ray",
+            "usr/lib/python3/dist-packages/ray/__init__.py",
+            f"usr/lib/python3/dist-packages/ray-{oci.RAY}.dist-info/METADATA",
         ]
         assert layer.getmember("usr/bin/vllm").mode == 0o755
 

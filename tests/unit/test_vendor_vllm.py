@@ -82,6 +82,7 @@ def test_usage_errors(words: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("m -tp 2", GPU, "World size \\(2\\) is larger"),
         ("m -tp 2 --nnodes 2 --distributed-executor-backend ray", GPU, "executor backend is mp"),
         ("m -tp 2 --nnodes 2 --node-rank 2", GPU, "node_rank 2"),
+        ("m -tp 4 --nnodes 2", GPU, "World size \\(4\\) is larger"),
         ("m --enable-auto-tool-choice --tool-call-parser nope", GPU, "invalid tool call parser"),
         ("m --reasoning-parser nope", GPU, "invalid reasoning parser"),
         ("m", {}, "no NVIDIA GPU is visible"),
@@ -151,8 +152,8 @@ def fixture_start(tmp_path: Path) -> Iterator[Start]:
         process.wait()
 
 
-def ask(port: int, path: str, body: object = None, key: str = "") -> tuple[int, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=DEADLINE_SECONDS)
+def ask(port: int, path: str, body: object = None, key: str = "", host: str = "127.0.0.1") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_SECONDS)
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     data = None if body is None else json.dumps(body)
     connection.request("GET" if body is None else "POST", path, data, headers)
@@ -162,10 +163,10 @@ def ask(port: int, path: str, body: object = None, key: str = "") -> tuple[int, 
     return response.status, text
 
 
-def health(port: int) -> int:
+def health(port: int, host: str = "127.0.0.1") -> int:
     """Status of /health; 0 when the connection is refused."""
     try:
-        return ask(port, "/health")[0]
+        return ask(port, "/health", host=host)[0]
     except OSError:
         return 0
 
