@@ -26,8 +26,8 @@ METRICS_DEADLINE_S = 30.0
 GRACE_S = 30.0  # of `docker exec`, after the time of what runs in the container
 LARGEST_COMPLAINT = 500
 
-# The key stays where it is: the server's variable becomes the client's inside the container. The result is all that goes
-# to stdout. `timeout` is the container's own, because Docker does not end what `docker exec` has started with its client.
+# The key stays where it is: the server's variable becomes the client's inside the container. Only the result goes to
+# stdout. `timeout` is the container's own, for what `docker exec` has started does not end with Docker's client.
 SCRIPT = """\
 folder=$(mktemp -d) || exit
 trap 'rm -rf "$folder"' EXIT

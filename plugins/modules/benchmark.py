@@ -12,9 +12,10 @@ module: benchmark
 short_description: Judge a load test of served models, and write it down as JSON
 version_added: "0.1.0"
 description:
-  - Runs on the controller. Compares the speed of each step with what C(catalog/models.yml) expects of model, format, hosts
-    and requests at once, and what each GPU said under load with C(catalog/thresholds.yml).
-  - Writes C(benchmark.json) into a new directory named by the UTC time. The link C(latest) beside it points to the newest.
+  - Runs on the controller. Compares the speed of each step with what C(catalog/models.yml) expects of model, format,
+    hosts and requests at once, and what each GPU said under load with C(catalog/thresholds.yml).
+  - Writes C(benchmark.json) into a new directory named by the UTC time. The link C(latest) beside it points to the
+    newest one.
   - Does not fail when something is wrong; let the playbook assert RV(good).
 options:
   path:
@@ -73,8 +74,8 @@ EXAMPLES = r"""
 RETURN = r"""
 verdict:
   description:
-    - The worst of all steps. V(as_expected), V(no_expectation), V(slow), V(third_of_expected), V(throttled), V(power_fault)
-      or V(failed).
+    - The worst of all steps. V(as_expected), V(no_expectation), V(slow), V(third_of_expected), V(throttled),
+      V(power_fault) or V(failed).
   returned: always
   type: str
   sample: as_expected

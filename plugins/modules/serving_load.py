@@ -113,7 +113,8 @@ EXAMPLES = r"""
 RETURN = r"""
 load:
   description:
-    - What the load gave, null without one. C(result) is the file of C(vllm bench serve), or C(error) says why there is none.
+    - What the load gave, null without one. C(result) is the file of C(vllm bench serve), or C(error) says why there
+      is none.
     - "C(prefix_cache): tokens looked up in the prefix cache meanwhile (C(queries)), and found there (C(hits))."
     - "C(version): vLLM's, as the server says it."
     - "C(others): requests of others that were running before it began."

@@ -4,7 +4,7 @@
 """From what a load test measured to verdicts, a table and a JSON document.
 
 `build` decides and does no I/O; `write` puts the document in place in one step. Its shape is described in
-schemas/benchmark.schema.json. A speed is judged only by what was measured elsewhere under the same conditions; a GPU, by
+schemas/benchmark.schema.json. A speed is judged only by what was measured elsewhere under the same conditions, a GPU by
 what it said under load on its own host.
 """
 
@@ -14,7 +14,7 @@ import json
 import os
 import re
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -252,7 +252,7 @@ def judge(
     gpus: Mapping[str, Gpu],
     limits: Limits,
 ) -> tuple[str, str, str]:
-    """Verdict, fact and way out. A GPU that throttles under load is at fault at any speed: it is what is to be mended."""
+    """Verdict, fact and way out. A GPU that throttles under load is at fault at any speed."""
     if problem:
         return "failed", problem, "sudo journalctl -u gb10-vllm on the first host says what the server makes of it"
     speed = f"{ratio:.2f} of the expected {expected.text}" if ratio is not None and expected else why
@@ -270,8 +270,8 @@ def judge(
         fact = f"{speed}, as a power supply that throttles makes it; the GPUs do not show it: {_said(gpus)}"
         return "third_of_expected", fact, _look_closer(gpus, limits)
     if ratio < limits["slow"]:
-        fact = f"{speed}; {_said(gpus)}"
-        return "slow", fact, f"compare image, flags and version with {expected.conditions}; {_look_closer(gpus, limits)}"
+        way_out = f"compare image, flags and version with {expected.conditions}; {_look_closer(gpus, limits)}"
+        return "slow", f"{speed}; {_said(gpus)}", way_out
     return "as_expected", speed, ""
 
 
@@ -284,10 +284,10 @@ def _said(gpus: Mapping[str, Gpu]) -> str:
     return "; ".join(f"{host}: {found.text}" for host, found in gpus.items())
 
 
-def _power_off(gpus: Mapping[str, Gpu], limits: Limits) -> str:
+def _power_off(hosts: Iterable[str], limits: Limits) -> str:
     return (
-        f"power off {', '.join(gpus)}, pull the power supply out of the wall and out of the Spark for "
-        f"{limits['power_off_s']:g} s, then measure again; where it comes back, have the power supply or the Spark replaced"
+        f"power off {', '.join(hosts)}, pull the power supply out of the wall and out of the Spark for "
+        f"{limits['power_off_s']:g} s, then measure again; where it comes back, have power supply or Spark replaced"
     )
 
 
@@ -295,12 +295,10 @@ def _look_closer(gpus: Mapping[str, Gpu], limits: Limits) -> str:
     unseen = [host for host, found in gpus.items() if found.busy < limits["busy_readings"]]
     if unseen:
         return (
-            f"look at nvidia-smi on {', '.join(unseen)} while the model answers (too few readings under load here): below "
-            f"{limits['clock_min_mhz']:g} MHz it is the power supply, which a minute without any power repairs"
+            f"too few readings under load of {', '.join(unseen)}: look at nvidia-smi there while the model answers; "
+            f"below {limits['clock_min_mhz']:g} MHz it is the power supply: {_power_off(unseen, limits)}"
         )
-    return (
-        f"rule the power supply out first, for a lowered power limit does not show in the clock: {_power_off(gpus, limits)}"
-    )
+    return f"rule the power supply out, whose faults do not all show in the clock: {_power_off(gpus, limits)}"
 
 
 # -- what people read --------------------------------------------------------------------------------------------------
