@@ -255,15 +255,16 @@ def judge(
     """Verdict, fact and way out. A GPU that throttles under load is at fault at any speed."""
     if problem:
         return "failed", problem, "sudo journalctl -u gb10-vllm on the first host says what the server makes of it"
-    speed = f"{ratio:.2f} of the expected {expected.text}" if ratio is not None and expected else why
+    speed = f"{ratio:.2f} of the expected {expected.text}" if ratio is not None and expected else ""
+    beside = f"; {speed}" if speed else ""
     low = {host: found for host, found in gpus.items() if _throttles(found, limits)}
     told = {host: found for host, found in low.items() if found.reasons}
     if silent := {host: found for host, found in low.items() if not found.reasons}:
-        return "power_fault", f"{_said(silent)} under load; {speed}", _power_off(silent, limits)
+        return "power_fault", f"{_said(silent)} under load{beside}", _power_off(silent, limits)
     if told:
         hosts = ", ".join(told)
         way_out = f"let {hosts} cool: air around it, dust, fan; hw_power_brake_slowdown is the power supply's word"
-        return "throttled", f"{_said(told)} under load; {speed}", way_out
+        return "throttled", f"{_said(told)} under load{beside}", way_out
     if ratio is None or expected is None:
         return "no_expectation", why, ""
     if ratio <= limits["third"]:
@@ -312,14 +313,17 @@ def table(document: Mapping[str, Any]) -> list[str]:
 
 
 def findings(document: Mapping[str, Any]) -> list[str]:
-    """What is not as expected, and its way out."""
-    lines: list[str] = []
+    """What is not as expected, and its way out; once for all steps that say the same."""
+    found: dict[tuple[str, ...], list[str]] = {}
     for cluster in document["clusters"]:
         for step in cluster["steps"]:
-            if step["verdict"] == "as_expected":
-                continue
-            lines.append(f"{cluster['name']}, {step['concurrency']} at once: {step['verdict']}: {step['text']}")
-            lines += [f"    way out: {step['way_out']}"] if step["way_out"] else []
+            if step["verdict"] != "as_expected":
+                said = (cluster["name"], step["verdict"], step["text"], step["way_out"])
+                found.setdefault(said, []).append(str(step["concurrency"]))
+    lines: list[str] = []
+    for (name, verdict, text, way_out), at_once in found.items():
+        lines.append(f"{name}, {', '.join(at_once)} at once: {verdict}: {text}")
+        lines += [f"    way out: {way_out}"] if way_out else []
     return lines
 
 
