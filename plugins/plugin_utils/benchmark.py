@@ -153,7 +153,7 @@ def _step(of_hosts: Mapping[str, Mapping[str, Any]], conditions: Mapping[str, An
         "tokens_per_s_sum": _rounded(result.get("output_throughput")),
         "first_token_ms": _rounded(result.get("median_ttft_ms")),
         "prefix_hit_rate": _hit_rate(load.get("prefix_cache")),
-        "expected": asdict(expected) if expected else None,
+        "expected": {**asdict(expected), "tokens": list(expected.tokens)} if expected else None,
         "ratio": _rounded(ratio),
         "gpus": {host: asdict(found) for host, found in gpus.items()},
         "result": {key: result[key] for key in _KEPT if key in result},

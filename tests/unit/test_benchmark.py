@@ -32,7 +32,7 @@ LOAD = Load(GPT, "served", "http://127.0.0.1:8000", 8, 2, 512, 256, 128, 7, 900)
 
 
 def result(tokens_per_s: float = 50.0, concurrency: int = 1, completed: int = 4) -> dict[str, Any]:
-    """The keys that `vllm bench serve` 0.17.0, 0.19.0 and 0.33.0 write without --save-detailed (vllm/benchmarks/serve.py)."""
+    """The keys of `vllm bench serve` 0.17.0, 0.19.0 and 0.33.0 without --save-detailed (vllm/benchmarks/serve.py)."""
     latency = {
         f"{kind}_{name}_ms": value
         for name, value in (("ttft", 250.0), ("tpot", 1000 / tokens_per_s), ("itl", 1000 / tokens_per_s))
@@ -48,9 +48,10 @@ def result(tokens_per_s: float = 50.0, concurrency: int = 1, completed: int = 4)
     }  # fmt: skip
 
 
-def readings(
-    clock: float, power: float, utilization: float, reasons: int, count: int = 6
-) -> list[dict[str, Any] | None]:
+Readings = list[dict[str, Any] | None]
+
+
+def readings(clock: float, power: float, utilization: float, reasons: int, count: int = 6) -> Readings:
     one = {
         "clock_mhz": clock, "power_w": power, "temperature_c": 60.0, "utilization_percent": utilization,
         "event_reasons": reasons, "driver": "580.142",
@@ -59,7 +60,7 @@ def readings(
 
 
 def build(
-    gpus: dict[str, list[dict[str, Any] | None]],
+    gpus: dict[str, Readings],
     tokens_per_s: float = 58.0,
     concurrency: int = 1,
     model: str = GPT,
@@ -75,7 +76,6 @@ def build(
         name: {
             "cluster": "c",
             "steps": [{"concurrency": concurrency, "load": None, "readings": read}],
-            "conditions": None,
         }
         for name, read in gpus.items()
     }
@@ -99,7 +99,7 @@ def build(
         (58.0, HEALTHY, "as_expected"),
         (57.0 * 0.75, HEALTHY, "as_expected"),
         (57.0 * 0.74, HEALTHY, "slow"),
-        (57.0 * 0.47, HEALTHY, "third_of_expected"),
+        (57.0 * 0.46, HEALTHY, "third_of_expected"),
         (57.0 * 0.33, HEALTHY, "third_of_expected"),
         (57.0 * 0.33, FAULT, "power_fault"),
         (57.0 * 0.33, IDLE, "third_of_expected"),
@@ -261,7 +261,9 @@ def metrics(queries: int, hits: int, running: int = 0) -> str:
     return "".join(
         f'vllm:{name}{{engine="{engine}",model_name="a b"}} {float(value)}\n'
         for name, value in (
-            ("prefix_cache_queries_total", queries), ("prefix_cache_hits_total", hits), ("num_requests_running", running)
+            ("prefix_cache_queries_total", queries),
+            ("prefix_cache_hits_total", hits),
+            ("num_requests_running", running),
         )
         for engine in (0, 1)
     )  # fmt: skip
@@ -287,7 +289,7 @@ class Ticking(Clock):
 
 def test_the_gpu_is_read_for_as_long_as_the_load_runs() -> None:
     read = threading.Event()
-    rows = iter([*["2418, 86, 68, 96, 0x0, 580.142"] * 3])
+    rows = iter(["2418, 86, 68, 96, 0x0, 580.142"] * 3)
 
     def run(argv: Sequence[str], _stdin: str | None, _seconds: float) -> Completed:
         if argv[0] == "docker":
@@ -298,9 +300,7 @@ def test_the_gpu_is_read_for_as_long_as_the_load_runs() -> None:
             read.set()
         return Completed(tuple(argv), 0, row or "2418, 86, 68, 96, 0x0, 580.142")
 
-    said = iter([metrics(0, 0, 1), '{"version": "0.33.0"}', metrics(64, 32)])
     answers = {"/metrics": [metrics(0, 0, 1), metrics(64, 32)], "/version": ['{"version": "0.33.0"}']}
-    del said
 
     def ask(path: str, _body: Any, _seconds: float) -> Reply:
         return Reply(200, answers[path].pop(0))

@@ -39,11 +39,10 @@ def port(tmp_path: Path) -> Iterator[int]:
     """A server that gives 50 tokens a second to each request."""
     port = free_port()
     simulated = {"NVIDIA_VISIBLE_DEVICES": "void", "GB10_SIM": "slow-load=0.1,tokens-per-s=50", "VLLM_API_KEY": KEY}
-    argv = [sys.executable, str(FILES / "vllm"), "serve", "m", "--served-model-name", "served", "--port", str(port)]
+    argv = [sys.executable, str(FILES / "vllm"), "serve", "m", "--served-model-name", "served"]
+    argv += ["--host", "127.0.0.1", "--port", str(port)]
     with (tmp_path / "server.log").open("wb") as log:
-        server = subprocess.Popen(
-            [*argv, "--host", "127.0.0.1"], env={**os.environ, **simulated}, stdout=log, stderr=log
-        )
+        server = subprocess.Popen(argv, env={**os.environ, **simulated}, stdout=log, stderr=log)
     until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
