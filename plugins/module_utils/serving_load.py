@@ -20,8 +20,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Clock, Runner
 
 GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
-GPU_NUMBERS = ("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu")
-GPU_FIELDS = (*GPU_NUMBERS, "clocks_event_reasons.active", "driver_version")
+GPU_FIELDS = (
+    *("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu"),
+    *("clocks_event_reasons.active", "driver_version"),
+)
 METRICS_DEADLINE_S = 30.0
 GRACE_S = 30.0  # of `docker exec`, after the time of what runs in the container
 LARGEST_COMPLAINT = 500
@@ -170,12 +172,12 @@ def read_gpu(run: Runner) -> Reading | None:
     row = next((line.split(",") for line in done.stdout.splitlines() if line.count(",") == len(GPU_FIELDS) - 1), None)
     if done.rc or row is None:
         return None
-    *numbers, bits, driver = row
+    clock, power, temperature, utilization, bits, driver = row
     try:
         reasons: int | None = int(bits, 16)
     except ValueError:
         reasons = None
-    return Reading(*map(_number, numbers), event_reasons=reasons, driver=driver.strip())
+    return Reading(_number(clock), _number(power), _number(temperature), _number(utilization), reasons, driver.strip())
 
 
 def _number(cell: str) -> float | None:

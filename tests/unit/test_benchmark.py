@@ -248,7 +248,7 @@ def test_a_client_that_fails(rc: int, out: str, err: str, said: str) -> None:
 )
 def test_readings(row: str, wanted: tuple[Any, ...]) -> None:
     read = serving_load.read_gpu(lambda argv, _stdin, _s: Completed(tuple(argv), 0, row))
-    assert read == serving_load.Reading(*wanted, driver="580.142")
+    assert read == serving_load.Reading(*wanted, "580.142")
 
 
 @pytest.mark.parametrize(("rc", "out"), [(124, ""), (9, "NVIDIA-SMI has failed\n"), (0, ""), (0, "No devices\n")])
@@ -302,7 +302,7 @@ def test_the_gpu_is_read_for_as_long_as_the_load_runs() -> None:
 
     answers = {"/metrics": [metrics(0, 0, 1), metrics(64, 32)], "/version": ['{"version": "0.33.0"}']}
 
-    def ask(path: str, _body: Any, _seconds: float) -> Reply:
+    def ask(path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply:
         return Reply(200, answers[path].pop(0))
 
     found = serving_load.measure(LOAD, Sampling(80, 2, 5, 0.0), ask, run, Ticking())
