@@ -246,7 +246,7 @@ def test_a_client_that_fails(rc: int, out: str, err: str, said: str) -> None:
         ("507, [N/A], [Not Supported], 96, [N/A], 580.142\n", (507, None, None, 96, None)),
     ],
 )
-def test_readings(row: str, wanted: tuple[Any, ...]) -> None:
+def test_readings(row: str, wanted: Any) -> None:
     read = serving_load.read_gpu(lambda argv, _stdin, _s: Completed(tuple(argv), 0, row))
     assert read == serving_load.Reading(*wanted, "580.142")
 
