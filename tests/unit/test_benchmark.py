@@ -248,7 +248,7 @@ def test_a_client_that_fails(rc: int, out: str, err: str, said: str) -> None:
 )
 def test_readings(row: str, wanted: Any) -> None:
     read = serving_load.read_gpu(lambda argv, _stdin, _s: Completed(tuple(argv), 0, row))
-    assert read == serving_load.Reading(*wanted, "580.142")
+    assert read == serving_load.Reading(*(*wanted, "580.142"))
 
 
 @pytest.mark.parametrize(("rc", "out"), [(124, ""), (9, "NVIDIA-SMI has failed\n"), (0, ""), (0, "No devices\n")])
