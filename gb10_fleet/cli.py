@@ -183,6 +183,14 @@ def validate(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_j
     _run(Order("gb10.fleet.validate", inventory, limit, words=ctx.obj), as_json)
 
 
+@app.command(cls=Playbook)
+def benchmark(
+    ctx: typer.Context, inventory: Inventory, limit: Limit = None, check: Check = False, as_json: Json = False
+) -> None:
+    """Measure how fast the models are, and say whether that is as fast as it should be. Loads them for minutes."""
+    _run(Order("gb10.fleet.benchmark", inventory, limit, check, words=ctx.obj), as_json)
+
+
 @app.command()
 def plan(
     model: Annotated[

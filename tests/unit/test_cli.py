@@ -147,7 +147,7 @@ def test_options_reach_ansible(use: Use, tmp_path: Path, monkeypatch: pytest.Mon
     assert stub.call["project_dir"] == str(tmp_path)
 
 
-@pytest.mark.parametrize("command", ["doctor", "site", "validate", "drift"])
+@pytest.mark.parametrize("command", ["doctor", "site", "validate", "benchmark", "drift"])
 def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> None:
     stub = use(0, stats(ok={"spark-a": 1}))
     assert CLI.invoke(cli.app, [command, "-i", "spark-a,"]).exit_code == 0

@@ -141,9 +141,9 @@ def test_every_role_that_a_playbook_names_exists() -> None:
     assert named <= {f"gb10.fleet.{role}" for role in ROLES}
 
 
-@pytest.mark.parametrize("role", sorted({*ROLES} - {"fabric", "vllm"}))
+@pytest.mark.parametrize("role", sorted({*ROLES} - {"benchmark", "fabric", "vllm"}))
 def test_every_role_of_the_host_has_a_scenario(role: str) -> None:
-    """Rails and a model take machines: tests/lab."""
+    """Rails and a model that serves take machines: tests/lab."""
     assert (ROOT / "molecule" / role / "molecule.yml").is_file()
 
 

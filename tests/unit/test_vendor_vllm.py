@@ -216,6 +216,28 @@ def test_a_server_with_a_key(start: Start) -> None:
     assert server.wait(5) == 0
 
 
+def test_bench_sends_what_it_says_and_counts_what_comes_back(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    start("m", "--host", "127.0.0.1", "--port", str(port), VLLM_API_KEY="k", GB10_SIM="slow-load=0.1,tokens-per-s=100")
+    wait_for_health(port, 200)
+    words = [
+        *("--base-url", f"http://127.0.0.1:{port}", "--model", "m", "--num-prompts", "3", "--max-concurrency", "1"),
+        *("--random-prefix-len", "32", "--random-input-len", "32", "--random-output-len", "10", "--ignore-eos"),
+        *("--save-result", "--result-dir", str(tmp_path / "results"), "--result-filename", "r.json"),
+    ]
+    for key, completed in (("k", 3), ("wrong", 0)):
+        argv = [sys.executable, str(PROGRAM), "bench", "serve", *words]
+        subprocess.run(argv, env={**os.environ, "OPENAI_API_KEY": key}, check=True, capture_output=True)
+        result = json.loads((tmp_path / "results" / "r.json").read_text())
+        assert (result["completed"], result["failed"]) == (completed, 3 - completed)
+        if completed:
+            assert (result["total_input_tokens"], result["total_output_tokens"]) == (192, 30)
+            assert result["median_tpot_ms"] >= 10
+            metrics = ask(port, "/metrics")[1]
+            assert 'vllm:prefix_cache_queries_total{engine="0",model_name="m"} 192.0' in metrics
+            assert 'vllm:prefix_cache_hits_total{engine="0",model_name="m"} 64.0' in metrics  # of the second and third
+
+
 def test_refused_while_loading_then_dies_with_code_zero(start: Start, tmp_path: Path) -> None:
     port = free_port()
     server = start("m", "--port", str(port), GB10_SIM="slow-load=2,die-after=0.2,wrong-model")

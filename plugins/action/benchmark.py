@@ -1,0 +1,56 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Front of plugin_utils/benchmark.py: runs on the controller and touches no host."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.release import __version__ as ansible_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils import benchmark, catalog
+
+
+class ActionModule(ActionBase):
+    """Judge what the load test measured, write it down."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "path": {"type": "path", "default": "evidence/benchmark"},
+                "hosts": {"type": "dict", "required": True},
+                "request": {"type": "dict", "required": True},
+            }
+        )
+        meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version}
+        try:
+            document = benchmark.build(
+                options["hosts"], meta, options["request"], catalog.load("thresholds"), datetime.now(UTC)
+            )
+        except (KeyError, TypeError, StopIteration) as error:
+            raise AnsibleError(f"hosts: what a host measured is not as documented: {error!r}") from error
+        except catalog.CatalogError as error:
+            raise AnsibleError(str(error)) from error
+        directory = Path.cwd() / options["path"]
+        try:
+            written = None if self._task.check_mode else benchmark.write(document, directory)
+        except OSError as error:
+            raise AnsibleError(f"the result cannot be written below {directory}: {error}") from error
+        result.update(
+            changed=False,  # of the fleet; a result is a record, not a state
+            verdict=document["verdict"],
+            good=document["verdict"] in benchmark.GOOD,
+            json=str(written) if written else None,
+            table=benchmark.table(document),
+            msg="\n".join(benchmark.findings(document)) or "as expected",
+        )
+        return result
