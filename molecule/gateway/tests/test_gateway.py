@@ -1,4 +1,4 @@
-"""The gateway as a unit of systemd, asked over TLS from outside. tests/unit/test_gateway.py has what it lets through."""
+"""The gateway as a unit of systemd, asked over TLS from outside. tests/unit/test_gateway.py has its allow-list."""
 
 from __future__ import annotations
 
