@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils import apt_preferences, apt_sources, coherence
+from ansible_collections.gb10.fleet.plugins.module_utils import apt_preferences, apt_sources, coherence, manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.port_owners import read_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.readings import mount_of, upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import (
@@ -46,7 +46,7 @@ OOM_DAEMONS = ("earlyoom", "systemd-oomd")
 _APT_LOCKS = (DPKG_LOCK, "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock")
 # The installed packages that roles and findings ask about.
 _PACKAGES = re.compile(
-    r"(lib)?nvidia|linux-.*nvidia|docker|containerd|perftest\Z|cuda-drivers|.*-video-nvidia|systemd-oomd|earlyoom"
+    r"(lib)?nvidia|linux-.*nvidia|docker|containerd|perftest\Z|cuda-drivers|.*-video-nvidia|systemd-oomd|earlyoom|nginx\Z"
 )
 _IP = re.compile(r"[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*\Z")  # of what the session says, enough to hand it to `ip`
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z", re.IGNORECASE)
@@ -112,6 +112,7 @@ def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
         "gpu": _gpu(host),
         "driver": _driver(host, packages, database.holds),
         "packages": packages,
+        "installed_by_us": sorted(_installed_by_us(host).intersection(names)),
         "holds": list(database.holds),
         "apt": _apt(host, database),
         "apt_sources": _apt_sources(host, database),
@@ -505,6 +506,16 @@ def _database(host: Host) -> Database:
         return host.system.once(read_database)
     except HostError:
         return Database({}, ())
+
+
+def _installed_by_us(host: Host) -> set[str]:
+    """The packages that the host did not have before us: what they start is ours to decide."""
+    try:
+        known = host.system.once(manifest.load).resources
+    except HostError:
+        return set()  # whoever is to change the host says what is wrong with it
+    packages = ((label.partition(":"), entry.before) for label, entry in known.items())
+    return {name for (kind, _, name), before in packages if kind == "package" and before.get("version", "") is None}
 
 
 def _apt(host: Host, database: Database) -> Facts:

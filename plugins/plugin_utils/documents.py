@@ -29,7 +29,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, debian_
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
 SECTIONS = ("vars", "refuse", "resources")
-STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "source", "item")
+STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "source", "variables_of", "item")
 # What the hosts of one cluster must say alike, for their fabric is one.
 FABRIC_SETTINGS = ("fabric_topology", "fabric_ports", "fabric_network", "fabric_mtu")
 FILE_CONTENTS = ("content", "merge_json", "default_json")
@@ -297,6 +297,8 @@ class _Scope:
             self._known[name] = context.host
         elif name == "source":
             self._known[name] = module_source
+        elif name == "variables_of":
+            self._known[name] = lambda role: _Variables(load(role), context.variables)
 
 
 # -- reading and compiling ---------------------------------------------------------------------------------------------

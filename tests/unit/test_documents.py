@@ -248,6 +248,16 @@ def test_the_cluster(render: Any) -> None:
     }  # fmt: skip
 
 
+def test_the_variables_of_another_role_are_named(render: Any) -> None:
+    document = (
+        'resources: [{file: \'{{ variables_of("fabric").fabric_topology ~ variables_of("fabric")["fabric_mtu"] }}\'}]'
+    )
+    assert render(document).resources == [{"file": "none9000"}]
+    assert render(document, alone(fabric_topology="ring")).resources == [{"file": "ring9000"}]
+    with pytest.raises(RenderError, match="fabric_typo"):
+        render("resources: [{file: '{{ variables_of(\"fabric\").fabric_typo }}'}]")
+
+
 def test_a_catalog_is_named(render: Any) -> None:
     document = "resources: [{file: '{{ catalog.host_sets.driver_branch.value }}'}]"
     assert render(document).resources == [{"file": catalog.load("host_sets")["driver_branch"]["value"]}]

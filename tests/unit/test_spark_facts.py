@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import readings, spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils import manifest, readings, spark_facts
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.spark_facts import Host, collect
 from ansible_collections.gb10.fleet.plugins.module_utils.structs import replace
@@ -336,6 +336,27 @@ def test_apt_sources_and_what_they_offer_of_what_is_missing(spark: Host) -> None
     }  # fmt: skip
     assert len(facts["conflicts"]) == 1
     assert "password" not in str(facts)
+
+
+def test_packages_that_we_brought_are_told_from_those_that_were_there(spark: Host) -> None:
+    there = collect(spark)["packages"]
+    ours, former = list(there)[:2]
+    assert collect(spark)["installed_by_us"] == []
+    before = {
+        f"package:{ours}": {"version": None},
+        f"package:{former}": {"version": "1"},
+        "package:gone": {"version": None},
+    }
+    entries = {
+        label: manifest.Entry({"r": manifest.Owner("1", "t")}, {}, record, {}, (), (), (), place, orphan=False)
+        for place, (label, record) in enumerate(before.items())
+    }
+    write(spark.system.root, manifest.MANIFEST, manifest.serialise(manifest.Manifest(entries)))
+    spark.system.forget()
+    assert collect(spark)["installed_by_us"] == [ours]
+    write(spark.system.root, manifest.MANIFEST, "{")
+    spark.system.forget()
+    assert collect(spark)["installed_by_us"] == []
 
 
 def test_cdi_specifications_by_path(spark: Host) -> None:
