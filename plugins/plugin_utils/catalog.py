@@ -26,6 +26,8 @@ ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
     *("container_toolkit", "page_cache", "memory_protection", "fabric", "vllm"),
 )
+# What only the rules of serving read; as long as all others together.
+OF_SERVING = frozenset({"images", "models", "rules", "sm"})
 # Variables that belong to no single role.
 COLLECTION_VARIABLES: Options = {
     "gb10_hosts": {"type": "str"},

@@ -133,6 +133,11 @@ def refused(host: str, role: str, text: str) -> Finding:
     return Finding(f"{role}{REFUSED}", "error", host, text, way_out)
 
 
+def of_document(host: str, said: Mapping[str, Any]) -> Finding:
+    """What a role's document has to say of the host, and what stops nothing."""
+    return Finding(said["id"], said["severity"], host, said["fact"], said["way_out"], said["accepted"])
+
+
 def state_refused(host: str, text: str) -> Finding:
     """What the engine says that would keep it from bringing the host to its state."""
     return Finding("state_refused", "error", host, text, "repair what it names, then run again")

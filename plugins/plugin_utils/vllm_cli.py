@@ -270,6 +270,17 @@ def _reads_as(kind: str, value: str) -> bool:
     return True
 
 
+def size(text: str) -> int:
+    """A number of tokens or bytes as vLLM reads it: 32k is 32000, 32K is 32768."""
+    if not _SIZE.fullmatch(text):
+        raise ValueError(text)
+    unit = text[-1]
+    if unit.isdigit():
+        return int(text)
+    power = "kmgt".index(unit.lower()) + 1
+    return int(float(text[:-1]) * (1024 if unit.isupper() else 1000) ** power)
+
+
 def _json(text: str, strict: bool = False) -> Any:
     """Its values, numbers with a suffix (newer versions read 80m) as plain ones; None if it is no JSON."""
     try:
