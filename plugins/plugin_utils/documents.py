@@ -247,9 +247,9 @@ def module_source(name: str) -> str:
 
 def _serving(context: Context) -> Any:
     """The rules of serving, imported where a document asks for them: most of their cost is to read what they rest on."""
-    from ansible_collections.gb10.fleet.plugins.plugin_utils import serving
+    from ansible_collections.gb10.fleet.plugins.plugin_utils import serving_rules
 
-    return serving.Serving(context)
+    return serving_rules.Serving(context)
 
 
 class _Scope:
@@ -561,7 +561,7 @@ def render(role: str, context: Context) -> Rendered:
         if texts and refusal.joint and context.unknown:
             unknown = context.unknown
         else:
-            refusals += [text for text in texts if text not in refusals]
+            refusals = list(dict.fromkeys([*refusals, *texts]))
     findings = scope.value(scope.role.findings)
     if refusals or unknown:
         return Rendered(role, refusals=refusals, unknown=unknown, findings=findings)

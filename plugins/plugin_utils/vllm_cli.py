@@ -152,7 +152,7 @@ def of_environment(version: str | None, environment: Mapping[str, str]) -> list[
             fired.append(_fired(version, "stale_variable", fact, _successor(name)))
         else:
             fact = f"{name}: no version that we know reads it"
-            fired.append(_fired(version, "unknown_variable", fact, _successor(name) or _nearest(name, near)))
+            fired.append(_fired(version, "unknown_environment", fact, _successor(name) or _nearest(name, near)))
     return fired
 
 

@@ -159,7 +159,7 @@ def test_wrong_inputs_are_refused_with_the_way_out(given: dict[str, Any], says: 
     "given",
     [
         {"vllm_environment": {"TOKENIZERS_PARALLELISM": "false", "VLLM_MAX_TOKENS": 1}},
-        {"vllm_extra_args": ["-q", "fp8", "-dp=2", "--node-name", "--chat-template", "a_b"]},
+        {"vllm_extra_args": ["-q", "mxfp4", "-dp=2", "--chat-template", "a_b"]},
         {"vllm_cache_directory": "/home/spark/.cache/gb10"},
         {"vllm_cache_directory": "/data"},
         {"vllm_host": "::", "vllm_api_key": "!sesame~"},
@@ -451,7 +451,7 @@ def test_the_kernel_kills_the_model_first() -> None:
 
 def test_the_memory_gate_follows_the_share_that_vllm_takes() -> None:
     assert "/usr/local/sbin/gb10-memory-gate 97\n" in unit(vllm())
-    assert "/usr/local/sbin/gb10-memory-gate 60\n" in unit(vllm(vllm_gpu_memory_utilization=0.5))
+    assert "/usr/local/sbin/gb10-memory-gate 73\n" in unit(vllm(vllm_gpu_memory_utilization=0.6))
     assert "/usr/local/sbin/gb10-memory-gate 7\n" in unit(vllm(vllm_memory_gate_gib=7))
 
 

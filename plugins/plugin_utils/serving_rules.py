@@ -80,7 +80,7 @@ class Serving:
                 tuple(sorted(reasons.items())),
                 len(self._context.members),
                 driver["userland"] or driver["module_loaded"],
-                self._too_small(model, {**_values(used, words), **dict.fromkeys(given, ())}),
+                self._too_small(model, {**_values(used, words), **{name: (value,) for name, value in given.items()}}),
             )
         )
 
@@ -95,7 +95,10 @@ class Serving:
 
 
 def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> str:
-    """Why a model that the catalog knows cannot be served by these flags, and what would fit; else empty."""
+    """Why a model that the catalog knows cannot be served like this, and what would fit; else empty.
+
+    `values` are those of flags and variables, by name.
+    """
     entry = models.find(model)
     checkpoint = entry.checkpoint(model) if entry else None
     share = _share(values)
