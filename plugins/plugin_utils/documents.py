@@ -246,7 +246,7 @@ def module_source(name: str) -> str:
 
 
 def _serving(context: Context) -> Any:
-    """The rules of serving, imported where a document asks for them: most of their cost is to read what they rest on."""
+    """The rules of serving, imported where a document asks for them: what they rest on is long to read."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils import serving_rules
 
     return serving_rules.Serving(context)
@@ -567,9 +567,10 @@ def render(role: str, context: Context) -> Rendered:
         return Rendered(role, refusals=refusals, unknown=unknown, findings=findings)
     try:
         resources = [resource for entry in scope.role.resources for resource in _resources(scope, entry)]
-        return Rendered(role, resources, findings=findings)
     except fabric_plan.PlanError as error:
-        return Rendered(role, refusals=[] if context.unknown else [str(error)], unknown=context.unknown, findings=findings)
+        refusals = [] if context.unknown else [str(error)]
+        return Rendered(role, refusals=refusals, unknown=context.unknown, findings=findings)
+    return Rendered(role, resources, findings=findings)
 
 
 def _chosen(scope: _Scope, entry: _Refusal | _Resource) -> Iterator[dict[str, Any] | None]:

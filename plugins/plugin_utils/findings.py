@@ -260,7 +260,8 @@ def _acceptances(subject: Subject) -> Iterator[Finding]:
         refusals = {f"{role}{REFUSED}" for role in subject.declared.roles}
         if id_ not in refusals.union(IDS):
             near = difflib.get_close_matches(str(id_), IDS, n=1)
-            way_out = f"did you mean {near[0]}?" if near else f"the ids are {', '.join(IDS)}"
+            others = f"the ids are {', '.join(IDS)}; rules of serving go into vllm_accept"
+            way_out = f"did you mean {near[0]}?" if near else others
             yield subject.error("bad_variable", f"gb10_accept names {id_}, which is no finding", way_out)
         elif id_ in refusals.union(NEVER_ACCEPTED):
             fact = f"gb10_accept names {id_}, which cannot be accepted"

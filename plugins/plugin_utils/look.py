@@ -112,7 +112,7 @@ def judge(
 
 
 def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
-    """What roles and engine refuse or remark, and what waiting rails get; of other facts than last time without another call."""
+    """What roles and engine say, and what waiting rails get; of other facts than last time without another call."""
     context, rendered = asked.context, asked.rendered
     if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
         context, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)

@@ -289,7 +289,8 @@ OWN_WORDS = {
     "public_without_key": "vllm_api_key is empty",
     "world_too_large": "does not divide",
 }
-PACKAGE = {"fastsafetensors_missing": "imported in the image on 2026-11-21"}  # what the catalog does not know of an image
+# What the catalog does not know of an image.
+PACKAGE = {"fastsafetensors_missing": "imported in the image on 2026-11-21"}
 
 
 def by_the_role(row: Row, model: str = "", **variables: Any) -> Rendered:

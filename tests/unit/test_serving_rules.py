@@ -293,7 +293,8 @@ context = documents.Context("spark-a", facts(), {said})
 for role in catalog.ROLES:
     if role != "vllm" or {serves}:
         documents.render(role, context)
-print(sorted(catalog.OF_SERVING.intersection(read)), "ansible_collections.gb10.fleet.plugins.plugin_utils.rules" in sys.modules)
+judged = "ansible_collections.gb10.fleet.plugins.plugin_utils.rules" in sys.modules
+print(sorted(catalog.OF_SERVING.intersection(read)), judged)
 """
 
 
