@@ -30,9 +30,9 @@ gb10 plan MODEL --accept "fastsafetensors_missing=our image brings the package; 
 
 The role [vllm](../roles/vllm/README.md) asks the same rules about the inventory before anything is touched on any host:
 an error is refused, a warning is a finding of the [doctor](doctor.md) and stands in the evidence, a note is
-`gb10 plan`'s alone. It judges the words of `vllm serve` as they will stand in the unit, the environment, the driver, and
-the memory of the smallest host of the cluster (`memory_fit`, for a model that the catalog knows). There the reason is a
-variable, and goes into the evidence:
+`gb10 plan`'s alone. It judges the words of `vllm serve` as they will stand in the unit, the environment, the driver,
+and the memory of the smallest host of the cluster (`memory_fit`, for a model that the catalog knows). There the reason
+is a variable, and goes into the evidence:
 
 ```yaml
 vllm_accept:

@@ -247,6 +247,7 @@ def module_source(name: str) -> str:
 
 def _serving(context: Context) -> Any:
     """The rules of serving, imported where a document asks for them: what they rest on is long to read."""
+    _read_catalogs("serving", catalog.OF_SERVING)
     from ansible_collections.gb10.fleet.plugins.plugin_utils import serving_rules
 
     return serving_rules.Serving(context)
@@ -381,9 +382,7 @@ def preload() -> None:
     inherits it.
     """
     root = catalog.collection_root()
-    for path in sorted(root.glob("catalog/*.yml")):
-        if path.stem not in catalog.OF_SERVING:
-            catalog.load(path.stem)
+    _read_catalogs("catalogs", frozenset(path.stem for path in root.glob("catalog/*.yml")) - catalog.OF_SERVING)
     states = sorted(root.glob("roles/*/state.yml"))
     templates = sorted(root.glob("roles/*/templates/*"))
 
@@ -394,6 +393,16 @@ def preload() -> None:
 
     _COMPILED.update(kept.computed("documents", [Path(__file__), *states, *templates], compiled))
     compiled()
+
+
+@cache
+def _read_catalogs(kept_as: str, names: frozenset[str]) -> None:
+    """Read catalogs, or take what they said when they were read last: YAML is slow."""
+    paths = [catalog.collection_root() / "catalog" / f"{name}.yml" for name in sorted(names)]
+    read = kept.computed(
+        kept_as, [Path(catalog.__file__), *paths], lambda: {path.stem: catalog.load(path.stem) for path in paths}
+    )
+    catalog.KEPT.update(read)
 
 
 @cache
