@@ -15,7 +15,7 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
 
 from tests.unit.resources.conftest import FakeHost
@@ -421,6 +421,38 @@ def test_a_pair_meets_on_the_fabric(host: str, rank: str, address: str) -> None:
 def test_hosts_that_do_not_share_layers_are_pipeline_stages() -> None:
     words = exec_start(unit(vllm_pair(vllm_tensor_parallel_size=1)))
     assert (after(words, "--tensor-parallel-size"), after(words, "--pipeline-parallel-size")) == ("1", "2")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"vllm_max_model_len": 4096, "vllm_extra_args": ["--max-num-seqs", 4], "vllm_served_model_name": "b"},
+        {"vllm_environment": {"VLLM_LOGGING_LEVEL": "DEBUG", "NCCL_DEBUG": "INFO"}, "vllm_port": 9000},
+        {"vllm_tensor_parallel_size": 1, "vllm_host": "::", "vllm_api_key": "k", "vllm_master_port": 3},
+    ],
+)
+@pytest.mark.parametrize(("make", "host"), [(vllm, "spark-a"), (vllm_pair, "spark-a"), (vllm_pair, "spark-b")])
+def test_what_is_judged_is_what_the_unit_starts(
+    monkeypatch: pytest.MonkeyPatch, make: Any, host: str, given: dict[str, Any]
+) -> None:
+    judged: dict[str, Any] = {}
+    monkeypatch.setattr(
+        serving_rules.Serving,
+        "judge",
+        lambda _self, **asked: judged.update(asked) or {"refusals": [], "findings": []},
+    )
+    words = exec_start(unit(make(host, **given)))
+    served = words[words.index("serve") + 1 :]
+    head = served.index("--master-addr") + 1 if "--master-addr" in served else None
+    if head:  # the one word that comes from the plan of the fabric
+        served[head] = "HEAD"
+    assert [judged["model"], *map(str, judged["args"])] == served
+    assert judged["image"] == words[words.index("serve") - 1]
+    environment = dict(words[index + 1].split("=", 1) for index, word in enumerate(words) if word == "--env")
+    of_the_rails = {"NCCL_IB_HCA", "NCCL_IB_ADDR_RANGE", "UCX_NET_DEVICES"}  # no rule looks at them
+    assert set(environment) - of_the_rails == set(judged["environment"])
+    assert judged["api_key"] == given.get("vllm_api_key", "")
 
 
 @pytest.mark.parametrize("argument", ['{"a": "50% of $HOME"}', "back\\slash", 'a "quoted" word', "", "; rm -rf", "%n"])
