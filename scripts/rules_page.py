@@ -16,16 +16,28 @@ INTRODUCTION = """\
 
 <!-- Written by `python -m scripts.rules_page` from catalog/rules.yml, sm.yml and vllm_cli. Change those. -->
 
-What `gb10 plan` would tell vLLM on a GB10 is judged by {count} rules, and by the command line of the vLLM
+What vLLM is told on a GB10 is judged by {count} rules, and by the command line of the vLLM
 that is in the image. An **error** refuses, a **warn** is shown, an **info** is a note. What one source alone says, or
 nobody has checked, is never an error. Versions are vLLM's; a rule without versions holds for all. The evidence was
 checked for vLLM {verified}: with another version a rule still fires, and says that it was not verified for it. Where
-the image's version is not known, a rule that depends on it warns at most; `--image-version` says it.
+the image's version is not known, a rule that depends on it warns at most; `--image-version` or `vllm_version` says it.
 
 An error is let through by its id, with a reason:
 
 ```
 gb10 plan MODEL --accept "fastsafetensors_missing=our image brings the package; imported in it on 2026-11-21"
+```
+
+The role [vllm](../roles/vllm/README.md) asks the same rules about the inventory before anything is touched on any host:
+an error is refused, a warning is a finding of the [doctor](doctor.md) and stands in the evidence, a note is
+`gb10 plan`'s alone. It judges the words of `vllm serve` as they will stand in the unit, the environment, the driver,
+and the memory of the smallest host of the cluster (`memory_fit`, for a model that the catalog knows). There the reason
+is a variable, and goes into the evidence:
+
+```yaml
+vllm_accept:
+  fastsafetensors_missing: our image brings the package; imported in it on 2026-11-21
+vllm_version: "0.19.0"     # of an image that catalog/images.yml does not know
 ```
 
 Sources: seeds 000 to 002 are Conselara's notes (May 2026), 003 Lablup's (February 2026), 004 a thread of NVIDIA's forum

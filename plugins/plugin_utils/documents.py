@@ -28,8 +28,10 @@ from ansible.plugins.test import core as core_tests
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, debian_version, fabric_plan, kept
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
-SECTIONS = ("vars", "refuse", "resources")
-STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "source", "variables_of", "item")
+SECTIONS = ("vars", "refuse", "findings", "resources")
+STANDARD_NAMES = (
+    *("spark", "catalog", "cluster", "fabric", "serving", "inventory_hostname", "source", "variables_of", "item"),
+)
 # What the hosts of one cluster must say alike, for their fabric is one.
 FABRIC_SETTINGS = ("fabric_topology", "fabric_ports", "fabric_network", "fabric_mtu")
 FILE_CONTENTS = ("content", "merge_json", "default_json")
@@ -46,13 +48,14 @@ class Rendered:
     """One role's document for one host.
 
     A role with refusals has no resources, nor has one with `unknown`: members of the cluster whose facts the document
-    needs, and which nobody has or nobody is certain of.
+    needs, and which nobody has or nobody is certain of. `findings` stop nothing; the doctor says them.
     """
 
     role: str
     resources: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     unknown: tuple[str, ...] = ()
+    findings: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -244,6 +247,14 @@ def module_source(name: str) -> str:
     return (catalog.collection_root() / "plugins" / "module_utils" / f"{name}.py").read_text(encoding="utf-8")
 
 
+def _serving(context: Context) -> Any:
+    """The rules of serving, imported where a document asks for them: what they rest on is long to read."""
+    _read_catalogs("serving", catalog.OF_SERVING)
+    from ansible_collections.gb10.fleet.plugins.plugin_utils import serving_rules
+
+    return serving_rules.Serving(context)
+
+
 class _Scope:
     """The names of one role on one host. Each is looked up when it is first needed."""
 
@@ -293,6 +304,8 @@ class _Scope:
             self._known[name] = _Cluster(self.role, context)
         elif name == "fabric":
             self._known[name] = context.fabric
+        elif name == "serving":
+            self._known[name] = _serving(context)
         elif name == "inventory_hostname":
             self._known[name] = context.host
         elif name == "source":
@@ -326,11 +339,15 @@ class _Resource:
 
 @dataclass(frozen=True)
 class _Refusal:
-    """An entry of `refuse`. A joint one depends on the facts of the other members, through the plan of the fabric."""
+    """An entry of `refuse`, with `loop` once for each item.
 
-    when: _Code
+    A joint one depends on the facts of the other members, through the plan of the fabric.
+    """
+
     because: Any
     joint: bool
+    when: _Code | None = None
+    loop: Any = None
 
 
 @dataclass(frozen=True)
@@ -341,6 +358,7 @@ class Role:
     defaults: dict[str, Any]
     vars: dict[str, Any]
     refuse: list[_Refusal]
+    findings: Any
     resources: list[_Resource]
 
 
@@ -368,8 +386,7 @@ def preload() -> None:
     inherits it.
     """
     root = catalog.collection_root()
-    for path in sorted(root.glob("catalog/*.yml")):
-        catalog.load(path.stem)
+    _read_catalogs("catalogs", frozenset(path.stem for path in root.glob("catalog/*.yml")) - catalog.OF_SERVING)
     states = sorted(root.glob("roles/*/state.yml"))
     templates = sorted(root.glob("roles/*/templates/*"))
 
@@ -380,6 +397,16 @@ def preload() -> None:
 
     _COMPILED.update(kept.computed("documents", [Path(__file__), *states, *templates], compiled))
     compiled()
+
+
+@cache
+def _read_catalogs(kept_as: str, names: frozenset[str]) -> None:
+    """Read catalogs, or take what they said when they were read last: YAML is slow."""
+    paths = [catalog.collection_root() / "catalog" / f"{name}.yml" for name in sorted(names)]
+    read = kept.computed(
+        kept_as, [Path(catalog.__file__), *paths], lambda: {path.stem: catalog.load(path.stem) for path in paths}
+    )
+    catalog.KEPT.update(read)
 
 
 @cache
@@ -411,6 +438,7 @@ def _role(name: str, folder: Path) -> Role:
         defaults,
         variables,
         _refusals(name, content.get("refuse") or [], variables),
+        _compile(content.get("findings") or [], "findings"),
         [_resource(folder, index, raw) for index, raw in enumerate(content.get("resources") or [])],
     )
 
@@ -430,11 +458,14 @@ def _vars(role: str, raw: Mapping[str, Any], taken: set[str]) -> dict[str, Any]:
 def _refusals(role: str, raw: Any, variables: Mapping[str, Any]) -> list[_Refusal]:
     refusals = []
     for index, entry in enumerate(raw):
-        if not isinstance(entry, dict) or set(entry) != {"when", "because"}:
-            raise RenderError(f"role {role}, refuse[{index}]: expected the keys when and because")
-        when = _expression(str(entry["when"]), f"refuse[{index}].when")
-        joint = "fabric" in _all_names(when, variables)
-        refusals.append(_Refusal(when, _compile(entry["because"], f"refuse[{index}].because"), joint))
+        keys = set(entry) if isinstance(entry, dict) else set()
+        if "because" not in keys or not {"because"} < keys <= {"because", *CONTROL_KEYS}:
+            raise RenderError(f"role {role}, refuse[{index}]: expected the keys when or loop, and because")
+        where = f"refuse[{index}]"
+        when = _expression(str(entry["when"]), f"{where}.when") if "when" in entry else None
+        loop = _compile(entry["loop"], f"{where}.loop") if "loop" in entry else None
+        joint = "fabric" in _all_names([when, loop], variables)
+        refusals.append(_Refusal(_compile(entry["because"], f"{where}.because"), joint, when, loop))
     return refusals
 
 
@@ -537,27 +568,35 @@ def render(role: str, context: Context) -> Rendered:
     unknown: tuple[str, ...] = ()
     for refusal in scope.role.refuse:
         try:
-            text = str(scope.value(refusal.because)).strip() if scope.evaluate(refusal.when) else None
+            texts = [str(scope.value(refusal.because, item)).strip() for item in _chosen(scope, refusal)]
         except fabric_plan.PlanError as error:
-            text = str(error)
-        if text is not None and refusal.joint and context.unknown:
+            texts = [str(error)]
+        if texts and refusal.joint and context.unknown:
             unknown = context.unknown
-        elif text is not None and text not in refusals:
-            refusals.append(text)
+        else:
+            refusals = list(dict.fromkeys([*refusals, *texts]))
+    findings = scope.value(scope.role.findings)
     if refusals or unknown:
-        return Rendered(role, refusals=refusals, unknown=unknown)
+        return Rendered(role, refusals=refusals, unknown=unknown, findings=findings)
     try:
-        return Rendered(role, [resource for entry in scope.role.resources for resource in _resources(scope, entry)])
+        resources = [resource for entry in scope.role.resources for resource in _resources(scope, entry)]
     except fabric_plan.PlanError as error:
-        return Rendered(role, refusals=[] if context.unknown else [str(error)], unknown=context.unknown)
+        refusals = [] if context.unknown else [str(error)]
+        return Rendered(role, refusals=refusals, unknown=context.unknown, findings=findings)
+    return Rendered(role, resources, findings=findings)
+
+
+def _chosen(scope: _Scope, entry: _Refusal | _Resource) -> Iterator[dict[str, Any] | None]:
+    """What an entry stands for: itself, or each item of its loop, where its condition holds."""
+    items = [None] if entry.loop is None else [{"item": item} for item in scope.value(entry.loop)]
+    for item in items:
+        if entry.when is None or scope.evaluate(entry.when, item):
+            yield item
 
 
 def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
     if isinstance(entry.attributes, dict):
-        items = [None] if entry.loop is None else [{"item": item} for item in scope.value(entry.loop)]
-        for item in items:
-            if entry.when is not None and not scope.evaluate(entry.when, item):
-                continue
+        for item in _chosen(scope, entry):
             resource = scope.value(entry.attributes, item)
             if entry.template is not None:
                 resource["content"] = str(scope.evaluate(entry.template, item))

@@ -133,6 +133,11 @@ def refused(host: str, role: str, text: str) -> Finding:
     return Finding(f"{role}{REFUSED}", "error", host, text, way_out)
 
 
+def of_document(host: str, said: Mapping[str, Any]) -> Finding:
+    """What a role's document has to say of the host, and what stops nothing."""
+    return Finding(said["id"], said["severity"], host, said["fact"], said["way_out"], said["accepted"])
+
+
 def state_refused(host: str, text: str) -> Finding:
     """What the engine says that would keep it from bringing the host to its state."""
     return Finding("state_refused", "error", host, text, "repair what it names, then run again")
@@ -255,7 +260,8 @@ def _acceptances(subject: Subject) -> Iterator[Finding]:
         refusals = {f"{role}{REFUSED}" for role in subject.declared.roles}
         if id_ not in refusals.union(IDS):
             near = difflib.get_close_matches(str(id_), IDS, n=1)
-            way_out = f"did you mean {near[0]}?" if near else f"the ids are {', '.join(IDS)}"
+            others = f"the ids are {', '.join(IDS)}; rules of serving go into vllm_accept"
+            way_out = f"did you mean {near[0]}?" if near else others
             yield subject.error("bad_variable", f"gb10_accept names {id_}, which is no finding", way_out)
         elif id_ in refusals.union(NEVER_ACCEPTED):
             fact = f"gb10_accept names {id_}, which cannot be accepted"

@@ -28,6 +28,8 @@ with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-te
 __all__ = ["Fired", "Profile", "judge", "rules"]
 
 SEVERITIES = ("error", "warn", "info")
+# Objections to what was accepted, which nobody can accept.
+OF_ACCEPTANCE = ("unknown_rule", "no_reason")
 # Flags and variables whose values nobody may read in a report.
 _SECRET = re.compile(r"^--(api-key|hf-token)$|(KEY|TOKEN|SECRET|PASSWORD)$")
 Condition = Any  # of one value: see "values" in catalog/schema/rules.json
@@ -52,6 +54,7 @@ class Profile:
     listen: str = "127.0.0.1"
     api_key: bool = False
     container: frozenset[str] = field(default_factory=frozenset)  # words of "container" in catalog/rules.yml
+    memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
 
 
 def rules() -> list[Rule]:
@@ -271,7 +274,14 @@ def _api_key(wanted: bool, facts: _Facts) -> list[str] | None:
 
 
 def _version(_unknown: str, facts: _Facts) -> list[str] | None:
-    return [f"{facts.profile.image}: vLLM's version is not known"] if facts.version is None else None
+    if facts.version is not None:
+        return None
+    depend = sum("versions" in rule for rule in rules())
+    return [f"vLLM's version in {facts.profile.image} is not known, and {depend} of {len(rules())} rules depend on it"]
+
+
+def _memory(_too_small: str, facts: _Facts) -> list[str] | None:
+    return [facts.profile.memory] if facts.profile.memory else None
 
 
 def _any(wanted: Sequence[Mapping[str, Any]], facts: _Facts) -> list[str] | None:
@@ -297,6 +307,7 @@ _MATCHERS: dict[str, Any] = {
     "listen": _listen,
     "api_key": _api_key,
     "version": _version,
+    "memory": _memory,
     "any": _any,
     "not": _not,
 }

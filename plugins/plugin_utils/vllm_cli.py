@@ -152,7 +152,7 @@ def of_environment(version: str | None, environment: Mapping[str, str]) -> list[
             fired.append(_fired(version, "stale_variable", fact, _successor(name)))
         else:
             fact = f"{name}: no version that we know reads it"
-            fired.append(_fired(version, "unknown_variable", fact, _successor(name) or _nearest(name, near)))
+            fired.append(_fired(version, "unknown_environment", fact, _successor(name) or _nearest(name, near)))
     return fired
 
 
@@ -268,6 +268,17 @@ def _reads_as(kind: str, value: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def size(text: str) -> int:
+    """A number of tokens or bytes as vLLM reads it: 32k is 32000, 32K is 32768."""
+    if not _SIZE.fullmatch(text):
+        raise ValueError(text)
+    unit = text[-1]
+    if unit.isdigit():
+        return int(text)
+    power = "kmgt".index(unit.lower()) + 1
+    return int(float(text[:-1]) * (1024 if unit.isupper() else 1000) ** power)
 
 
 def _json(text: str, strict: bool = False) -> Any:

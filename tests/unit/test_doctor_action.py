@@ -182,6 +182,22 @@ def test_documents_are_not_made_of_unsound_variables(plays: Plays) -> None:
     assert plays.requests()[-1]["documents"] == []
 
 
+def test_what_the_rules_of_serving_say_is_a_refusal_or_a_finding(plays: Plays) -> None:
+    says = {"vllm_version": "0.19.0", "gb10_roles": ["vllm"]}
+    rc, output = plays.play(A, PLAY, **says, vllm_extra_args=["--max-num-seq5", "4"])
+    assert rc == 2 and "spark-a: vllm_refused: rule unknown_flag: --max-num-seq5" in output
+    assert "did you mean --max-num-seqs?" in output and "the run went on" not in output
+    play = PLAY.replace("gb10.fleet.doctor:", "gb10.fleet.doctor:\n      register: said")
+    play = play.replace("the run went on", "found={{ said.findings | map(attribute='accepted') | list }}")
+    accepted = {"enforce_eager": "we look for a fault", "cve_2026_9540": ""}
+    rc, output = plays.play(A, play, **says, vllm_extra_args=["--enforce-eager"], vllm_accept=accepted)
+    assert rc == 2 and "cve_2026_9540 was accepted without a reason" in output
+    accepted.pop("cve_2026_9540")
+    rc, output = plays.play(A, play, **says, vllm_extra_args=["--enforce-eager"], vllm_accept=accepted)
+    assert rc == 0 and "we look for a fault" in output and "spark-a: enforce_eager" not in output, output
+    assert "[WARNING]: spark-a: cve_2026_9540: " in output
+
+
 def test_variables_are_evaluated_and_judged_before_the_host_answers(plays: Plays) -> None:
     hosts = {"spark-a": {"ansible_host": "kind-away", "fabric_topology": "{{ nobody_defined_this }}"}}
     rc, output = plays.play(hosts, PLAY, "-e", "fabric_mut=9000")

@@ -149,6 +149,32 @@ def test_a_refusal_takes_the_place_of_the_resources(render: Any) -> None:
     assert rendered.resources == []
 
 
+def test_a_refusal_may_be_of_each_item_of_a_list(render: Any) -> None:
+    document = """
+    refuse:
+      - {loop: "{{ things }}", when: item.size > 2, because: "{{ item.name }} is too large."}
+      - {loop: "{{ names }}", because: "{{ item }}"}
+    resources: [{file: /x}]
+    """
+    things = [{"name": name, "size": size} for name, size in (("a", 3), ("b", 1), ("c", 9))]
+    rendered = render(document, things=things, names=["d", "d"])
+    assert rendered.refusals == ["a is too large.", "c is too large.", "d"] and rendered.resources == []
+    assert render(document, things=things[1:2], names=[]).resources == [{"file": "/x"}]
+
+
+def test_findings_stop_nothing_and_stand_beside_refusals(render: Any) -> None:
+    document = """
+    findings: "{{ said }}"
+    refuse: [{when: size > 2, because: too large}]
+    resources: [{file: /x}]
+    """
+    said = [{"id": "a_rule", "severity": "warn", "fact": "f", "way_out": "w", "accepted": None}]
+    rendered = render(document, said=said, size=1)
+    assert (rendered.findings, rendered.resources, rendered.refusals) == (said, [{"file": "/x"}], [])
+    assert render(document, said=said, size=3) == Rendered("demo", refusals=["too large"], findings=said)
+    assert render("resources: [{file: /x}]").findings == []
+
+
 def test_a_template_is_text_even_where_it_is_one_expression(render: Any) -> None:
     (resource,) = render("resources: [{file: /x, template: it.j2}]", template="{{ 7 }}").resources
     assert resource["content"] == "7"
@@ -184,13 +210,13 @@ def test_an_error_names_role_place_and_host(render: Any, document: str, says: st
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ("resource: []", "resource is none of vars, refuse, resources"),
+        ("resource: []", "resource is none of vars, refuse, findings, resources"),
         ("resources: [[1]]", r"resources\[0\]: expected a mapping"),
         ("resources: ['{{ a ']", "unexpected"),
         ("resources: [{file: /x, template: it.j2, content: x}]", r"resources\[0\]\.template: is for a file"),
         ("resources: [{unit: x, template: it.j2}]", r"resources\[0\]\.template: is for a file"),
         ("resources: [{file: x, template: absent.j2}]", "absent.j2"),
-        ("refuse: [{when: a}]", r"refuse\[0\]: expected the keys when and because"),
+        ("refuse: [{when: a}]", r"refuse\[0\]: expected the keys when or loop, and because"),
         ("vars: {a: '{{ b }}', b: 1}", r"vars\.a: b is not defined above it"),
         ("vars: {a: '{{ a }}'}", r"vars\.a: a is not defined above it"),
         ("vars: {spark: 1}", r"vars\.spark: the name has a meaning already"),

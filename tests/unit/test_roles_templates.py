@@ -16,7 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils import ray_start, vllm_unit
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
 
 from tests.unit.resources.conftest import FakeHost
@@ -156,13 +156,7 @@ REFUSED_DIRECTORIES = [
             ({"vllm_executor": "ray", "vllm_ray_token": bad}, "`openssl rand -hex 32`")
             for bad in ("", "short", "blank " * 8, TOKEN + "\n")
         ),
-        *(
-            (RAY | {"vllm_allow_tag": True, "vllm_image": image}, f"has no Ray ({said}")
-            for image, said in (
-                ("nvcr.io/nvidia/vllm:26.05-py3", "NGC vLLM 26.05: NGC release notes"),
-                ("vllm/vllm-openai:v0.19.0@sha256:" + "0" * 64, "vLLM release: vllm-project"),
-            )
-        ),
+        (RAY | {"vllm_allow_tag": True, "vllm_image": "nvcr.io/nvidia/vllm:26.05-py3"}, "rule ray_missing"),
         *((RAY | ports, "one of Ray's own: 6380, ") for ports in ({"vllm_ray_port": 6380}, {"vllm_port": "10050"})),
         ({"vllm_api_key": "a\nB=c"}, "line break"),
         ({"vllm_api_key": "open sesame"}, "without blanks"),
@@ -181,7 +175,7 @@ def test_wrong_inputs_are_refused_with_the_way_out(given: dict[str, Any], says: 
     "given",
     [
         {"vllm_environment": {"TOKENIZERS_PARALLELISM": "false", "VLLM_MAX_TOKENS": 1}},
-        {"vllm_extra_args": ["-q", "fp8", "-dp=2", "--node-name", "--chat-template", "a_b"]},
+        {"vllm_extra_args": ["-q", "mxfp4", "-dp=2", "--chat-template", "a_b"]},
         {"vllm_cache_directory": "/home/spark/.cache/gb10"},
         {"vllm_cache_directory": "/data"},
         {"vllm_host": "::", "vllm_api_key": "!sesame~"},
@@ -524,6 +518,38 @@ def test_ray_joins_hosts_and_one_host_has_none_to_join() -> None:
     assert "a cluster of one" in found
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"vllm_max_model_len": 4096, "vllm_extra_args": ["--max-num-seqs", 4], "vllm_served_model_name": "b"},
+        {"vllm_environment": {"VLLM_LOGGING_LEVEL": "DEBUG", "NCCL_DEBUG": "INFO"}, "vllm_port": 9000},
+        {"vllm_tensor_parallel_size": 1, "vllm_host": "::", "vllm_api_key": "k", "vllm_master_port": 3},
+    ],
+)
+@pytest.mark.parametrize(("make", "host"), [(vllm, "spark-a"), (vllm_pair, "spark-a"), (vllm_pair, "spark-b")])
+def test_what_is_judged_is_what_the_unit_starts(
+    monkeypatch: pytest.MonkeyPatch, make: Any, host: str, given: dict[str, Any]
+) -> None:
+    judged: dict[str, Any] = {}
+    monkeypatch.setattr(
+        serving_rules.Serving,
+        "judge",
+        lambda _self, **asked: judged.update(asked) or {"refusals": [], "findings": []},
+    )
+    words = command(make(host, **given))
+    served = words[words.index("serve") + 1 :]
+    head = served.index("--master-addr") + 1 if "--master-addr" in served else None
+    if head:  # the one word that comes from the plan of the fabric
+        served[head] = "HEAD"
+    assert [judged["model"], *map(str, judged["args"])] == served
+    assert judged["image"] == words[words.index("serve") - 1]
+    environment = dict(words[index + 1].split("=", 1) for index, word in enumerate(words) if word == "--env")
+    of_the_rails = {"NCCL_IB_HCA", "NCCL_IB_ADDR_RANGE", "UCX_NET_DEVICES"}  # no rule looks at them
+    assert set(environment) - of_the_rails == set(judged["environment"])
+    assert judged["api_key"] == given.get("vllm_api_key", "")
+
+
 @pytest.mark.parametrize("argument", ['{"a": "50% of $HOME"}', "back\\slash", 'a "quoted" word', "", "; rm -rf", "%n"])
 def test_an_argument_reaches_vllm_unchanged(argument: str) -> None:
     words = command(vllm(vllm_extra_args=["--option", argument]))
@@ -554,7 +580,7 @@ def test_the_kernel_kills_the_model_first() -> None:
 
 def test_the_memory_gate_follows_the_share_that_vllm_takes() -> None:
     assert settings(vllm())["memory_gib"] == 97
-    assert settings(vllm(vllm_gpu_memory_utilization=0.5))["memory_gib"] == 60
+    assert settings(vllm(vllm_gpu_memory_utilization=0.6))["memory_gib"] == 73
     assert settings(vllm(vllm_memory_gate_gib=7))["memory_gib"] == 7
 
 

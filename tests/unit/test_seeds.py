@@ -7,12 +7,17 @@ the row says what is true now: a warning in the place of "never", or a seed's ow
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import models
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.rules import Profile, judge
+
+from tests.proofs import facts
 
 
 @dataclass(frozen=True)
@@ -264,6 +269,89 @@ def test_what_worked_for_a_seed_is_accepted(row: Row) -> None:
     assert [f"{each.id}: {each.text}" for each in fired if each.severity == "error"] == []
     assert row.warned <= {each.id for each in fired if each.severity == "warn"}
     assert row.told <= {each.id for each in fired if each.severity == "info"}
+
+
+# --- the same rows as an inventory would say them to the role vllm, and what its document makes of them
+
+# What the role has a variable for.
+OF_THE_ROLE = {
+    "--gpu-memory-utilization": "vllm_gpu_memory_utilization", "--max-model-len": "vllm_max_model_len",
+    "--tensor-parallel-size": "vllm_tensor_parallel_size", "-tp": "vllm_tensor_parallel_size",
+    "--served-model-name": "vllm_served_model_name", "--host": "vllm_host", "--port": "vllm_port",
+}  # fmt: skip
+# What an inventory cannot get wrong: no port is published, the share of the memory is always said, Ray starts as it should.
+NEVER_SAID = these("published_port", "detached", "utilization_unset", "utilization_unset_092", "ray_memory_monitor")
+# It says these in its own words.
+OWN_WORDS = {
+    "utilization_above_090": "vllm_gpu_memory_utilization",
+    "public_without_key": "vllm_api_key is empty",
+    "world_too_large": "does not divide",
+}
+# What the catalog does not know of an image.
+PACKAGE = {"fastsafetensors_missing": "imported in the image on 2026-11-21"}
+
+
+def by_the_role(row: Row, model: str = "", **variables: Any) -> Rendered:
+    """What the role says on the first of the row's hosts."""
+    said: dict[str, Any] = {
+        "vllm_model": model or row.model,
+        "vllm_image": row.image.reference,
+        "vllm_allow_tag": True,
+        "vllm_version": row.image.version,
+        "vllm_environment": dict(row.environment),
+        "vllm_extra_args": [],
+        "vllm_host": row.listen,
+        "fabric_topology": {1: "none", 2: "pair"}.get(row.hosts, "switch"),
+        **variables,
+    }
+    words = row.args.replace("=", " ").split()
+    while words:
+        word = words.pop(0)
+        if word in OF_THE_ROLE:
+            said[OF_THE_ROLE[word]] = words.pop(0)
+        elif word == "--distributed-executor-backend":
+            said |= {"vllm_executor": words.pop(0), "vllm_ray_token": "0" * 32}
+        else:
+            said["vllm_extra_args"].append(word)
+    members = [f"spark-{number}" for number in range(row.hosts)]
+    known = {name: {**facts(name), "driver": {**facts()["driver"], "userland": row.driver}} for name in members}
+    return render(
+        "vllm",
+        Context(
+            members[0],
+            known[members[0]],
+            said,
+            members,
+            {name: known[name] for name in members[1:]},
+            dict.fromkeys(members[1:], said),
+        ),
+    )
+
+
+def refusing(rendered: Rendered) -> set[str]:
+    """The rules that refuse, also those in the words of the role."""
+    texts = rendered.refusals
+    named_rules = {found[1] for text in texts if (found := re.match(r"rule (\w+): ", text))}
+    own = {rule for rule, words in OWN_WORDS.items() if any(words in text for text in texts)}
+    assert len(named_rules) + len(own) == len(texts), texts
+    return named_rules | own
+
+
+@pytest.mark.parametrize("row", WRONG, ids=named)
+def test_the_role_refuses_what_a_seed_says_not_to_do(row: Row) -> None:
+    if row.image.contains - these("ray", "fastsafetensors"):
+        pytest.skip("what a build of one's own contains is not said in an inventory")
+    rendered = by_the_role(row, vllm_accept={} if row.refused & set(PACKAGE) else PACKAGE)
+    assert refusing(rendered) - {"memory_fit"} == row.refused - NEVER_SAID
+    warned = {each["id"] for each in rendered.findings if each["severity"] == "warn"}
+    assert row.warned - NEVER_SAID <= warned
+
+
+@pytest.mark.parametrize("row", WORKED, ids=named)
+def test_the_role_serves_what_worked_for_a_seed(row: Row) -> None:
+    rendered = by_the_role(row, vllm_accept=PACKAGE)
+    assert rendered.refusals == []
+    assert row.warned <= {each["id"] for each in rendered.findings}
 
 
 def test_all_seeds_are_there() -> None:

@@ -115,8 +115,8 @@ def test_a_typo_names_the_nearest_flag_and_a_flag_that_went_says_when() -> None:
         ({"VLLM_TEST_FORCE_FP8_MARLIN": "1"}, "0.28.0", []),
         ({"VLLM_TEST_FORCE_FP8_MARLIN": "1"}, "0.29.0", [("stale_variable", "warn")]),
         ({"VLLM_FLASHINFER_MOE_BACKEND": "fast"}, "0.19.0", [("bad_choice", "error")]),
-        ({"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, "0.19.0", [("unknown_variable", "error")]),
-        ({"VLLM_ENGINE_READY_TIMEOUT": "9"}, "0.33.0", [("unknown_variable", "error")]),
+        ({"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, "0.19.0", [("unknown_environment", "error")]),
+        ({"VLLM_ENGINE_READY_TIMEOUT": "9"}, "0.33.0", [("unknown_environment", "error")]),
         ({"NCCL_DEBUG": "INFO", "HF_HOME": "/x"}, "0.19.0", []),
     ],
 )
