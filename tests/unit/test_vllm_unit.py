@@ -446,8 +446,8 @@ def test_two_start_together_in_any_order(hosts: Callable[..., list[Host]], order
     assert first.runs() == 0
     second.start()
     for host in pair:
-        wait_until(lambda host=host: host.active)
         host.reaches("ready")
+    wait_until(lambda: all(host.active for host in pair))
     assert [host.runs() for host in pair] == [1, 1]
     assert first.status["phases"].keys() >= {"waiting", "formation"}
 
