@@ -446,8 +446,8 @@ def test_two_start_together_in_any_order(hosts: Callable[..., list[Host]], order
     assert first.runs() == 0
     second.start()
     for host in pair:
-        wait_until(lambda host=host: host.active)
         host.reaches("ready")
+    wait_until(lambda: all(host.active for host in pair))
     assert [host.runs() for host in pair] == [1, 1]
     assert first.status["phases"].keys() >= {"waiting", "formation"}
 
@@ -593,7 +593,7 @@ def hung_up(connection: socket.socket) -> bool:
 
 
 def test_strangers_are_shown_the_door_and_nobody_else_is_disturbed(hosts: Callable[..., list[Host]]) -> None:
-    head, mate = hosts(2)
+    head, mate = hosts(2, timing=QUICK | {"silence": 2 * SLOW_S})
     head.start().waits_for("waiting_for_peers")
     wait_until(lambda: head.life and head.life.link and head.life.link.listener)
     assert hung_up(knock(head, b"", source="127.0.0.99")), "no member has this address"
@@ -630,7 +630,7 @@ def test_an_answer_to_an_earlier_round_starts_nothing(hosts: Callable[..., list[
     wait_until(lambda: head.life and head.life.link and head.life.link.listener)
     settings = {name: vllm_unit.sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
     hello = json.dumps({"hello": vllm_unit.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
-    stale = b"".join(json.dumps({"ready": number}).encode() + b"\n" for number in (0, 1, 2))
+    stale = b"".join(json.dumps({"ready": number}).encode() + b"\n" for number in (0, 2, 1))
     with knock(head, hello + stale) as ghost:
         wait_until(lambda: b'"prepare"' in ghost.recv(4096))
         head.waits_for("waiting_for_peers", "waiting for the checks of spark-b")
