@@ -550,6 +550,12 @@ def render(role: str, context: Context) -> Rendered:
         return Rendered(role, refusals=[] if context.unknown else [str(error)], unknown=context.unknown)
 
 
+def variable(role: str, name: str, context: Context) -> Any:
+    """What one of the `vars` of a role's document is for one host, for an action that needs the same."""
+    scope = _Scope(load(role), context)
+    return scope.value(scope.role.vars[name])
+
+
 def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
     if isinstance(entry.attributes, dict):
         items = [None] if entry.loop is None else [{"item": item} for item in scope.value(entry.loop)]
