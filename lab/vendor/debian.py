@@ -14,7 +14,7 @@ from pathlib import Path
 RELEASE = "trixie"
 # The engine beneath docker-ce, the real perftest, and whatever a minimal root lacks of their dependencies.
 CARRIED = ["containerd", "docker-cli", "docker.io", "ibverbs-utils", "iproute2", "iptables", "kmod", "perftest",
-           "python3", "rdma-core", "runc", "xz-utils"]  # fmt: skip
+           "python3", "rdma-core", "rsync", "runc", "xz-utils"]  # fmt: skip
 IMAGE_ROOT = ["base-files", "bash", "coreutils", "dash", "grep", "libc-bin", "python3", "sed"]
 
 

@@ -52,9 +52,7 @@ class ActionModule(ActionBase):
         self._files = documents.variable("vllm", "files", context)
         self._plan = context.fabric.plan
         self._given = documents.plain(options["given"])
-        self._source = model_files.source(
-            own.name, context.members, self._plan["topology"], fetch=self._files["fetch"]
-        )
+        self._source = model_files.source(own.name, context.members, self._plan["topology"], fetch=self._files["fetch"])
         self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""
         result.update(changed=False, source=self._source, name=self._files["name"])
         result.update(getattr(self, f"_{options['step']}")())
@@ -93,16 +91,27 @@ class ActionModule(ActionBase):
         return self._long("offer", request, model_files.PASSWORD)
 
     def _take(self) -> dict[str, Any]:
+        offered = self._given.get(self._source) or {}
+        if self._source != self._name and offered.get("image") is None and not self._task.check_mode:
+            return {"failed": True, "msg": f"{self._name}: {self._source} could not get its files; see what it says"}
         parts = self._takers().get(self._name)
         if not parts:
-            return {}
-        offered = self._given[self._source]
+            return self._predicted() if self._task.check_mode else {}
         way = model_files.ways(self._plan, self._source)[self._name]
-        text = f"{' and '.join(parts)} ({model_files.size(offered, parts) / 1e9:.1f} GB) from {self._source}, {way['at']}"
+        text = (
+            f"{' and '.join(parts)} ({model_files.size(offered, parts) / 1e9:.1f} GB) from {self._source}, {way['at']}"
+        )
         if self._task.check_mode:
             return {"changed": True, "msg": f"{self._name}: would get {text}"}
         request = {"parts": parts, "offered": offered, "address": way["at"], "port": self._files["port"]}
         return {"msg": f"{self._name}: got {text}", **self._long("take", request, model_files.PASSWORD)}
+
+    def _predicted(self) -> dict[str, Any]:
+        """What a host will take that its source is yet to get."""
+        coming = [part for part in model_files.PARTS if (self._given.get(self._name) or {}).get(part, True) is None]
+        if self._source == self._name or not coming:
+            return {}
+        return {"changed": True, "msg": f"{self._name}: would get {' and '.join(coming)} from {self._source}"}
 
     def _withdraw(self) -> dict[str, Any]:
         if self._task.check_mode or self._source != self._name or not self._takers():

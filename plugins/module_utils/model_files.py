@@ -164,9 +164,11 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
     if {"ImportError", "ModuleNotFoundError"} & kinds:
         way_out = "take an image with vLLM, or set vllm_fetch to false"
         return FilesError("no_tool", f"the image has no huggingface_hub ({text})", way_out)
-    # Before the others: a gated model is also a RepositoryNotFoundError, and without a token the hub denies that one is.
+    # Before the others: to the library a gated model is also one that is not found.
     if "GatedRepoError" in kinds or status in (401, 403):
-        way_out = f"accept the licence of {model} on the hub with your account, and set vllm_huggingface_token to its token"
+        way_out = (
+            f"accept the licence of {model} on the hub with your account, and set vllm_huggingface_token to its token"
+        )
         return FilesError("unauthorized", f"the hub does not give out {model} ({text})", way_out)
     if {"RepositoryNotFoundError", "RevisionNotFoundError", "EntryNotFoundError"} & kinds or status == 404:
         way_out = "correct vllm_model or vllm_model_revision; a private one needs vllm_huggingface_token"
@@ -183,7 +185,7 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
 def rsync_verdict(rc: int, text: str, peer: str) -> FilesError:
     """What a transfer that failed comes down to; exit codes of rsync(1)."""
     said = " / ".join(text.strip().splitlines()[-3:])[:_TOOLS_SAY]
-    if rc == 11 and "No space left" in text:  # noqa: PLR2004 - rsync(1)
+    if rc == 11 and "No space left" in text:
         return FilesError("disk_full", said, "free some space, or set vllm_cache_directory to another disk")
     if "auth failed" in text or "access denied" in text:
         way_out = "another run may have begun in between: run again"
@@ -263,10 +265,10 @@ def lacking(folder: Path, model: Model) -> dict[str, int]:
 
 def checksum(path: Path, name: str, count: Callable[[int], None]) -> str:
     """As the hub names blobs: SHA-256, or for small ones the SHA-1 of git."""
-    total = hashlib.sha256() if len(name) == 64 else hashlib.sha1()  # noqa: S324, PLR2004 - git's, no protection
+    total = hashlib.sha256() if len(name) == 64 else hashlib.sha1()  # noqa: S324 - git's, no protection
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123 - a descriptor
-        if len(name) != 64:  # noqa: PLR2004
+        if len(name) != 64:
             total.update(b"blob %d\0" % os.fstat(descriptor).st_size)
         while chunk := file.read(CHUNK):
             total.update(chunk)
@@ -368,7 +370,11 @@ class Files:
     def look(self) -> dict[str, Any]:
         """What this host has. `pull`: neither under our name nor under its own."""
         image = self.inspect(self.name)
-        said: dict[str, Any] = {"image": None, "model": None, "pull": image is None and self.inspect(self.image) is None}
+        said: dict[str, Any] = {
+            "image": None,
+            "model": None,
+            "pull": image is None and self.inspect(self.image) is None,
+        }
         if image is not None:
             said["image"] = {"fingerprint": fingerprint(image), "bytes": image["Size"]}
         with contextlib.suppress(OSError, ValueError):
@@ -433,7 +439,9 @@ class Files:
         named = [blob.path for blob in model.files if blob.hash in wrong]
         some = f"{', '.join(named[:3])} ({len(named)} of {len(model.files)} files)"
         text = f"of {self.model}, {some} came wrong from {source} {TRIES} times"
-        return FilesError("checksum_wrong", text, "see that disk and memory are sound (`journalctl -k`), then run again")
+        return FilesError(
+            "checksum_wrong", text, "see that disk and memory are sound (`journalctl -k`), then run again"
+        )
 
     def complete(self, model: Model) -> None:
         link(self.folder, self.cache, model)
@@ -442,7 +450,9 @@ class Files:
 
     # -- to others
 
-    def offer(self, parts: Sequence[str], ways: Sequence[Mapping[str, str]], port: int, password: str, limit_s: int) -> None:
+    def offer(
+        self, parts: Sequence[str], ways: Sequence[Mapping[str, str]], port: int, password: str, limit_s: int
+    ) -> None:
         """Open what peers lack to them alone, for `limit_s` at most. `ways`: `at` our address, `to` the peer's."""
         self.withdraw()
         modules = {}
@@ -574,7 +584,10 @@ class Files:
 
 
 def command(
-    argv: Sequence[str], *, input: str | None = None, watch: Callable[[], None] | None = None  # noqa: A002
+    argv: Sequence[str],
+    *,
+    input: str | None = None,  # noqa: A002
+    watch: Callable[[], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a command to its end, and look at what it does every second."""
     try:

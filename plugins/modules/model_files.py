@@ -9,8 +9,8 @@ module: model_files
 short_description: Bring image and model files to a cluster once, then from host to host
 version_added: "0.1.0"
 description:
-  - One step on the way of the image and the files of a model, as the variables of the role C(vllm) name them. The first host of
-    a cluster with a fabric gets them from outside; the others get them from it, over the fabric, by rsync.
+  - One step on the way of the image and the files of a model, as the variables of the role C(vllm) name them. The first
+    host of a cluster with a fabric gets them from outside; the others get them from it, over the fabric, by rsync.
   - A host without a fabric, or where C(vllm_fetch) is false, is its own source.
   - Every file of the model is compared with its checksum. A transfer that broke off goes on where it stopped.
   - Every ten seconds it says how far it is.
@@ -18,7 +18,7 @@ options:
   step:
     description:
       - V(look) says what the host has, and changes nothing.
-      - V(download) names the image, and gets the model from the hub, on a host that is its own source; on others it looks.
+      - V(download) names the image, and gets the model from the hub, on a host that is its own source; others look.
       - V(offer) lets the hosts that lack something read it, on the source.
       - V(take) gets it from there, on the others.
       - V(withdraw) ends the offer.
@@ -26,7 +26,7 @@ options:
     choices: [look, download, offer, take, withdraw]
     required: true
   given:
-    description: What O(step=download) returned, for each host of the cluster. For O(step=offer), O(step=take), O(step=withdraw).
+    description: What O(step=download) returned, for each host of the cluster; for the steps after it.
     type: dict
     default: {}
   request:

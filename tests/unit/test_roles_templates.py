@@ -16,7 +16,13 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import (
+    Context,
+    Rendered,
+    RenderError,
+    render,
+    variable,
+)
 
 from tests.unit.resources.conftest import FakeHost
 
@@ -128,6 +134,9 @@ REFUSED_DIRECTORIES = [
         ({"vllm_model": "a/b\nExecStartPre=/bin/false"}, "Name the Hugging Face id"),
         ({"vllm_model": "a/b\n"}, "Name the Hugging Face id"),
         ({"vllm_model": "--host=0.0.0.0"}, "Name the Hugging Face id"),
+        *(({"vllm_model": model}, "no id of the hub") for model in ("a/b:Q4_K", "a/b/c", "a/../b")),
+        *(({"vllm_model_revision": name}, "Name a branch") for name in ("refs/pr/1", "a b", "-x", "main\n")),
+        ({"vllm_environment": {"HF_HOME": "/data"}}, "vllm_environment sets HF_HOME"),
         ({"vllm_image": "vllm/vllm-openai:latest"}, "names no digest"),
         ({"vllm_image": "vllm/vllm-openai:latest", "vllm_allow_tag": "false"}, "names no digest"),
         ({"vllm_image": DIGEST + "\n"}, "incomplete digest"),
@@ -162,6 +171,8 @@ def test_wrong_inputs_are_refused_with_the_way_out(given: dict[str, Any], says: 
         {"vllm_extra_args": ["-q", "fp8", "-dp=2", "--node-name", "--chat-template", "a_b"]},
         {"vllm_cache_directory": "/home/spark/.cache/gb10"},
         {"vllm_cache_directory": "/data"},
+        {"vllm_model": "a/b:Q4_K", "vllm_environment": {"HF_HOME": "/data"}, "vllm_fetch": "false"},
+        {"vllm_model_revision": "0" * 40},
         {"vllm_host": "::", "vllm_api_key": "!sesame~"},
         {"vllm_gpu_memory_utilization": "0.85", "vllm_tensor_parallel_size": "1"},
     ],
@@ -229,7 +240,7 @@ def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
 
 def test_the_secrets_are_one_secret_file_that_restarts_the_unit() -> None:
     path = "/etc/gb10-fleet/vllm.env"
-    document = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame")  # noqa: S106
+    document = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame", vllm_fetch=False)  # noqa: S106
     lines = "VLLM_API_KEY=sesame\nHF_TOKEN=hf_sesame\n"
     assert declared(document, "file", path) == {"file": path, "secret": True, "content": lines}
     assert path in declared(document, "unit", "gb10-vllm.service")["restart_on"]
@@ -391,11 +402,31 @@ def test_docker_gets_a_log_driver_only_where_nobody_chose_one(
     assert json.loads(host.path("/etc/docker/daemon.json").read_text()).get("log-driver") == driver
 
 
+def test_fetched_files_are_served_without_a_network_and_without_a_token() -> None:
+    given: dict[str, Any] = {"vllm_huggingface_token": "hf_sesame", "vllm_model_revision": "v1"}
+    words = exec_start(unit(vllm(**given)))
+    assert "HF_HUB_OFFLINE=1" in words and words[words.index("--revision") + 1] == "v1"
+    assert declared(vllm(**given), "file", "/etc/gb10-fleet/vllm.env")["state"] == "absent"
+    by_itself = vllm(**given, vllm_fetch=False)
+    assert "HF_HUB_OFFLINE=1" not in exec_start(unit(by_itself))
+    assert "hf_sesame" in content(by_itself, "/etc/gb10-fleet/vllm.env")
+
+
+def test_an_image_has_one_name_on_all_hosts() -> None:
+    tags = ("nvcr.io/nvidia/vllm:26.04-py3", "host:5000/vllm", "a/" + "b" * 200 + ":1")
+    names = {
+        variable("vllm", "image_name", Context("spark-a", facts(), {"vllm_image": image})) for image in (DIGEST, *tags)
+    }
+    assert len(names) == len(tags) + 1
+    assert all(re.fullmatch(r"gb10-fleet/vllm:[\w][\w.-]{0,127}", name) for name in names), names
+    assert "gb10-fleet/vllm:tag-nvcr.io-nvidia-vllm-26.04-py3" in names
+
+
 def test_a_single_spark_serves_without_cluster_arguments() -> None:
     words = exec_start(unit(vllm()))
     assert words[:3] == ["/usr/bin/docker", "run", "--rm"]
     assert words[words.index("--entrypoint") : words.index("--served-model-name")] == [
-        "--entrypoint", "vllm", DIGEST, "serve", "openai/gpt-oss-120b",
+        "--entrypoint", "vllm", "gb10-fleet/vllm:000000000000", "serve", "openai/gpt-oss-120b",
     ]  # fmt: skip
     assert after(words, "--served-model-name") == "openai/gpt-oss-120b"
     assert after(words, "--host") == "127.0.0.1"
