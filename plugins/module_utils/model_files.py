@@ -34,6 +34,7 @@ USER = "gb10"  # of rsync; no account
 TRIES = 2  # a wrong blob is removed and fetched once more
 CHUNK = 1 << 22
 TELL_S = 1.0
+SEATS = 4  # of each peer: the connection of a client that was killed is held until its time is out
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _MODEL = re.compile(r"\w[\w.-]*(?:/\w[\w.-]*)?\Z", re.ASCII)
@@ -187,7 +188,8 @@ def rsync_verdict(rc: int, text: str, peer: str) -> FilesError:
     said = " / ".join(text.strip().splitlines()[-3:])[:_TOOLS_SAY]
     if rc == 11 and "No space left" in text:
         return FilesError("disk_full", said, "free some space, or set vllm_cache_directory to another disk")
-    if "auth failed" in text or "access denied" in text:
+    # To an address that it does not know, a daemon that lists nothing says that there is no such module.
+    if any(words in text for words in ("auth failed", "access denied", "Unknown module")):
         way_out = "another run may have begun in between: run again"
         return FilesError("peer_refused", f"{peer} does not let this host in ({said})", way_out)
     way_out = "see that the host is up and the fabric well, then run again: it goes on where it stopped"
@@ -207,7 +209,7 @@ def daemon_config(modules: Mapping[str, str], allow: Sequence[str], secrets: Pat
     lines = [
         *("use chroot = yes", "uid = root", "gid = root", "read only = yes", "list = no", "numeric ids = yes"),
         *(f"hosts allow = {' '.join(allow)}", "hosts deny = *", f"auth users = {USER}", f"secrets file = {secrets}"),
-        *("strict modes = yes", f"max connections = {len(allow)}", f"lock file = {lock}", "timeout = 120"),
+        *("strict modes = yes", f"max connections = {SEATS * len(allow)}", f"lock file = {lock}", "timeout = 120"),
         "reverse lookup = no",
     ]
     for name, path in modules.items():

@@ -267,7 +267,7 @@ def test_the_token_is_in_a_private_file_for_as_long_as_it_is_needed(tmp_path: Pa
             return super().__call__(argv, **options)
 
     own = host(tmp_path, "a", Watching({"i@sha256:1": image()}), model="acme/gated")
-    with pytest.raises(files.FilesError, match="unauthorized: .*accept the licence of acme/gated"):
+    with pytest.raises(files.FilesError, match=r"unauthorized: .*accept the licence of acme/gated"):
         own.download("")
     own.download("hf_sesame")
     assert own.look()["model"] is not None
@@ -352,7 +352,7 @@ def test_an_offer_is_read_only_for_its_peers_and_ends_by_itself(tmp_path: Path, 
 
 needs_rsync = pytest.mark.skipif(
     shutil.which("rsync") is None,
-    reason="rsync IS NOT INSTALLED: nothing proves that files arrive; apt-get install rsync",
+    reason="rsync IS NOT INSTALLED: nothing proves that files arrive",
 )
 
 
@@ -427,7 +427,6 @@ def test_a_wrong_password_or_address_gets_nothing(tmp_path: Path, giver: files.F
 def test_nobody_writes_through_an_offer_or_reads_beside_it(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
     files.write(tmp_path / "password", "sesame\n")
     (tmp_path / "intruder").write_text("x")
-    peer = files.Peer("127.0.0.1", daemon.port, tmp_path / "password")
     url = f"rsync://{files.USER}@127.0.0.1/model/"
     options = [f"--port={daemon.port}", f"--password-file={tmp_path}/password"]
     for words in (
@@ -437,7 +436,6 @@ def test_nobody_writes_through_an_offer_or_reads_beside_it(tmp_path: Path, giver
     ):
         assert files.command(words).returncode != 0, words
     assert not (giver.folder / "blobs/intruder").exists() and not (tmp_path / "stolen").exists()
-    assert peer.port == daemon.port
 
 
 @needs_rsync
@@ -453,7 +451,8 @@ def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
     arriving = own.folder / "blobs" / big.hash
     files.make_plain(arriving.parent, own.cache)
     with own.private("password", "sesame\n") as secret:
-        argv = files.client_argv(files.Peer("127.0.0.1", daemon.port, secret), "model", arriving.parent)
+        peer = files.Peer("127.0.0.1", daemon.port, secret)
+        argv = files.client_argv(peer, "model", arriving.parent)
         child = subprocess.Popen([*argv, "--bwlimit=20m"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert child.stdin
         child.stdin.write(f"{big.hash}\n")
@@ -463,17 +462,12 @@ def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
             time.sleep(0.02)
         child.send_signal(signal.SIGTERM)
         child.wait(DEADLINE_S)
-    kept = files.size_of(arriving)
-    assert kept and kept < len(data)
-    before = arriving.stat().st_ino
-    own.take_model(model, files.Peer("127.0.0.1", daemon.port, secret_file(tmp_path)))
-    assert arriving.stat().st_ino == before, "went on in the same file"
+        kept = files.size_of(arriving)
+        assert kept and kept < len(data)
+        before = arriving.stat().st_ino
+        own.take_model(model, peer)
+        assert arriving.stat().st_ino == before, "went on in the same file"
     assert own.look()["model"]["bytes"] == len(data)
-
-
-def secret_file(tmp_path: Path) -> Path:
-    files.write(tmp_path / "again", "sesame\n")
-    return tmp_path / "again"
 
 
 @needs_rsync

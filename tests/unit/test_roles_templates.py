@@ -15,14 +15,8 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import (
-    Context,
-    Rendered,
-    RenderError,
-    render,
-    variable,
-)
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
 
 from tests.unit.resources.conftest import FakeHost
 
@@ -415,7 +409,8 @@ def test_fetched_files_are_served_without_a_network_and_without_a_token() -> Non
 def test_an_image_has_one_name_on_all_hosts() -> None:
     tags = ("nvcr.io/nvidia/vllm:26.04-py3", "host:5000/vllm", "a/" + "b" * 200 + ":1")
     names = {
-        variable("vllm", "image_name", Context("spark-a", facts(), {"vllm_image": image})) for image in (DIGEST, *tags)
+        documents.variable("vllm", "image_name", Context("spark-a", facts(), {"vllm_image": image}))
+        for image in (DIGEST, *tags)
     }
     assert len(names) == len(tags) + 1
     assert all(re.fullmatch(r"gb10-fleet/vllm:[\w][\w.-]{0,127}", name) for name in names), names
@@ -822,10 +817,10 @@ def test_the_engine_accepts_what_the_roles_want() -> None:
         "docker_allow_restart": False,
         "fabric_allow_activation": True,
     }
-    documents = [paired(role, **given) for role in catalog.ROLES]
-    assert all(document.resources and not document.refusals for document in documents)
+    every = [paired(role, **given) for role in catalog.ROLES]
+    assert all(document.resources and not document.refusals for document in every)
     consents = {name: value for name, value in given.items() if "_allow_" in name}
-    parsed = parse_documents([(document.role, document.resources) for document in documents], consents)
+    parsed = parse_documents([(document.role, document.resources) for document in every], consents)
     assert {resource.role for resource in parsed.resources} == set(catalog.ROLES)
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Simulated `huggingface_hub`: lists and downloads any model, whose bytes follow from its name, without a network.
 
-Real: the layout of the cache, checksums as the hub makes them, names of errors. A model with `gated` in its name wants a
-token, one with `missing` does not exist. `GB10_SIM_HUB`: down | corrupt-once | corrupt.
+Real: the layout of the cache, checksums as the hub makes them, names of errors. A model with `gated` in its name wants
+a token, one with `missing` does not exist. `GB10_SIM_HUB`: down | corrupt-once | corrupt.
 """
 
 from __future__ import annotations
