@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import documents, host, model_files
@@ -19,8 +19,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 MODULE = "gb10.fleet.model_files"
 PROGRESS = "/run/gb10-fleet/files/progress.json"
-POLL_S = (1.0, 2.0, 4.0, 8.0)  # the last one from then on
+POLL_S = (1.0, 2.0, 3.0, 5.0)  # the last one from then on
 TELL_S = 10.0
+PATIENCE = 12  # questions without an answer, one after the other, before a host counts as unreachable
 LIMIT_S = 24 * 3600  # of one step: 400 GB over 50 Mb/s take 18 h
 OFFER_LIMIT_S = 4 * 3600  # of a daemon that nobody withdraws, because the controller is gone
 
@@ -155,10 +156,17 @@ class ActionModule(ActionBase):
         if "ansible_job_id" not in job:
             return self._answer(job)
         status = {"jid": job["ansible_job_id"], "_async_dir": posixpath.dirname(job["results_file"])}
-        pauses, told, before = list(POLL_S), time.monotonic(), None
+        pauses, told, before, silent = list(POLL_S), time.monotonic(), None, 0
         while True:
             time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
-            said = self._status(status, "status")
+            try:
+                said = self._status(status, "status")
+            except AnsibleConnectionFailure:
+                silent += 1
+                if silent == PATIENCE:
+                    raise
+                continue
+            silent = 0
             if said.get("finished") or said.get("failed"):
                 self._status(status, "cleanup")
                 return self._answer(said)

@@ -639,7 +639,9 @@ def alone() -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             text = "another run is still fetching files on this host"
-            raise FilesError("busy", text, "wait for it; it ends by itself when nobody waits for it any more") from None
+            raise FilesError(
+                "busy", text, f"wait for it (`cat {progress}` says how far it is), then run again"
+            ) from None
         progress.unlink(missing_ok=True)
         try:
             yield progress

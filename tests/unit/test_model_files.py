@@ -14,12 +14,16 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.gb10.fleet.plugins.action import model_files as model_files_action
 from ansible_collections.gb10.fleet.plugins.module_utils import model_files as files
 from ansible_collections.gb10.fleet.plugins.plugin_utils import fabric_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils import model_files as deciding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
 
 from lab.vendor.packages import FILES
 from tests.ports import free_port
@@ -531,3 +535,167 @@ def test_the_simulated_library_is_what_the_image_gets() -> None:
             {"path": file.rfilename, "size": file.size, "hash": file.lfs["sha256"] if file.lfs else file.blob_id}
         )
     assert len(files.wanted(listed, "acme/x", "main", ["original/", "metal/*", "*.md"]).files) == 4
+
+
+# --- the action
+
+
+class Run:
+    """The action `model_files` for the hosts of a pair, one after the other; the hosts answer as told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **variables: Any) -> None:
+        self.now, self.said, self.asked = 0.0, [], []  # type: ignore[var-annotated]
+        self.variables = {
+            "vllm_model": MODEL,
+            "vllm_image": "i@sha256:" + "1" * 64,
+            "fabric_topology": "pair",
+        } | variables
+        self.answers: list[dict[str, Any] | Exception] = []
+        self.progress = [{"doing": "model from x", "done": gb * 1e9, "total": 61e9, "at": gb} for gb in (5.0, 15.0)]
+        monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        monkeypatch.setattr("time.sleep", self.pass_time)
+        monkeypatch.setattr(model_files_action, "Display", lambda: self)
+        self.monkeypatch = monkeypatch
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    def display(self, text: str) -> None:
+        self.said.append(text)
+
+    def execute(self, module_name: str, module_args: dict[str, Any], **options: Any) -> dict[str, Any]:
+        self.asked.append({"module": module_name, **module_args, "background": options.get("wrap_async", False)})
+        answer = self.answers.pop(0) if self.answers else {"erased": True}
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def __call__(
+        self, host: str, step: str, given: dict[str, Any] | None = None, check: bool = False
+    ) -> dict[str, Any]:
+        action = model_files_action.ActionModule.__new__(model_files_action.ActionModule)
+        action._task = SimpleNamespace(check_mode=check, async_val=0)  # type: ignore[assignment]
+        action._templar = SimpleNamespace(template=lambda value: value)  # type: ignore[assignment]
+        self.monkeypatch.setattr(
+            action, "validate_argument_spec", lambda **_: (None, {"step": step, "given": given or {}})
+        )
+        self.monkeypatch.setattr(action, "_execute_module", self.execute)
+        told = [json.dumps(line) for line in self.progress]
+        self.monkeypatch.setattr(
+            action, "_low_level_execute_command", lambda _: {"stdout": told.pop(0) if told else "", "rc": 0}
+        )
+
+        class Hostvars(dict[str, Any]):
+            raw_get = dict.__getitem__
+
+        every = {
+            name: {"inventory_hostname": name, "gb10_cluster": "pair1", **self.variables}
+            | {"ansible_facts": {"gb10_spark": facts(), "gb10_run": RUN}}
+            for name in ("spark-a", "spark-b")
+        }
+        groups = {"pair1": ["spark-a", "spark-b"]}
+        return action.run(task_vars={**every[host], "hostvars": Hostvars(every), "groups": groups})
+
+
+STARTED = {"ansible_job_id": "j1", "results_file": "/root/.ansible_async/j1", "started": True, "finished": False}
+WORKING = {"started": True, "finished": False}
+NOTHING: dict[str, Any] = {"image": None, "model": None, "pull": True}
+HELD: dict[str, Any] = {"image": {"fingerprint": "1" * 64, "bytes": 20e9}, "model": TINY.as_dict(), "pull": False}
+
+
+def test_only_the_first_host_of_a_cluster_asks_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    for host, pulls in (("spark-a", True), ("spark-b", False)):
+        run.answers = [NOTHING]
+        said = run(host, "look")
+        assert (said["pull"], said["source"], said["changed"]) == (pulls, "spark-a", False)
+    run.answers = [NOTHING]
+    assert run("spark-b", "download")["changed"] is False
+    alone = Run(monkeypatch, vllm_fetch=False)
+    alone.answers = [NOTHING]
+    assert alone("spark-b", "look")["pull"] is True
+
+
+def test_a_download_says_how_far_it_is_and_outlives_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, vllm_huggingface_token="hf_sesame")  # noqa: S106
+    lost = AnsibleConnectionFailure("reset by peer")
+    run.answers = [
+        NOTHING,
+        STARTED,
+        *([WORKING] * 4),
+        lost,
+        WORKING,
+        WORKING,
+        {"finished": True, "changed": True, **HELD},
+    ]
+    said = run("spark-a", "download")
+    assert said["changed"] and said["model"]["commit"] == COMMIT and "ansible_job_id" not in said
+    assert run.said == [
+        "spark-a: model from x: 5.0 of 61.0 GB",
+        "spark-a: model from x: 15.0 of 61.0 GB, 1.00 GB/s",
+    ]
+    assert run.asked[1]["background"] and run.asked[1]["secret"] == "hf_sesame"  # noqa: S105
+    assert "hf_sesame" not in json.dumps([asked["request"] for asked in run.asked if "request" in asked])
+    assert run.asked[-1]["mode"] == "cleanup"
+    run.answers = [NOTHING, STARTED, *([lost] * 50)]
+    with pytest.raises(AnsibleConnectionFailure):
+        run("spark-a", "download")
+
+
+def test_what_is_there_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    run.answers = [HELD]
+    assert run("spark-a", "download")["changed"] is False
+    given = {host: {**HELD, "source": "spark-a"} for host in ("spark-a", "spark-b")}
+    for host, step in (("spark-a", "offer"), ("spark-b", "take"), ("spark-a", "withdraw")):
+        assert run(host, step, given)["changed"] is False
+    assert len(run.asked) == 1, "no other call"
+
+
+def test_a_peer_takes_what_it_lacks_over_the_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    given = {"spark-a": {**HELD, "source": "spark-a"}, "spark-b": {**HELD, "model": None, "source": "spark-a"}}
+    run.answers = [STARTED, {"finished": True, "changed": False}]
+    run("spark-a", "offer", given)
+    offer = run.asked[0]["request"]
+    assert (offer["parts"], offer["ways"]) == (["model"], [{"at": "192.168.100.10", "to": "192.168.100.11"}])
+    run.asked, run.answers = [], [STARTED, {"finished": True, "changed": True}]
+    assert run("spark-b", "take", given)["changed"]
+    take = run.asked[0]["request"]
+    assert (take["parts"], take["address"], take["port"]) == (["model"], "192.168.100.10", 29502)
+    assert run.asked[0]["secret"] == deciding.PASSWORD
+    run.asked = []
+    assert run("spark-a", "take", given)["changed"] is False and run.asked == []
+
+
+def test_a_failure_names_the_host_and_a_peer_does_not_go_on_without_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    run.answers = [
+        NOTHING,
+        STARTED,
+        {"finished": True, "failed": True, "msg": "unauthorized: x", "verdict": "unauthorized"},
+    ]
+    said = run("spark-a", "download")
+    assert said["failed"] and said["msg"] == "spark-a: unauthorized: x" and said["verdict"] == "unauthorized"
+    said = run("spark-b", "take", {"spark-a": said, "spark-b": {**NOTHING, "source": "spark-a"}})
+    assert said["failed"] and "spark-a could not get its files" in said["msg"]
+
+
+def test_check_mode_says_what_would_come_and_transfers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    given = {}
+    for host in ("spark-a", "spark-b"):
+        run.answers = [NOTHING]
+        given[host] = run(host, "download", check=True)
+    assert (
+        given["spark-a"]["changed"]
+        and "would get gb10-fleet/vllm:111111111111 and acme/tiny" in given["spark-a"]["msg"]
+    )
+    assert run("spark-a", "offer", given, check=True)["changed"] is False
+    said = run("spark-b", "take", given, check=True)
+    assert said["changed"] and said["msg"] == "spark-b: would get image and model from spark-a"
+    assert not any(asked["background"] for asked in run.asked)
+    given["spark-a"] = {**HELD, "source": "spark-a"}
+    said = run("spark-b", "take", given, check=True)
+    assert "would get image and model (20.0 GB) from spark-a, 192.168.100.10" in said["msg"]
