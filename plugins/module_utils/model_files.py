@@ -639,9 +639,8 @@ def alone() -> Iterator[Path]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             text = "another run is still fetching files on this host"
-            raise FilesError(
-                "busy", text, f"wait for it (`cat {progress}` says how far it is), then run again"
-            ) from None
+            way_out = f"wait for it (`cat {progress}` says how far it is), then run again"
+            raise FilesError("busy", text, way_out) from None
         progress.unlink(missing_ok=True)
         try:
             yield progress
