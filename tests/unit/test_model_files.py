@@ -479,7 +479,8 @@ def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
 def test_a_blob_that_is_not_what_its_name_says_is_repaired(
     tmp_path: Path, giver: files.Files, daemon: Daemon, damage: str
 ) -> None:
-    own = host(tmp_path, "b", Docker({}))
+    docker = Docker({})
+    own = host(tmp_path, "b", docker)
     files.make_plain(own.folder / "blobs", own.cache)
     name, size = TINY.files[1].hash, TINY.files[1].size
     wrong = own.folder / "blobs" / name
@@ -490,6 +491,8 @@ def test_a_blob_that_is_not_what_its_name_says_is_repaired(
         wrong.write_bytes(b"?" * {"other bytes": size, "longer": size + 1}.get(damage, size // 2))
     take(own, giver, daemon, "model")
     assert wrong.read_bytes() == CONTENT["a/model.safetensors"]
+    transfers = [argv for argv in docker.ran if argv[0] == "rsync"]
+    assert len(transfers) == (2 if damage == "other bytes" else 1), "what is seen to be wrong is replaced at once"
     if damage == "a link":
         assert (tmp_path / "victim").read_text() == "mine"
 
