@@ -34,6 +34,8 @@ USER = "gb10"  # of rsync; no account
 TRIES = 2  # a wrong blob is removed and fetched once more
 CHUNK = 1 << 22
 TELL_S = 1.0
+CALLS = 10  # of a client whose peer does not listen yet
+NOBODY_LISTENS = 10  # exit code of rsync
 SEATS = 4  # of each peer: the connection of a client that was killed is held until its time is out
 _HASH = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?\Z")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
@@ -554,11 +556,15 @@ class Files:
     ) -> None:
         if not names:
             return
-        done = self.run(
-            client_argv(peer, module, target),
-            input="".join(f"{name}\n" for name in names),
-            watch=lambda: self.tell(f"{module} from {peer.address}", arrived(), size),
-        )
+        for _ in range(CALLS):
+            done = self.run(
+                client_argv(peer, module, target),
+                input="".join(f"{name}\n" for name in names),
+                watch=lambda: self.tell(f"{module} from {peer.address}", arrived(), size),
+            )
+            if done.returncode != NOBODY_LISTENS:
+                break
+            time.sleep(TELL_S)
         if done.returncode != 0:
             raise rsync_verdict(done.returncode, done.stderr, peer.address)
 

@@ -474,6 +474,30 @@ def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
     assert own.look()["model"]["bytes"] == len(data)
 
 
+def test_a_peer_that_does_not_listen_yet_is_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Docker):
+        def __call__(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+            self.ran.append(list(argv))
+            refused = len(self.ran) < self.listens_after
+            if not refused:
+                for file in TINY.files:
+                    (own.folder / "blobs" / file.hash).write_bytes(CONTENT[file.path])
+            return subprocess.CompletedProcess(list(argv), 10 if refused else 0, "", "Connection refused (111)")
+
+        listens_after = 3
+
+    monkeypatch.setattr(files.time, "sleep", lambda _: None)
+    docker = Late({})
+    own = host(tmp_path, "b", docker)
+    own.take({"model": TINY.as_dict()}, ["model"], "127.0.0.1", 29502, "sesame")
+    assert len(docker.ran) == 3 and own.marker.exists()
+    never = Late({})
+    never.listens_after = 1000
+    own = host(tmp_path, "c", never)
+    with pytest.raises(files.FilesError, match=r"peer_cut: .*refused"):
+        own.take({"model": TINY.as_dict()}, ["model"], "127.0.0.1", 29502, "sesame")
+
+
 @needs_rsync
 @pytest.mark.parametrize("damage", ["other bytes", "longer", "a beginning that is wrong", "a link"])
 def test_a_blob_that_is_not_what_its_name_says_is_repaired(
