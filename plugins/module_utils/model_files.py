@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-STATE = Path("/var/lib/gb10-fleet/files")  # markers, and an image on its way; no container sees it
+STATE = Path("/var/cache/gb10-files")  # markers, and an image on its way; no container sees it
 RUN = Path("/run/gb10-fleet/files")  # progress, lock, and what a daemon is told
 DOCKER = Path("/var/lib/docker")
 CONTAINER = "gb10-files"  # of the download
@@ -449,7 +449,7 @@ class Files:
 
     def complete(self, model: Model) -> None:
         link(self.folder, self.cache, model)
-        self.state.mkdir(parents=True, exist_ok=True)
+        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         write(self.marker, json.dumps(model.as_dict()))
 
     # -- to others
@@ -492,7 +492,7 @@ class Files:
         if image is None:
             raise FilesError("no_image", f"{self.name} is gone", "run again")
         size = image["Size"]
-        self.state.mkdir(parents=True, exist_ok=True)
+        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         need_room(self.state, size, f"a copy of {self.image}", "free some space there; it is removed afterwards")
         path = self.archive(fingerprint(image))
         argv = ["docker", "save", "--output", str(path), self.name]
@@ -512,7 +512,7 @@ class Files:
         mark, size = str(offered["fingerprint"]), int(offered["bytes"])
         if not re.match(r"[0-9a-f]{64}\Z", mark):
             raise ValueError("this is no fingerprint of an image")
-        self.state.mkdir(parents=True, exist_ok=True)
+        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.archive(mark)
         way_out = "free some space there"
         # As a copy and unpacked; where both are on one disk, both at once.
