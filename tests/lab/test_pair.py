@@ -127,7 +127,7 @@ class TestProvision:
     def test_image_and_model_came_to_the_cluster_once(self, pair: Pair) -> None:
         digest = pair.image.partition("@sha256:")[2][:12]
         for host in pair.hosts:
-            marker = json.loads(pair.ssh(host, "sudo cat /var/cache/gb10-files/*.json"))
+            marker = json.loads(pair.ssh(host, "sudo sh -c 'cat /var/cache/gb10-files/*.json'"))
             assert marker["model"] == "openai/gpt-oss-120b" and len(marker["commit"]) == 40
             assert digest in pair.ssh(host, f"sudo docker image ls --format '{{{{.Tag}}}}' gb10-fleet/vllm:{digest}")
             left = pair.ssh(
