@@ -12,9 +12,9 @@ import tempfile
 from pathlib import Path
 
 RELEASE = "trixie"
-# The engine beneath docker-ce, the real perftest and NGINX, and whatever a minimal root lacks of their dependencies.
+# The engine beneath docker-ce, the real perftest, NGINX and rsync, and what a minimal root lacks of their dependencies.
 CARRIED = ["containerd", "docker-cli", "docker.io", "ibverbs-utils", "iproute2", "iptables", "kmod", "nginx",
-           "perftest", "python3", "rdma-core", "runc", "xz-utils"]  # fmt: skip
+           "perftest", "python3", "rdma-core", "rsync", "runc", "xz-utils"]  # fmt: skip
 IMAGE_ROOT = ["base-files", "bash", "coreutils", "dash", "grep", "libc-bin", "python3", "sed"]
 
 

@@ -71,6 +71,7 @@ def layer(root: Path) -> tuple[bytes, str]:
             target.addfile(member, source.extractfile(member) if member.isreg() else None)
         additions = {
             "usr/bin/vllm": ((FILES / "vllm").read_bytes(), 0o755),
+            "usr/lib/python3/dist-packages/huggingface_hub.py": ((FILES / "huggingface_hub.py").read_bytes(), 0o644),
             "usr/lib/python3/dist-packages/vllm/__init__.py": (f'__version__ = "{TAG}"\n'.encode(), 0o644),
             # One file is the command and the module: what it says of the cluster is what its nodes know.
             "usr/bin/ray": ((FILES / "ray").read_bytes(), 0o755),

@@ -594,6 +594,12 @@ def _chosen(scope: _Scope, entry: _Refusal | _Resource) -> Iterator[dict[str, An
             yield item
 
 
+def variable(role: str, name: str, context: Context) -> Any:
+    """What one of the `vars` of a role's document is for one host, for an action that needs the same."""
+    scope = _Scope(load(role), context)
+    return scope.value(scope.role.vars[name])
+
+
 def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
     if isinstance(entry.attributes, dict):
         for item in _chosen(scope, entry):

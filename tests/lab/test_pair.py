@@ -124,6 +124,19 @@ class TestProvision:
             assert state.count("active") == 2 and "inactive" not in state
             assert "gb10-vllm" in state
 
+    def test_image_and_model_came_to_the_cluster_once(self, pair: Pair) -> None:
+        digest = pair.image.partition("@sha256:")[2][:12]
+        for host in pair.hosts:
+            marker = json.loads(pair.ssh(host, "sudo sh -c 'cat /var/cache/gb10-files/*.json'"))
+            assert marker["model"] == "openai/gpt-oss-120b" and len(marker["commit"]) == 40
+            assert digest in pair.ssh(host, f"sudo docker image ls --format '{{{{.Tag}}}}' gb10-fleet/vllm:{digest}")
+            left = pair.ssh(
+                host, "systemctl list-units --plain --no-legend 'gb10-files-*'; sudo ls /run/gb10-fleet/files"
+            )
+            assert left.split() == ["lock"], "no daemon, no password, no token"
+        asked = f"sudo docker image inspect {pair.image} >/dev/null 2>&1 && echo pulled || echo never"
+        assert [pair.ssh(host, asked).strip() for host in pair.hosts] == ["pulled", "never"]
+
     def test_second_run_changes_nothing(self, pair: Pair) -> None:
         run = pair.play()
         assert run.rc == 0

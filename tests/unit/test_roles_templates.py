@@ -16,7 +16,7 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils import ray_start, vllm_unit
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documents, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, RenderError, render
 
 from tests.unit.resources.conftest import FakeHost
@@ -136,6 +136,9 @@ REFUSED_DIRECTORIES = [
         ({"vllm_model": "a/b\nExecStartPre=/bin/false"}, "Name the Hugging Face id"),
         ({"vllm_model": "a/b\n"}, "Name the Hugging Face id"),
         ({"vllm_model": "--host=0.0.0.0"}, "Name the Hugging Face id"),
+        *(({"vllm_model": model}, "no id of the hub") for model in ("a/b:Q4_K", "a/b/c", "a/../b")),
+        *(({"vllm_model_revision": name}, "Name a branch") for name in ("refs/pr/1", "a b", "-x", "main\n")),
+        ({"vllm_environment": {"HF_HOME": "/data"}}, "vllm_environment sets HF_HOME"),
         ({"vllm_image": "vllm/vllm-openai:latest"}, "names no digest"),
         ({"vllm_image": "vllm/vllm-openai:latest", "vllm_allow_tag": "false"}, "names no digest"),
         ({"vllm_image": DIGEST + "\n"}, "incomplete digest"),
@@ -178,6 +181,8 @@ def test_wrong_inputs_are_refused_with_the_way_out(given: dict[str, Any], says: 
         {"vllm_extra_args": ["-q", "mxfp4", "-dp=2", "--chat-template", "a_b"]},
         {"vllm_cache_directory": "/home/spark/.cache/gb10"},
         {"vllm_cache_directory": "/data"},
+        {"vllm_model": "a/b:Q4_K", "vllm_environment": {"HF_HOME": "/data"}, "vllm_fetch": "false"},
+        {"vllm_model_revision": "0" * 40},
         {"vllm_host": "::", "vllm_api_key": "!sesame~"},
         {"vllm_gpu_memory_utilization": "0.85", "vllm_tensor_parallel_size": "1"},
         RAY,
@@ -259,7 +264,7 @@ def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
 
 def test_the_secrets_are_one_secret_file_that_restarts_the_unit() -> None:
     path = "/etc/gb10-fleet/vllm.env"
-    document = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame")  # noqa: S106
+    document = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame", vllm_fetch=False)  # noqa: S106
     lines = "VLLM_API_KEY=sesame\nHF_TOKEN=hf_sesame\n"
     assert declared(document, "file", path) == {"file": path, "secret": True, "content": lines}
     assert path in declared(document, "unit", "gb10-vllm.service")["restart_on"]
@@ -421,11 +426,32 @@ def test_docker_gets_a_log_driver_only_where_nobody_chose_one(
     assert json.loads(host.path("/etc/docker/daemon.json").read_text()).get("log-driver") == driver
 
 
+def test_fetched_files_are_served_without_a_network_and_without_a_token() -> None:
+    given: dict[str, Any] = {"vllm_huggingface_token": "hf_sesame", "vllm_model_revision": "v1"}
+    words = command(vllm(**given))
+    assert "HF_HUB_OFFLINE=1" in words and words[words.index("--revision") + 1] == "v1"
+    assert declared(vllm(**given), "file", "/etc/gb10-fleet/vllm.env")["state"] == "absent"
+    by_itself = vllm(**given, vllm_fetch=False)
+    assert "HF_HUB_OFFLINE=1" not in command(by_itself)
+    assert "hf_sesame" in content(by_itself, "/etc/gb10-fleet/vllm.env")
+
+
+def test_an_image_has_one_name_on_all_hosts() -> None:
+    tags = ("nvcr.io/nvidia/vllm:26.04-py3", "host:5000/vllm", "a/" + "b" * 200 + ":1")
+    names = {
+        documents.variable("vllm", "image_name", Context("spark-a", facts(), {"vllm_image": image}))
+        for image in (DIGEST, *tags)
+    }
+    assert len(names) == len(tags) + 1
+    assert all(re.fullmatch(r"gb10-fleet/vllm:[\w][\w.-]{0,127}", name) for name in names), names
+    assert "gb10-fleet/vllm:tag-nvcr.io-nvidia-vllm-26.04-py3" in names
+
+
 def test_a_single_spark_serves_without_cluster_arguments() -> None:
     words = command(vllm())
     assert words[:3] == ["/usr/bin/docker", "run", "--rm"]
     assert words[words.index("--entrypoint") : words.index("--served-model-name")] == [
-        "--entrypoint", "vllm", DIGEST, "serve", "openai/gpt-oss-120b",
+        "--entrypoint", "vllm", "gb10-fleet/vllm:000000000000", "serve", "openai/gpt-oss-120b",
     ]  # fmt: skip
     assert after(words, "--served-model-name") == "openai/gpt-oss-120b"
     assert after(words, "--host") == "127.0.0.1"
@@ -484,7 +510,7 @@ def test_with_ray_each_host_is_a_node_and_the_first_serves(host: str, address: s
     document = vllm_pair(host, **RAY, vllm_ray_port=6500)
     words = command(document)
     start = words[words.index("--entrypoint") :]
-    assert start[:4] == ["--entrypoint", "python3", DIGEST, "/gb10-ray-start"]
+    assert start[:4] == ["--entrypoint", "python3", "gb10-fleet/vllm:" + "0" * 12, "/gb10-ray-start"]
     options = ray_start.parse(start[4:])
     assert (options.hosts, options.own) == (["192.168.100.10", "192.168.100.11"], f"192.168.100.{address}")
     assert (options.port, options.timeout) == (6500, 1800)
@@ -543,7 +569,7 @@ def test_what_is_judged_is_what_the_unit_starts(
     if head:  # the one word that comes from the plan of the fabric
         served[head] = "HEAD"
     assert [judged["model"], *map(str, judged["args"])] == served
-    assert judged["image"] == words[words.index("serve") - 1]
+    assert judged["image"] == DIGEST and words[words.index("serve") - 1] == "gb10-fleet/vllm:" + "0" * 12
     environment = dict(words[index + 1].split("=", 1) for index, word in enumerate(words) if word == "--env")
     of_the_rails = {"NCCL_IB_HCA", "NCCL_IB_ADDR_RANGE", "UCX_NET_DEVICES"}  # no rule looks at them
     assert set(environment) - of_the_rails == set(judged["environment"])
@@ -920,10 +946,10 @@ def test_the_engine_accepts_what_the_roles_want() -> None:
         "docker_allow_restart": False,
         "fabric_allow_activation": True,
     }
-    documents = [paired(role, **given) for role in catalog.ROLES]
-    assert all(document.resources and not document.refusals for document in documents)
+    every = [paired(role, **given) for role in catalog.ROLES]
+    assert all(document.resources and not document.refusals for document in every)
     consents = {name: value for name, value in given.items() if "_allow_" in name}
-    parsed = parse_documents([(document.role, document.resources) for document in documents], consents)
+    parsed = parse_documents([(document.role, document.resources) for document in every], consents)
     assert {resource.role for resource in parsed.resources} == set(catalog.ROLES)
 
 

@@ -279,7 +279,7 @@ OF_THE_ROLE = {
     "--tensor-parallel-size": "vllm_tensor_parallel_size", "-tp": "vllm_tensor_parallel_size",
     "--served-model-name": "vllm_served_model_name", "--host": "vllm_host", "--port": "vllm_port",
 }  # fmt: skip
-# What an inventory cannot get wrong: no port is published, the share of the memory is always said, Ray starts as it should.
+# What an inventory cannot get wrong: no port is published, the memory's share is always said, Ray starts as it should.
 NEVER_SAID = these("published_port", "detached", "utilization_unset", "utilization_unset_092", "ray_memory_monitor")
 # It says these in its own words.
 OWN_WORDS = {

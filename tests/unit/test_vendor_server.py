@@ -70,6 +70,7 @@ def test_layer_is_trimmed_and_has_the_program(tree: Path) -> None:
         assert layer.getnames() == [
             "./usr/bin/python3",
             "usr/bin/vllm",
+            "usr/lib/python3/dist-packages/huggingface_hub.py",
             "usr/lib/python3/dist-packages/vllm/__init__.py",
             "usr/bin/ray",
             "usr/lib/python3/dist-packages/ray/__init__.py",

@@ -94,6 +94,22 @@ def test_start_errors(words: str, environ: dict[str, str], reason: str) -> None:
         vllm.check(parse(words), environ)
 
 
+def test_without_a_network_the_files_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    offline = {**GPU, "HF_HUB_OFFLINE": "1"}
+    with pytest.raises(vllm.StartError, match="LocalEntryNotFoundError"):
+        vllm.check(parse("acme/tiny"), offline)
+    folder = tmp_path / ".cache/huggingface/hub/models--acme--tiny"
+    (folder / "snapshots/abc").mkdir(parents=True)
+    (folder / "snapshots/abc/config.json").touch()
+    (folder / "refs").mkdir()
+    (folder / "refs/main").write_text("abc")
+    for words in ("acme/tiny", "acme/tiny --revision abc"):
+        vllm.check(parse(words), offline)
+    with pytest.raises(vllm.StartError, match="LocalEntryNotFoundError"):
+        vllm.check(parse("acme/tiny --revision v2"), offline)
+
+
 def test_scenarios() -> None:
     assert vllm.scenario("garbage, slow-load=30") == {"garbage": "", "slow-load": "30"}
     with pytest.raises(vllm.StartError, match="unknown scenario nope"):

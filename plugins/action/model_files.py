@@ -1,0 +1,199 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decides what a host has to do for its image and model, has it done in the background, and says how far it is."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.gb10.fleet.plugins.plugin_utils import documents, host, model_files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+
+MODULE = "gb10.fleet.model_files"
+PROGRESS = "/run/gb10-fleet/files/progress.json"
+POLL_S = (1.0, 2.0, 3.0, 5.0)  # the last one from then on
+TELL_S = 10.0
+PATIENCE = 12  # questions without an answer, one after the other, before a host counts as unreachable
+LIMIT_S = 24 * 3600  # of one step: 400 GB over 50 Mb/s take 18 h
+OFFER_LIMIT_S = 4 * 3600  # of a daemon that nobody withdraws, because the controller is gone
+
+
+class ActionModule(ActionBase):
+    """One step of one host."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "step": {
+                    "type": "str",
+                    "required": True,
+                    "choices": ["look", "download", "offer", "take", "withdraw"],
+                },
+                "given": {"type": "dict", "default": {}},
+            }
+        )
+        own = host.Host(self, task_vars or {})
+        if own.facts is None:
+            raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
+        self._name, self._vars = own.name, task_vars or {}
+        context, _ = own.render([], own.facts)
+        self._files = documents.variable("vllm", "files", context)
+        self._plan = context.fabric.plan
+        self._given = documents.plain(options["given"])
+        self._source = model_files.source(own.name, context.members, self._plan["topology"], fetch=self._files["fetch"])
+        self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""
+        result.update(changed=False, source=self._source, name=self._files["name"])
+        result.update(getattr(self, f"_{options['step']}")())
+        return result
+
+    # -- steps
+
+    def _look(self) -> dict[str, Any]:
+        said = self._short("look")
+        return {**said, "pull": said.get("pull") and self._source == self._name}
+
+    def _download(self) -> dict[str, Any]:
+        said = self._look()
+        if self._source != self._name or said.get("failed"):
+            return said
+        coming = [self._files["name"]] if said["image"] is None else []
+        if self._files["fetch"] and said["model"] is None:
+            coming.append(f"{self._files['model']} at {self._files['revision']} from the hub")
+        if not coming:
+            return said
+        if self._task.check_mode:
+            return {**said, "changed": True, "msg": f"{self._name}: would get {' and '.join(coming)}"}
+        return self._long("download", {}, self._token)
+
+    def _offer(self) -> dict[str, Any]:
+        takers = self._takers()
+        if self._task.check_mode or self._source != self._name or not takers:
+            return {}
+        ways = model_files.ways(self._plan, self._name)
+        request = {
+            "parts": sorted({part for parts in takers.values() for part in parts}),
+            "ways": [ways[taker] for taker in takers],
+            "port": self._files["port"],
+            "limit_s": OFFER_LIMIT_S,
+        }
+        return self._long("offer", request, model_files.PASSWORD)
+
+    def _take(self) -> dict[str, Any]:
+        offered = self._given.get(self._source) or {}
+        if self._source != self._name and offered.get("image") is None and not self._task.check_mode:
+            return {"failed": True, "msg": f"{self._name}: {self._source} could not get its files; see what it says"}
+        parts = self._takers().get(self._name)
+        if not parts:
+            return self._predicted() if self._task.check_mode else {}
+        way = model_files.ways(self._plan, self._source)[self._name]
+        text = (
+            f"{' and '.join(parts)} ({model_files.size(offered, parts) / 1e9:.1f} GB) from {self._source}, {way['at']}"
+        )
+        if self._task.check_mode:
+            return {"changed": True, "msg": f"{self._name}: would get {text}"}
+        request = {"parts": parts, "offered": offered, "address": way["at"], "port": self._files["port"]}
+        return {"msg": f"{self._name}: got {text}", **self._long("take", request, model_files.PASSWORD)}
+
+    def _predicted(self) -> dict[str, Any]:
+        """What a host will take that its source is yet to get."""
+        coming = [part for part in model_files.PARTS if (self._given.get(self._name) or {}).get(part, True) is None]
+        if self._source == self._name or not coming:
+            return {}
+        return {"changed": True, "msg": f"{self._name}: would get {' and '.join(coming)} from {self._source}"}
+
+    def _withdraw(self) -> dict[str, Any]:
+        if self._task.check_mode or self._source != self._name or not self._takers():
+            return {}
+        return self._short("withdraw")
+
+    def _takers(self) -> dict[str, list[str]]:
+        """Who lacks what of that which this host's source has."""
+        giver = self._given.get(self._source) or {}
+        if giver.get("image") is None:  # in check mode, for example
+            return {}
+        lacking = {
+            name: model_files.missing(giver, said)
+            for name, said in self._given.items()
+            if name != self._source and said.get("source") == self._source
+        }
+        return {name: parts for name, parts in lacking.items() if parts}
+
+    # -- calls
+
+    def _arguments(self, step: str, request: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
+        return {"step": step, "request": {"files": self._files, **request}, "secret": secret}
+
+    def _short(self, step: str) -> dict[str, Any]:
+        return self._answer(
+            self._execute_module(module_name=MODULE, module_args=self._arguments(step, {}, None), task_vars=self._vars)
+        )
+
+    def _long(self, step: str, request: Mapping[str, Any], secret: str) -> dict[str, Any]:
+        """In the background, so that an SSH session that breaks does not end it and there is something to say."""
+        self._task.async_val = LIMIT_S
+        try:
+            job = self._execute_module(
+                module_name=MODULE,
+                module_args=self._arguments(step, request, secret),
+                task_vars=self._vars,
+                wrap_async=True,
+            )
+        finally:
+            self._task.async_val = 0
+        if "ansible_job_id" not in job:
+            return self._answer(job)
+        status = {"jid": job["ansible_job_id"], "_async_dir": posixpath.dirname(job["results_file"])}
+        pauses, told, before, silent = list(POLL_S), time.monotonic(), None, 0
+        while True:
+            time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
+            try:
+                said = self._status(status, "status")
+            except AnsibleConnectionFailure:
+                silent += 1
+                if silent == PATIENCE:
+                    raise
+                continue
+            silent = 0
+            if said.get("finished") or said.get("failed"):
+                self._status(status, "cleanup")
+                return self._answer(said)
+            if time.monotonic() - told >= TELL_S and (now := self._progress()):
+                Display().display(printable(model_files.progress(self._name, now, before)))
+                told, before = time.monotonic(), now
+
+    def _status(self, job: Mapping[str, Any], mode: str) -> dict[str, Any]:
+        said: dict[str, Any] = self._execute_module(
+            module_name="ansible.legacy.async_status", module_args={**job, "mode": mode}, task_vars=self._vars
+        )
+        return said
+
+    def _progress(self) -> dict[str, Any] | None:
+        done = self._low_level_execute_command(f"cat {PROGRESS}")  # type: ignore[no-untyped-call]
+        try:
+            now = json.loads(done["stdout"])
+            return {"doing": str(now["doing"]), **{key: float(now[key]) for key in ("done", "total", "at")}}
+        except (KeyError, TypeError, ValueError):  # between two steps there is none
+            return None
+
+    def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        kept = ("changed", "failed", "msg", "verdict", "pull", "image", "model", "unreachable", "module_stderr")
+        answer = {key: said[key] for key in kept if key in said}
+        if answer.get("failed"):
+            answer["msg"] = f"{self._name}: {answer.get('msg', 'failed without a word')}"
+        return answer
+
+
+host.preload()

@@ -1,0 +1,113 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: model_files
+short_description: Bring image and model files to a cluster once, then from host to host
+version_added: "0.1.0"
+description:
+  - One step on the way of the image and the files of a model, as the variables of the role C(vllm) name them. The first
+    host of a cluster with a fabric gets them from outside; the others get them from it, over the fabric, by rsync.
+  - A host without a fabric, or where C(vllm_fetch) is false, is its own source.
+  - Every file of the model is compared with its checksum. A transfer that broke off goes on where it stopped.
+  - Every ten seconds it says how far it is.
+options:
+  step:
+    description:
+      - V(look) says what the host has, and changes nothing.
+      - V(download) names the image, and gets the model from the hub, on a host that is its own source; others look.
+      - V(offer) lets the hosts that lack something read it, on the source.
+      - V(take) gets it from there, on the others.
+      - V(withdraw) ends the offer.
+    type: str
+    choices: [look, download, offer, take, withdraw]
+    required: true
+  given:
+    description: What O(step=download) returned, for each host of the cluster; for the steps after it.
+    type: dict
+    default: {}
+  request:
+    description: Made by the action; leave it out.
+    type: dict
+    default: {}
+  secret:
+    description: Made by the action; leave it out.
+    type: str
+attributes:
+  check_mode:
+    description: Says what would come, and from where; nothing is transferred.
+    support: full
+  diff_mode:
+    description: There is no text to differ.
+    support: none
+  platform:
+    description: Target operating systems.
+    platforms: linux
+    support: full
+author:
+  - gb10-fleet contributors (@gb10-fleet)
+"""
+
+EXAMPLES = r"""
+- name: Look what is there
+  gb10.fleet.model_files:
+    step: look
+  register: looked
+"""
+
+RETURN = r"""
+name:
+  description: The name that every host gives the image.
+  returned: always
+  type: str
+  sample: gb10-fleet/vllm:4f1c0e0b7a39
+source:
+  description: The host that this one gets its files from; itself where it gets them from registry and hub.
+  returned: always
+  type: str
+  sample: spark-a
+pull:
+  description: Whether this host must pull the image from the registry.
+  returned: with O(step=look) and O(step=download)
+  type: bool
+image:
+  description: What the image is, whatever Docker's store calls it, and its size; null where it is not there.
+  returned: with O(step=look) and O(step=download)
+  type: dict
+  sample: {fingerprint: 9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab, bytes: 21474836480}
+model:
+  description: Commit, size and files of the model, if it is whole; else null.
+  returned: with O(step=look) and O(step=download)
+  type: dict
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils import model_files
+
+
+def main() -> None:
+    module = AnsibleModule(  # type: ignore[no-untyped-call]
+        argument_spec={
+            "step": {"type": "str", "required": True, "choices": ["look", "download", "offer", "take", "withdraw"]},
+            "given": {"type": "dict", "default": {}},
+            "request": {"type": "dict", "default": {}},
+            "secret": {"type": "str", "no_log": True},
+        },
+        supports_check_mode=True,
+    )
+    request, step = module.params["request"], module.params["step"]
+    try:
+        if module.check_mode or step == "look":
+            module.exit_json(changed=False, **model_files.Files(request["files"], lambda *_: None).look())
+        with model_files.alone() as progress:
+            result = model_files.carry_out(step, request, module.params["secret"] or "", model_files.Teller(progress))
+    except (model_files.FilesError, ValueError) as error:
+        module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
