@@ -24,7 +24,7 @@ _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
 # The roles that a host gets, in the order of work, unless gb10_roles says less.
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
-    *("container_toolkit", "page_cache", "memory_protection", "fabric", "vllm"),
+    *("container_toolkit", "page_cache", "memory_protection", "fabric", "firewall", "vllm"),
 )
 # Variables that belong to no single role.
 COLLECTION_VARIABLES: Options = {

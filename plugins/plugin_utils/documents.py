@@ -25,11 +25,11 @@ from typing import Any
 from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, debian_version, fabric_plan, kept
+from ansible_collections.gb10.fleet.plugins.plugin_utils import addresses, catalog, debian_version, fabric_plan, kept
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
 SECTIONS = ("vars", "refuse", "resources")
-STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "source", "item")
+STANDARD_NAMES = ("spark", "catalog", "cluster", "fabric", "inventory_hostname", "source", "variables_of", "item")
 # What the hosts of one cluster must say alike, for their fabric is one.
 FABRIC_SETTINGS = ("fabric_topology", "fabric_ports", "fabric_network", "fabric_mtu")
 FILE_CONTENTS = ("content", "merge_json", "default_json")
@@ -297,6 +297,8 @@ class _Scope:
             self._known[name] = context.host
         elif name == "source":
             self._known[name] = module_source
+        elif name == "variables_of":
+            self._known[name] = lambda role: _Variables(load(role), context.variables)
 
 
 # -- reading and compiling ---------------------------------------------------------------------------------------------
@@ -350,6 +352,8 @@ def _environment() -> Environment:
         environment.filters = {**module.FilterModule().filters(), **environment.filters}
     environment.tests = {**core_tests.TestModule().tests(), **environment.tests}  # type: ignore[no-untyped-call]
     environment.tests["dpkg_newer_than"] = debian_version.newer_than
+    environment.tests["ports"] = addresses.is_ports
+    environment.tests["network"] = addresses.is_network
     return environment
 
 
