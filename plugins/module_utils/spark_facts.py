@@ -52,7 +52,8 @@ _PACKAGES = re.compile(
 _IP = re.compile(r"[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*\Z")  # of what the session says, enough to hand it to `ip`
 # A port of sshd_config(5) or of a socket unit; an IPv6 address stands in brackets where a port follows it.
 _SSH_PORT = re.compile(
-    r"^[ \t]*(?:Port[ \t=]+|ListenAddress[ \t=]+(?:\[[^]\s]*\]|[^:\s]+):|ListenStream[ \t]*=[ \t]*(?:\S*:)?)(\d+)[ \t]*$",
+    r"^[ \t]*(?:Port[ \t=]+|ListenAddress[ \t=]+(?:\[[^]\s]*\]|[^:\s]+):|ListenStream[ \t]*=[ \t]*(?:\S*:)?)"
+    r"(\d+)[ \t]*$",
     re.MULTILINE | re.IGNORECASE,
 )
 _SSH_FOLDERS = (

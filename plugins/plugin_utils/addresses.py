@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an inventory may say where a role asks for TCP ports or for networks; as tests in documents: `ports`, `network`."""
+"""What an inventory may say where a role asks for TCP ports or networks: the tests `ports`, `network`."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ for port in ports:
 
 
 class Net:
-    """A Spark (`host`) with a LAN and one rail; a client, a stranger, a peer and a rogue, each in a namespace of its own."""
+    """A Spark (`host`) with a LAN and a rail; client, stranger, peer and rogue, each in a namespace of its own."""
 
     def __init__(self, prefix: str) -> None:
         self.prefix = prefix
@@ -288,7 +288,8 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
         net.listen("host", *PORTS)
         net.listen("stranger", 33333)
         # As Docker publishes a port: 40001 and 39999 of the host lead to one that listens on 80.
-        dnat = "table ip foreign { chain pre { type nat hook prerouting priority dstnat; tcp dport { 40001, 39999 } redirect to :80; }; }"
+        hook = "type nat hook prerouting priority dstnat"
+        dnat = f"table ip foreign {{ chain pre {{ {hook}; tcp dport {{ 40001, 39999 }} redirect to :80; }}; }}"
         net.run("host", "nft", "-f", "-", stdin=dnat)
         text = rules(
             "pair",
@@ -406,7 +407,7 @@ def test_the_program_sees_each_change_of_the_live_table(net: Net, tmp_path: Path
     program.write_text(text.replace(RULES, str(rules_file)).replace("/run/gb10-firewall/loaded", str(loaded)))
 
     def holds() -> bool:
-        argv = ["ip", "netns", "exec", net.prefix + "host", "sh", program, "holds"]
+        argv = net.inside("host", "sh", str(program), "holds")
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 0 or "is not as gb10-firewall.service loaded it" in done.stderr
         return done.returncode == 0

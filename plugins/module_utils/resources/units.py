@@ -157,7 +157,8 @@ class UnitKind(Kind[Unit, UnitState]):
             if changed or (owed is not None and owed == live.invocation):
                 disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
             elif resource.name in state.lost:
-                disrupt("restart", f"it runs, and what it has set up is gone: {state.lost[resource.name]}")
+                # Not `restart`: that follows from another difference, and this is one of its own.
+                disrupt("repair", f"it is up, and what it has set up is not: {state.lost[resource.name]}")
         if resource.masked and (unmasks or live.load != "masked"):
             step("mask", "as before")
 
@@ -176,7 +177,7 @@ class UnitKind(Kind[Unit, UnitState]):
             if step.action != "reload":
                 self._act(system, step, _verb(step, resource, progress))
             progress.done.append(step)
-        if any(step.action in ("start", "restart") for step in steps):
+        if any(step.action in ("start", "restart", "repair") for step in steps):
             system.clock.sleep(SETTLE_S)
 
     def _act(self, system: System, step: Step[Unit], verb: str) -> None:
@@ -270,11 +271,13 @@ def write_owed(system: System, owed: Mapping[str, str]) -> None:
 
 
 def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
-    """What systemctl is told.
+    """What systemctl is told: to repair is to restart.
 
     A unit that stood still when the run began may have been started meanwhile by its package, with its old inputs:
     a restart brings it up with the new ones either way.
     """
+    if step.action == "repair":
+        return "restart"
     if step.action == "start" and any(done.resource.label in resource.inputs for done in progress.done):
         return "restart"
     return step.action
