@@ -97,8 +97,8 @@ class UnitKind(Kind[Unit, UnitState]):
             probe=fields.lines("probe", _ARGUMENT, "one argument of a command"),
             consent=fields.consent(),
         )
-        if resource.probe and resource.state != "started":
-            raise fields.fail("probe", "is for a unit with state started")
+        if resource.probe and resource.state == "stopped":
+            raise fields.fail("probe", "a unit that is stopped has nothing to stand")
         fields.finish()
         return resource
 

@@ -273,8 +273,8 @@ def test_a_unit_that_stands_still_is_not_probed(host: FakeHost, systemd: FakeSys
     assert host.commands("demo") == []
 
 
-def test_a_probe_is_for_a_unit_that_shall_run(host: FakeHost, systemd: FakeSystemd) -> None:
-    with pytest.raises(DocumentError, match=r"probe: is for a unit with state started"):
+def test_a_unit_that_is_stopped_has_no_probe(host: FakeHost, systemd: FakeSystemd) -> None:
+    with pytest.raises(DocumentError, match=r"probe: a unit that is stopped"):
         host.converge([{"unit": "demo.service", "state": "stopped", "probe": ["demo"]}])
 
 
