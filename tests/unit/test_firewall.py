@@ -188,6 +188,21 @@ for port in ports:
         s.connect((target, int(port))); print(port)
     except OSError: pass
 """
+SPEAKER = """
+import socket, sys
+server = socket.create_server(("", 33334))
+print("up", flush=True)
+connection = server.accept()[0]
+sys.stdin.readline()
+connection.send(b"late")
+sys.stdin.read()
+"""
+HEARER = """
+import socket
+connection = socket.create_connection(("192.0.2.200", 33334), timeout=2)
+print("up", flush=True)
+print(connection.recv(9).decode(), flush=True)
+"""
 
 
 class Net:
@@ -222,27 +237,25 @@ class Net:
                 self.ip("-n", self.prefix + space, "address", "add", address, "dev", interface, *extra)
             self.ip("-n", self.prefix + space, "link", "set", interface, "up")
 
+    def inside(self, space: str, *argv: str) -> list[str]:
+        return ["ip", "netns", "exec", self.prefix + space, *argv]
+
     def run(self, space: str, *argv: str, stdin: str | None = None) -> str:
-        done = subprocess.run(
-            ["ip", "netns", "exec", self.prefix + space, *argv],
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = self.inside(space, *argv)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
         assert done.returncode == 0, f"{argv}: {done.stderr}"
         return done.stdout
 
-    def listen(self, space: str, *ports: int) -> None:
-        argv = [sys.executable, "-c", LISTENER, *map(str, ports)]
-        child = subprocess.Popen(
-            ["ip", "netns", "exec", self.prefix + space, *argv],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, space: str, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """A Python program that has said its first word."""
+        argv = self.inside(space, sys.executable, "-c", program, *arguments)
+        child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.children.append(child)
         assert child.stdout is not None and child.stdout.readline() == "up\n"
+        return child
+
+    def listen(self, space: str, *ports: int) -> None:
+        self.start(space, LISTENER, *map(str, ports))
 
     def reached(self, space: str, target: str, *ports: int, source: str = "-") -> set[int]:
         said = self.run(space, sys.executable, "-c", CALLER, source, target, *map(str, ports))
@@ -287,10 +300,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
         net.run("stranger", "ip", "address", "add", "192.168.96.11/32", "dev", "lo")  # a peer's, to come as that peer
         net.listen("host", *PORTS)
         net.listen("stranger", 33333)
-        # As Docker publishes a port: 40001 and 39999 of the host lead to one that listens on 80.
-        hook = "type nat hook prerouting priority dstnat"
-        dnat = f"table ip foreign {{ chain pre {{ {hook}; tcp dport {{ 40001, 39999 }} redirect to :80; }}; }}"
-        net.run("host", "nft", "-f", "-", stdin=dnat)
+        net.listen("rogue", 33333)
         text = rules(
             "pair",
             vllm_host="0.0.0.0",  # noqa: S104
@@ -334,12 +344,35 @@ def test_a_peers_address_counts_on_its_rail_only(net: Net) -> None:
 
 @needs_root
 def test_a_published_port_is_judged_by_what_the_client_asked_for(net: Net) -> None:
+    """As Docker publishes them: two ports of the host lead to one that listens on 80."""
+    hook = "type nat hook prerouting priority dstnat"
+    dnat = f"table ip foreign {{ chain pre {{ {hook}; tcp dport {{ 40001, 39999 }} redirect to :80; }}; }}"
+    net.run("host", "nft", "-f", "-", stdin=dnat)
     assert net.reached("stranger", LAN, 40001, 39999) == {40001}
+    net.run("host", "nft", "delete table ip foreign")
 
 
 @needs_root
-def test_connections_of_the_host_itself_work(net: Net) -> None:
-    assert net.reached("host", "192.0.2.200", 33333) == {33333}
+def test_what_the_host_forwards_is_not_judged(net: Net) -> None:
+    net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    net.run("rogue", "ip", "route", "add", "192.0.2.0/24", "via", RAIL)
+    net.run("stranger", "ip", "route", "add", "192.168.96.99/32", "via", LAN)
+    assert net.reached("stranger", "192.168.96.99", 33333) == {33333}
+    net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=0")
+
+
+@needs_root
+def test_what_was_open_before_the_rules_stays_open(net: Net) -> None:
+    """The other side speaks first, and nothing has followed the connection so far."""
+    text = net.run("host", "nft", "list table inet gb10_fleet")
+    net.run("host", "nft", "delete table inet gb10_fleet")
+    speaker = net.start("stranger", SPEAKER)
+    hearer = net.start("host", HEARER)
+    net.run("host", "nft", "-f", "-", stdin=text)
+    assert speaker.stdin is not None and hearer.stdout is not None
+    speaker.stdin.write("\n")
+    speaker.stdin.flush()
+    assert hearer.stdout.readline() == "late\n"
 
 
 @needs_root
@@ -377,6 +410,7 @@ except TimeoutError: pass
 @needs_root
 def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
     text = rules("pair", vllm_host="0.0.0.0", firewall_clients=["192.0.2.100"])  # noqa: S104
+    net.run("host", "nft", "add table ip foreign")
     caller = (
         "import socket, sys\nfor _ in range(400):\n s = socket.socket(); s.setblocking(False)\n"
         " try: s.connect(('192.0.2.11', 29501))\n except BlockingIOError: pass\n"

@@ -78,17 +78,24 @@ def test_a_restart_never_takes_the_table_away(host: Host) -> None:
     assert [line.split()[0] for line in changes][-2:] == ["delete", "add"] and len(changes) == 2, seen
 
 
-def test_a_flushed_table_is_noticed_and_comes_back(host: Host) -> None:
+def drift(host: Host, evidence: Path) -> str:
+    """What the playbook drift says of a host where something differs."""
+    inventory = ROOT / os.environ.get("GB10_MOLECULE_INVENTORY", "inventory/lab/fleet")
+    name = host.ansible.get_variables()["inventory_hostname"]
+    argv = [Path(sys.executable).parent / "ansible-playbook", "playbooks/drift.yml", "-i", inventory, "--limit", name]
+    evidence_there = ["-e", f"gb10_evidence_directory={evidence}"]
+    done = subprocess.run([*argv, *evidence_there], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode != 0
+    return done.stdout + done.stderr
+
+
+def test_a_flushed_table_is_noticed_and_comes_back(host: Host, tmp_path: Path) -> None:
     host.check_output("nft flush ruleset")
     assert set(GUARDED) <= reached(host), "the test can see an open port"
     assert host.service(UNIT).is_running, "systemd does not notice"
     assert host.run("/usr/local/sbin/gb10-firewall holds").rc == 1
-    name = host.ansible.get_variables()["inventory_hostname"]
-    inventory = ROOT / os.environ.get("GB10_MOLECULE_INVENTORY", "inventory/lab/fleet")
-    argv = [Path(sys.executable).parent / "ansible-playbook", "playbooks/drift.yml", "-i", inventory, "--limit", name]
-    drift = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert drift.returncode != 0
-    assert f"unit:{UNIT}" in drift.stdout and "what it has set up is not" in drift.stdout, drift.stdout
+    said = drift(host, tmp_path)
+    assert UNIT in said and "what it has set up is not" in said, said
     host.check_output(f"systemctl reload {UNIT}")
     assert host.run("/usr/local/sbin/gb10-firewall holds").rc == 0
     assert reached(host) == CLOSED
