@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import addresses, documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils import addresses, catalog, documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import Context, Rendered, render
 
 from tests.proofs import HOSTS, facts
@@ -141,6 +141,12 @@ def test_every_variable_with_a_port_of_a_cluster_is_guarded() -> None:
     given = {name: 20000 + number for number, name in enumerate(sorted(ports))}
     text = rules("pair", **given)
     assert not [name for name, port in given.items() if str(port) not in text]
+
+
+def test_what_ray_is_started_with_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = {"node-manager-port": 6380, "min-worker-port": 10002, "max-worker-port": 10101}
+    monkeypatch.setitem(catalog.load("units")["ray"], "ports", {"value": ports})
+    assert "29501, 6380, 10002-10101 }" in rules("pair")
 
 
 @needs_nft
@@ -271,6 +277,7 @@ class Net:
 
 LAN, RAIL, LAN6 = "192.0.2.11", "192.168.96.10", "2001:db8::11"
 PORTS = (22, 80, 8000, 6379, 29501, 33333, 40000)
+RAY_CLIENTS = 10001
 OPEN = {22, 80, 40000}
 
 
@@ -298,7 +305,7 @@ def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
         )
         net.run("stranger", "ip", "route", "add", f"{RAIL}/32", "via", LAN)
         net.run("stranger", "ip", "address", "add", "192.168.96.11/32", "dev", "lo")  # a peer's, to come as that peer
-        net.listen("host", *PORTS)
+        net.listen("host", *PORTS, RAY_CLIENTS)
         net.listen("stranger", 33333)
         net.listen("rogue", 33333)
         text = rules(
@@ -350,6 +357,12 @@ def test_a_published_port_is_judged_by_what_the_client_asked_for(net: Net) -> No
     net.run("host", "nft", "-f", "-", stdin=dnat)
     assert net.reached("stranger", LAN, 40001, 39999) == {40001}
     net.run("host", "nft", "delete table ip foreign")
+
+
+@needs_root
+def test_a_port_for_nobody_is_closed_to_peers_too(net: Net) -> None:
+    assert net.reached("peer", RAIL, RAY_CLIENTS) == set()
+    assert net.reached("host", RAIL, RAY_CLIENTS) == {RAY_CLIENTS}
 
 
 @needs_root
