@@ -38,6 +38,7 @@ COMMAND_DEADLINE_S = 5.0
 DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer is refused
 DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 MAX_ANCESTORS = 64
+SSH_PORT = 22  # where nothing says another one
 # What DGX OS sets and the role kernel_parameters leaves alone; the findings know the lowest sound values.
 VERIFIED_SYSCTLS = ("vm.max_map_count",)
 # Services that kill by memory, beside the kernel.
@@ -49,6 +50,17 @@ _PACKAGES = re.compile(
     r"(lib)?nvidia|linux-.*nvidia|docker|containerd|perftest\Z|cuda-drivers|.*-video-nvidia|systemd-oomd|earlyoom|nginx\Z"
 )
 _IP = re.compile(r"[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*\Z")  # of what the session says, enough to hand it to `ip`
+# A port of sshd_config(5) or of a socket unit; an IPv6 address stands in brackets where a port follows it.
+_SSH_PORT = re.compile(
+    r"^[ \t]*(?:Port[ \t=]+|ListenAddress[ \t=]+(?:\[[^]\s]*\]|[^:\s]+):|ListenStream[ \t]*=[ \t]*(?:\S*:)?)"
+    r"(\d+)[ \t]*$",
+    re.MULTILINE | re.IGNORECASE,
+)
+_SSH_FOLDERS = (
+    "/etc/ssh/sshd_config.d",
+    "/etc/systemd/system/ssh.socket.d",
+    "/run/systemd/generator/ssh.socket.d",
+)
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z", re.IGNORECASE)
 # Not installed, what sources offer them decides whether a role brings a source of its own.
 _SOURCED = ("docker-ce", "nvidia-container-toolkit")
@@ -102,6 +114,7 @@ def collect(host: Host, paths: Sequence[str] = ()) -> Facts:
         "root": host.system.privileged,
         "disks": _disks(host, paths),
         "ssh": _ssh(host, network),
+        "ssh_ports": _ssh_ports(host),
         "default_route_interfaces": network.ways_out,
         "routes": _routes(network),
         "interfaces": lasting,
@@ -442,17 +455,33 @@ def interface_of(address: str | None, addresses: Mapping[str, Iterable[str]]) ->
     return next(owners, None)
 
 
-def ssh_session(system: System) -> tuple[str, str] | None:
-    """Both addresses, the peer's and ours, of the SSH session that this process belongs to.
+def _ssh_ports(host: Host) -> list[int]:
+    """Where sshd listens: what this very session came in by, and what its files say, those of its socket unit too."""
+    files = ["/etc/ssh/sshd_config"]
+    for folder in _SSH_FOLDERS:
+        files += [f"{folder}/{name}" for name in host.names(folder) if name.endswith(".conf")]
+    said = [port for file in files for port in _SSH_PORT.findall(host.system.text(file) or "")]
+    words = host.system.once(session_words)
+    return sorted({int(port) for port in [*said, *(words or ())[3:]] if port.isdigit()} or {SSH_PORT})
 
-    sudo clears SSH_CONNECTION, so it is looked for in the environments of the ancestors too.
+
+def ssh_session(system: System) -> tuple[str, str] | None:
+    """Both addresses, the peer's and ours, of the SSH session that this process belongs to."""
+    words = system.once(session_words)
+    return (_plain_address(words[0]), _plain_address(words[2])) if words else None
+
+
+def session_words(system: System) -> list[str] | None:
+    """SSH_CONNECTION: the peer's address and port, and ours.
+
+    sudo clears it, so it is looked for in the environments of the ancestors too.
     """
     process = "self"
     for _ in range(MAX_ANCESTORS):
         for entry in (system.text(f"/proc/{process}/environ") or "").split("\0"):
             words = entry.partition("=")[2].split() if entry.startswith("SSH_CONNECTION=") else ()
             if len(words) == 4:
-                return _plain_address(words[0]), _plain_address(words[2])
+                return list(words)
         parent = re.search(r"^PPid:\s*(\d+)$", system.text(f"/proc/{process}/status") or "", re.MULTILINE)
         if parent is None or parent[1] == "0":
             return None

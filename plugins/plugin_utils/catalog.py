@@ -26,7 +26,7 @@ KEPT: dict[str, dict[str, Any]] = {}
 # The roles that a host gets, in the order of work, unless gb10_roles says less.
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
-    *("container_toolkit", "page_cache", "memory_protection", "fabric", "vllm", "gateway"),
+    *("container_toolkit", "page_cache", "memory_protection", "fabric", "firewall", "vllm", "gateway"),
 )
 # What only the rules of serving read; as long as all others together.
 OF_SERVING = frozenset({"images", "models", "rules", "sm"})

@@ -25,7 +25,7 @@ from typing import Any
 from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, debian_version, fabric_plan, kept
+from ansible_collections.gb10.fleet.plugins.plugin_utils import addresses, catalog, debian_version, fabric_plan, kept
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
 SECTIONS = ("vars", "refuse", "findings", "resources")
@@ -370,6 +370,8 @@ def _environment() -> Environment:
         environment.filters = {**module.FilterModule().filters(), **environment.filters}
     environment.tests = {**core_tests.TestModule().tests(), **environment.tests}  # type: ignore[no-untyped-call]
     environment.tests["dpkg_newer_than"] = debian_version.newer_than
+    environment.tests["ports"] = addresses.is_ports
+    environment.tests["network"] = addresses.is_network
     return environment
 
 

@@ -136,6 +136,14 @@ def test_when_and_loop(render: Any) -> None:
     ]
 
 
+def test_what_the_host_says_of_another_role(render: Any) -> None:
+    document = """
+    vars: {said: "{{ ['fabric_mtu', 'fabric_topology'] | map('extract', variables_of('fabric')) }}"}
+    resources: [{file: "{{ said | join(' ') }}"}]
+    """
+    assert render(document, alone(fabric_mtu=1500)).resources == [{"file": "1500 none"}]
+
+
 def test_a_refusal_takes_the_place_of_the_resources(render: Any) -> None:
     document = """
     refuse:

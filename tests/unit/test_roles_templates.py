@@ -52,6 +52,7 @@ def facts(**other: Any) -> dict[str, Any]:
         "apt_sources": {"entries": [], "conflicts": [], "offered": ["docker-ce", "nvidia-container-toolkit"]},
         "rails": rails(),
         "ssh": {"interface": "enP7s7"},
+        "ssh_ports": [22],
         "default_route_interfaces": ["enP7s7"],
         "interfaces": [{"name": "enP7s7", "addresses": ["192.0.2.11/24"]}],
     } | other

@@ -529,6 +529,31 @@ def test_a_plain_ssh_session_is_in_the_own_environment(spark: Host) -> None:
     assert collect(spark)["ssh"]["interface"] == "enP7s7"
 
 
+@pytest.mark.parametrize(
+    ("file", "text", "ports"),
+    [
+        ("/etc/ssh/sshd_config", "#Port 23\nPort 50022\nport=50023 \nPermitRootLogin no\n", [22, 50022, 50023]),
+        (
+            "/etc/ssh/sshd_config.d/a.conf",
+            "ListenAddress 192.0.2.11:5022\nListenAddress [::1]:5023\n",
+            [22, 5022, 5023],
+        ),
+        ("/etc/ssh/sshd_config.d/a.conf", "ListenAddress 2001:db8::8000\nListenAddress 192.0.2.11\n", [22]),
+        ("/etc/ssh/sshd_config.d/a.txt", "Port 50022\n", [22]),
+        ("/etc/systemd/system/ssh.socket.d/a.conf", "[Socket]\nListenStream=\nListenStream=50022\n", [22, 50022]),
+        ("/run/systemd/generator/ssh.socket.d/a.conf", "[Socket]\nListenStream=[::]:50022\n", [22, 50022]),
+    ],
+)
+def test_where_sshd_listens(spark: Host, file: str, text: str, ports: list[int]) -> None:
+    write(spark.system.root, file, text)
+    assert collect(spark)["ssh_ports"] == ports
+
+
+def test_the_port_of_this_very_session_counts(spark: Host) -> None:
+    write(spark.system.root, "/proc/self/environ", "SSH_CONNECTION=192.0.2.1 5 192.0.2.11 50022\0")
+    assert collect(spark)["ssh_ports"] == [50022]
+
+
 def test_two_commands_at_most_and_none_twice_with_the_engine(spark: Host) -> None:
     asked: list[str] = []
 

@@ -24,7 +24,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError, System
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
@@ -34,8 +34,10 @@ SETTLE_S = 1.0  # systemd calls a simple service started before its program has 
 
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
+_ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z")
 _PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type,Job"
 _JOURNAL_LINES = 15
+PROBE_DEADLINE_S = 10.0
 _DOWN = ("inactive", "failed")
 
 
@@ -46,6 +48,7 @@ class Unit(Resource):
     enabled: bool | None = None
     state: str = ""  # started, stopped, or empty for whatever it is
     restart_on: tuple[str, ...] = ()
+    probe: tuple[str, ...] = ()  # succeeds while what the unit has set up still stands
     consent: str | None = None
     wait: bool = True  # false for one that is up only when something beyond this host is, too
     masked: bool = False  # only an undo masks
@@ -87,6 +90,7 @@ class Live:
 class UnitState:
     live: Mapping[str, Live]
     owed: Mapping[str, str]  # unit -> invocation that has not seen its new inputs
+    lost: Mapping[str, str] = field(default_factory=dict)  # unit that runs -> what its probe has against it
 
 
 class UnitKind(Kind[Unit, UnitState]):
@@ -99,16 +103,23 @@ class UnitKind(Kind[Unit, UnitState]):
             enabled=fields.flag("enabled"),
             state=fields.choice("state", ("started", "stopped"), ""),
             restart_on=fields.lines("restart_on", _INPUT, "an absolute path or package:NAME"),
+            probe=fields.lines("probe", _ARGUMENT, "one argument of a command"),
             consent=fields.consent(),
             wait=fields.flag("wait") is not False,
         )
+        if resource.probe and resource.state == "stopped":
+            raise fields.fail("probe", "a unit that is stopped has nothing to stand")
         fields.finish()
         return resource
 
     def read(self, system: System, resources: Sequence[Unit]) -> UnitState:
         names = [resource.name for resource in resources]
         text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names])
-        return UnitState(parse_show(names, text), read_owed(system))
+        live = parse_show(names, text)
+        probed = [resource for resource in resources if resource.probe and live[resource.name].running]
+        done = {resource.name: system.run(resource.probe, timeout=PROBE_DEADLINE_S) for resource in probed}
+        lost = {name: answer.words for name, answer in done.items() if answer.rc != 0}
+        return UnitState(live, read_owed(system), lost)
 
     def plan(self, resources: Sequence[Unit], state: UnitState, plan: Plan) -> None:
         for resource in resources:
@@ -119,9 +130,11 @@ class UnitKind(Kind[Unit, UnitState]):
                     f"{resource.label}: systemd has no such unit, and nothing earlier in the document brings it"
                 )
             if not (gone and resource.lenient and live.active in _DOWN):
-                self._plan_unit(resource, live, state.owed.get(resource.name), plan)
+                self._plan_unit(resource, state, plan)
 
-    def _plan_unit(self, resource: Unit, live: Live, owed: str | None, plan: Plan) -> None:
+    def _plan_unit(self, resource: Unit, state: UnitState, plan: Plan) -> None:
+        live, owed = state.live[resource.name], state.owed.get(resource.name)
+
         def step(action: str, detail: str) -> None:
             plan.steps.append(Step(resource, action, detail))
 
@@ -153,6 +166,9 @@ class UnitKind(Kind[Unit, UnitState]):
             changed = [label for label in resource.inputs if plan.changed(label)]
             if changed or (owed is not None and owed == live.invocation):
                 disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
+            elif resource.name in state.lost:
+                # Not `restart`: that follows from another difference, and this is one of its own.
+                disrupt("repair", f"it is up, and what it has set up is not: {state.lost[resource.name]}")
         if resource.masked and (unmasks or live.load != "masked"):
             step("mask", "as before")
 
@@ -171,7 +187,7 @@ class UnitKind(Kind[Unit, UnitState]):
             if step.action != "reload":
                 self._act(system, step, _verb(step, resource, progress))
             progress.done.append(step)
-        if any(step.action in ("start", "restart") for step in steps):
+        if any(step.action in ("start", "restart", "repair") for step in steps):
             system.clock.sleep(SETTLE_S)
 
     def _act(self, system: System, step: Step[Unit], verb: str) -> None:
@@ -209,7 +225,7 @@ class UnitKind(Kind[Unit, UnitState]):
         if gone or masked or record["file_state"] in ("disabled", "enabled-runtime"):
             enabled = False
         state = "stopped" if gone else states[record["active"]]
-        return [replace(resource, enabled=enabled, state=state, masked=masked, lenient=True)]
+        return [replace(resource, enabled=enabled, state=state, masked=masked, probe=(), lenient=True)]
 
     def untouched(self, resource: Unit, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
         """A unit that shall run, and does not, may have crashed."""
@@ -273,11 +289,13 @@ def write_owed(system: System, owed: Mapping[str, str]) -> None:
 
 
 def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
-    """What systemctl is told.
+    """What systemctl is told: to repair is to restart.
 
     A unit that stood still when the run began may have been started meanwhile by its package, with its old inputs:
     a restart brings it up with the new ones either way.
     """
+    if step.action == "repair":
+        return "restart"
     if step.action == "start" and any(done.resource.label in resource.inputs for done in progress.done):
         return "restart"
     return step.action

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import unit_pattern
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import OWED_RESTARTS
-from ansible_collections.gb10.fleet.plugins.module_utils.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -238,6 +239,46 @@ def test_a_new_unit_that_nobody_starts_needs_no_reload(host: FakeHost, systemd: 
 )
 def test_the_units_of_a_unit_file(path: str, pattern: str) -> None:
     assert unit_pattern(path) == pattern
+
+
+PROBED = [{**resource, "probe": ["demo", "holds"]} if "unit" in resource else resource for resource in DOCUMENT]
+LOST = Completed(("demo",), 1, stderr="no table")
+
+
+def test_a_unit_whose_work_is_gone_is_restarted(host: FakeHost, systemd: FakeSystemd) -> None:
+    standing = [True]
+
+    def restart(argv: list[str], stdin: str | None) -> str:
+        standing[0] = True
+        return systemd.act(argv, stdin)
+
+    host.on("demo holds", lambda argv, stdin: "" if standing[0] else LOST)
+    host.on("systemctl restart", restart)
+    host.converge(PROBED)
+    assert host.converge(PROBED).changes == []
+    standing[0] = False
+    assert [item["action"] for item in host.both(PROBED).pending] == ["repair"], "it has a consent"
+    (change,) = host.both(PROBED, demo_allow_restart=True).changes
+    assert (change["action"], change["detail"]) == ("repair", "it is up, and what it has set up is not: no table")
+    assert host.converge(PROBED).changes == []
+
+
+def test_a_restart_that_does_not_help_has_failed(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.on("demo holds", "")
+    host.converge(PROBED)
+    host.on("demo holds", LOST)
+    with pytest.raises(ApplyError, match="still needs repair"):
+        host.converge(PROBED, demo_allow_restart=True)
+
+
+def test_a_unit_that_stands_still_is_not_probed(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(PROBED, check_mode=True)
+    assert host.commands("demo") == []
+
+
+def test_a_unit_that_is_stopped_has_no_probe(host: FakeHost, systemd: FakeSystemd) -> None:
+    with pytest.raises(DocumentError, match=r"probe: a unit that is stopped"):
+        host.converge([{"unit": "demo.service", "state": "stopped", "probe": ["demo"]}])
 
 
 @pytest.mark.parametrize(
