@@ -44,6 +44,13 @@ class Pair(Rig):
         said: dict[str, Any] = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]["vars"]
         return said
 
+    def address(self, host: str) -> str:
+        """On the management network, where a stranger would knock."""
+        (cluster,) = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]["children"]["sparks"][
+            "children"
+        ].values()
+        return str(cluster["hosts"][host]["ansible_host"])
+
     @property
     def image(self) -> str:
         """The simulated vLLM image, by digest, in the lab's registry."""

@@ -13,7 +13,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-CACHE = Path("~/.cache/huggingface/hub").expanduser()
+CACHE = Path(os.environ.get("HF_HOME") or "~/.cache/huggingface").expanduser() / "hub"
 FILES = {
     "config.json": 600,
     "README.md": 300,
