@@ -26,8 +26,8 @@ from .conftest import Pair
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 UNIT = "gb10-vllm.service"
-# What a cluster needs to come back on emulated machines: to notice (12 s), to stop (30 s), systemd's pause (60 s), a boot
-# (80 s), and to load.
+# What a cluster needs to come back on emulated machines: to notice (12 s), to stop (30 s), systemd's pause (60 s), to
+# boot (80 s) and to load.
 BACK_S = 420
 # For how long the hosts may disagree: silence (12 s) and `docker stop` (30 s) on a machine that is slow.
 DISAGREE_S = 75
