@@ -245,7 +245,9 @@ def test_an_encrypted_value_is_sent_in_clear_text(plays: Plays) -> None:
     text = "vllm_api_key: !vault |\n" + "".join(f"  {line}\n" for line in cipher.splitlines())
     (plays.tmp_path / "secret.yml").write_text(text)
     done(plays, "-e", "@secret.yml", "--vault-password-file", "password", roles=["vllm"])
-    (content,) = [r["content"] for r in plays.requests()[-1]["documents"][0]["resources"] if r.get("secret")]
+    (content,) = [
+        r["content"] for r in plays.requests()[-1]["documents"][0]["resources"] if r.get("secret") and "content" in r
+    ]
     assert HIDDEN in content
 
 
