@@ -36,7 +36,7 @@ _SANITY_LEFT_OUT = (
     "yamllint",  # a gate of its own, with our rules
 )
 # Unit tests that start Ansible, 2 s each: they are part of `make test`. By the names of their files, without `.py`.
-_PLAYS = ("test_*_action", "test_fabric_play", "test_playbook_events",
+_PLAYS = ("test_*_action", "test_benchmark_play", "test_fabric_play", "test_playbook_events",
           *(f"test_rollout_{it}" for it in ("canaries", "cli", "drain", "pull")))  # fmt: skip
 # Unit tests of what is in the checkout only.
 _CHECKOUT_TESTS = (
@@ -219,16 +219,10 @@ def newest(gate: Gate) -> None:
 
 
 def plays(gate: Gate) -> None:
-    """The unit tests that start Ansible."""
-    gate.run("pytest", *sorted(_unit_tests(_PLAYS)), *_QUIETLY, tests=True)
-
-
-def newest_plays(gate: Gate) -> None:
-    """They again, on the newest Python and ansible-core."""
+    """The unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
     path = _newest_environment(gate)
-    if path is not None:
-        files = sorted(_unit_tests(_PLAYS))
-        gate.run(_bin(path) / "pytest", *files, *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True)
+    pytest = "pytest" if path is None else _bin(path) / "pytest"
+    gate.run(pytest, *sorted(_unit_tests(_PLAYS)), *_QUIETLY, "-p", "no:cacheprovider", env=path or {}, tests=True)
 
 
 def _bin(path: dict[str, str]) -> Path:

@@ -57,7 +57,6 @@ def main() -> int:
     done += run_all(check.gates(), workers=2)
     for gate in (
         Gate("unit tests that start Ansible", check.plays, minutes=3),
-        Gate(f"they on Python {check.NEWEST_PYTHON}, ansible-core {check.NEWEST_CORE}", check.newest_plays, minutes=3),
         Gate("evidence page in a browser", page, minutes=1, live=True),
         Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=5, live=True),
         Gate("the engine's truth on systemd-nspawn hosts", truth, minutes=6, live=True),

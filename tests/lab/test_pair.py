@@ -209,12 +209,12 @@ class TestTruth:
     @pytest.mark.parametrize(
         "cause",
         [
-            # On containers all three are drifts of tests/fleet/test_drift.py; here each takes more than a minute.
-            pytest.param(f"ip link set {RAIL} mtu 1500", id="MTU live", marks=pytest.mark.long),
+            pytest.param(f"ip link set {RAIL} mtu 1500", id="MTU live"),
             pytest.param(f"nmcli connection modify gb10-{RAIL} 802-3-ethernet.mtu 1500", id="MTU on disk"),
-            pytest.param(f"nmcli connection delete gb10-{RAIL}", id="profile deleted", marks=pytest.mark.long),
+            pytest.param(f"nmcli connection delete gb10-{RAIL}", id="profile deleted"),
         ],
     )
+    @pytest.mark.long  # tests/fleet/test_drift.py shows the three on containers; here each takes more than a minute
     def test_a_drifted_rail_is_named_and_repaired_alone(self, pair: Pair, cause: str) -> None:
         pair.ssh("spark-a", f"sudo {cause}")
         assert pair.play(playbook="playbooks/drift.yml").rc != 0, "drift must not look like success"
@@ -265,6 +265,7 @@ def within(limit_s: int, condition: str) -> str:
     return f"timeout {limit_s} sh -c 'until {condition}; do sleep 0.2; done'"
 
 
+@pytest.mark.long
 class TestPageCache:
     """Memory on machines with a kernel of their own: the page cache is filled, and goes. Hosts end as they were."""
 
