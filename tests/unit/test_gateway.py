@@ -97,7 +97,8 @@ def test_only_a_web_server_that_we_bring_is_kept_from_starting(spark: dict[str, 
 def test_a_certificate_has_to_be_there_before_anything_is_touched() -> None:
     names = list(named(document(**CERTIFICATE)))
     assert names[:2] == [CERTIFICATE["gateway_certificate"], CERTIFICATE["gateway_certificate_key"]]
-    assert named(document(**CERTIFICATE))[names[0]]["state"] == "expected"
+    expected = named(document(**CERTIFICATE))[names[0]]
+    assert (expected["state"], expected["beforehand"]) == ("expected", True)
 
 
 @pytest.mark.parametrize(
