@@ -51,7 +51,8 @@ options:
         new file); C(secret), to show nothing of the content anywhere. A link in the place of a file or directory is
         refused. C(expected) writes nothing: the file has to be there when everything above it is done, and
         C(otherwise) says what is wrong if it is not; C(contains) is text that an up-to-date one holds, C(written_by)
-        the service that is restarted where it is missing or out of date.
+        the service that is restarted where it is missing or out of date, C(beforehand) that nothing above it brings it,
+        so that it is refused before anything is changed.
         C(fingerprint), the 40 digits of an OpenPGP key, refuses a content that is not this key alone.'
       - 'C(package): a name. C(version) (exact); C(state) C(present) or C(absent); C(consent), the variable that allows
         to exchange or remove an installed version.'

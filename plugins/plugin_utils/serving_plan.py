@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -89,10 +90,12 @@ class Plan:
         values: dict[str, Any] = {
             "vllm_model": self.checkpoint.id,
             "vllm_image": self.image,
+            "vllm_version": "" if self.known_image else self.version,
             "vllm_max_model_len": self.max_model_len,
             "vllm_gpu_memory_utilization": self.utilization,
             "vllm_extra_args": [word for flag, value in rest.items() for word in (flag, value) if word is not None],
             "vllm_environment": environment,
+            "vllm_accept": {rule.id: rule.accepted for rule in self.fired if rule.accepted},
         }
         if "--pipeline-parallel-size" in self.arguments:
             values["vllm_tensor_parallel_size"] = 1
@@ -412,4 +415,4 @@ def _yaml(value: Any) -> str:
         return "{" + ", ".join(f"{name}: {_yaml(item)}" for name, item in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(_yaml(item) for item in value) + "]"
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

@@ -96,6 +96,13 @@ def test_ssh_is_open_wherever_it_listens() -> None:
     assert "elements = { 22, 50022, 40000-40010 }" in rules(ssh_ports=[22, 50022], firewall_open_ports=["40000-40010"])
 
 
+def test_the_gateway_is_open_on_any_port() -> None:
+    given = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
+    assert "elements = { 22, 40443 }" in rules("pair", **given)
+    assert "40443" not in rules("pair", "spark-b", **given), "there is none beside the other ranks"
+    assert "40443" not in rules("pair", gateway_port=40443)
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

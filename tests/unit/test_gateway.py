@@ -97,7 +97,8 @@ def test_only_a_web_server_that_we_bring_is_kept_from_starting(spark: dict[str, 
 def test_a_certificate_has_to_be_there_before_anything_is_touched() -> None:
     names = list(named(document(**CERTIFICATE)))
     assert names[:2] == [CERTIFICATE["gateway_certificate"], CERTIFICATE["gateway_certificate_key"]]
-    assert named(document(**CERTIFICATE))[names[0]]["state"] == "expected"
+    expected = named(document(**CERTIFICATE))[names[0]]
+    assert (expected["state"], expected["beforehand"]) == ("expected", True)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +109,9 @@ def test_a_certificate_has_to_be_there_before_anything_is_touched() -> None:
         ({"gateway_address": "192.0.2.11\n"}, "no IP address"),
         ({"gateway_port": 0}, "no TCP port"),
         ({"gateway_port": 65536}, "no TCP port"),
-        ({"gateway_port": 8000}, "the same as vllm_port"),
-        ({"gateway_port": 9000, "vllm_port": 9000}, "the same as vllm_port"),
+        ({"gateway_port": 8000}, "that vLLM or Ray uses (8000, "),
+        ({"gateway_port": 9000, "vllm_port": 9000}, "that vLLM or Ray uses (9000, "),
+        *(({"gateway_port": port}, "that vLLM or Ray uses") for port in (29501, 29502, 29511, 6379, 6380)),
         ({"gateway_certificate": ""}, "gateway_certificate_key is not"),
         ({"gateway_certificate_key": ""}, "gateway_certificate_key is not"),
         ({"gateway_plain_http": True}, "take one of them away"),

@@ -145,7 +145,7 @@ REFUSED_DIRECTORIES = [
         ({"vllm_image": DIGEST + "\n"}, "incomplete digest"),
         ({"vllm_image": "nvcr.io/nvidia/vllm@sha256:...", "vllm_allow_tag": True}, "incomplete digest"),
         ({"vllm_gpu_memory_utilization": 0.95}, "at most 0.9"),
-        ({"vllm_host": "0.0.0.0"}, "reverse proxy"),  # noqa: S104
+        ({"vllm_host": "0.0.0.0"}, "role gateway"),  # noqa: S104
         ({"vllm_extra_args": ["--api-key=x"]}, "--api-key"),
         ({"vllm_extra_args": ["--api_key", "x"]}, "--api-key"),
         *(({"vllm_extra_args": [flag]}, "the role sets itself") for flag in ("-tp", "-tp=2", "-pp", "-n", "-n2", "-r")),
@@ -154,7 +154,15 @@ REFUSED_DIRECTORIES = [
         *(({"vllm_environment": {name: "x"}}, "secrets go into") for name in ("HF_TOKEN", "token", "S3_APIKEY_ID")),
         ({"vllm_environment": {"A B": "x"}}, "Names are letters"),
         ({"vllm_tensor_parallel_size": 3}, "does not divide"),
+        *(
+            ({name: port}, "a port of its own")
+            for name in ("vllm_join_port", "vllm_transfer_port", "vllm_master_port")
+            for port in (0, 8000, 65536)
+        ),
         ({"vllm_join_port": 29501}, "a port of its own"),
+        ({"vllm_transfer_port": 29511}, "a port of its own"),
+        (RAY | {"vllm_ray_port": 29502}, "a port of its own"),
+        (RAY | {"vllm_join_port": 6381}, "6381, of vllm_port, "),
         ({"vllm_executor": "uni"}, "It is mp (vLLM itself) or ray"),
         *(
             ({"vllm_executor": "ray", "vllm_ray_token": bad}, "`openssl rand -hex 32`")
@@ -543,6 +551,10 @@ def test_the_token_of_ray_is_a_secret_file_that_restarts_the_unit() -> None:
 def test_ray_joins_hosts_and_one_host_has_none_to_join() -> None:
     (found,) = vllm(**RAY).refusals
     assert "a cluster of one" in found
+
+
+def test_no_rule_misses_the_token_that_ray_has() -> None:
+    assert not [found for found in vllm_pair(**RAY).findings if found["id"] == "ray_token"]
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.filter import serving
 from ansible_collections.gb10.fleet.plugins.plugin_utils import models, serving_plan
@@ -167,6 +169,17 @@ def test_variables_leave_out_what_the_role_says_itself() -> None:
     words = plan("Qwen/Qwen3-235B-A22B", TWO).variables["vllm_extra_args"]
     assert "--kv-cache-dtype" in words
     assert not [word for word in words if word in ("--tensor-parallel-size", "--nnodes", "--max-model-len", "mp")]
+
+
+def test_variables_say_what_the_plan_was_told() -> None:
+    reason = 'a "graph" hangs, ticket 7'
+    asked: dict[str, Any] = {"settings": {"--enforce-eager": None}, "accepted": {"enforce_eager": reason}}
+    found = plan("openai/gpt-oss-120b", ONE, "registry.example/mine:1", "0.19.0", **asked)
+    assert found.variables["vllm_accept"] == {"enforce_eager": reason} and found.variables["vllm_version"] == "0.19.0"
+    lines = found.lines(explain=True)
+    written = yaml.safe_load("\n".join(lines[lines.index("  for the inventory") + 1 :]))
+    assert written == found.variables
+    assert not {"vllm_accept", "vllm_version"} & plan("openai/gpt-oss-120b", ONE).variables.keys()
 
 
 def test_a_program_reads_the_same() -> None:

@@ -303,6 +303,7 @@ class Expected(Resource):
     otherwise: str = ""  # what it means that the file is missing, and the way out
     contains: str = ""  # what stands in a file that is up to date
     written_by: str = ""  # the oneshot service that writes it
+    beforehand: bool = False  # nothing in the document brings it
 
     @property
     def label(self) -> str:
@@ -329,7 +330,7 @@ class ExpectedKind(Kind[Expected, Mapping[str, "str | None"]]):
             earlier = any(step.resource.index < resource.index for step in plan.steps)
             if resource.written_by:
                 plan.steps.append(Step(resource, "refresh", f"{problem}; {resource.written_by} writes it"))
-            elif not earlier:
+            elif resource.beforehand or not earlier:
                 raise HostError(f"{resource.label}: {problem}; {resource.otherwise}")
 
     def apply(
@@ -599,8 +600,9 @@ def _parse_expected(index: int, fields: Fields) -> Expected:
         raise fields.fail("otherwise", "say what it means that the file is missing, and the way out")
     contains = fields.line("contains", "", _TEXT, "text without spaces")
     written_by = fields.line("written_by", "", _SERVICE, "the full name of a service")
+    beforehand = bool(fields.flag("beforehand"))
     fields.finish()
-    return Expected(index, name, otherwise=otherwise, contains=contains, written_by=written_by)
+    return Expected(index, name, otherwise=otherwise, contains=contains, written_by=written_by, beforehand=beforehand)
 
 
 def _parse_content(fields: Fields, secret: bool) -> tuple[bytes | None, str]:

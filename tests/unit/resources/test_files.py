@@ -313,6 +313,12 @@ def test_an_expected_file_may_come_with_what_is_done_before_it(host: FakeHost) -
     assert len(host.both(resources).changes) == 1
 
 
+def test_an_expected_file_that_nobody_brings_is_missed_before_anything_is_done(host: FakeHost) -> None:
+    with pytest.raises(HostError, match="is missing; no container gets the GPU"):
+        host.converge([{"file": "/etc/first", "content": ""}, {**EXPECTED, "beforehand": True}])
+    assert not host.path("/etc/first").exists()
+
+
 WRITTEN = {**EXPECTED, "written_by": "nvidia-cdi-refresh.service", "contains": "/libcuda.so.580.142"}
 SPECIFICATION = "hostPath: /usr/lib/aarch64-linux-gnu/libcuda.so.580.{}\n"
 
