@@ -340,9 +340,13 @@ class Log:
                 if (phase, percent) != (self.phase, self.percent):
                     self.phase, self.percent = phase, percent
                     if phase == "ready":
-                        self.fault = None
+                        self.serves()
                     return True
         return False
+
+    def serves(self) -> None:
+        """Also for a rank without an API, whose own log does not say so."""
+        self.phase, self.percent, self.fault = "ready", "", None
 
     @property
     def text(self) -> str:
@@ -533,10 +537,10 @@ class Link:
                     self.closing = value
                 elif name == "served":
                     self._tell({"served": True})
-                elif self.heads:
-                    self.ready_round = value
                 else:
-                    self._tell({"ready": value})
+                    self.ready_round = value
+                    if not self.heads:
+                        self._tell({"ready": value})
 
     def _reach_out(self) -> None:
         """Listen, or call the head, as long as that has not succeeded."""
@@ -610,7 +614,7 @@ class Link:
         elif self.heads and isinstance(message.get("ready"), int):
             peer.ready = message["ready"]
         elif not self.heads:
-            self._follow(peer, message)
+            return self._follow(peer, message)
         return True
 
     def _greet(self, peer: Peer, message: Mapping[str, Any]) -> bool:
@@ -632,19 +636,27 @@ class Link:
         self._send(peer, {"missing": self.others_missing})
         return True
 
-    def _follow(self, peer: Peer, message: Mapping[str, Any]) -> None:
-        """What the head says."""
+    def _follow(self, peer: Peer, message: Mapping[str, Any]) -> bool:
+        """What the head says; false if that makes no sense, as from a program that is none."""
+        for name, value in message.items():
+            if name in ("differs", "missing") and not isinstance(value, list):
+                return False
+            if name == "prepare" and type(value) is not int:
+                return False
+            if name == "go" and (not self.ready_round or value != self.ready_round):
+                return False
         if "differs" in message:
             peer.differs = [printable(name) for name in message["differs"]]
         elif "missing" in message:
             self.others_missing = [printable(name) for name in message["missing"]]
-        elif isinstance(message.get("prepare"), int):
+        elif "prepare" in message:
             self.post(Prepare(message["prepare"]))
         elif "go" in message and not self.gone:
             self.gone = True
             self.post(Go())
         elif "served" in message:
             self.post(Served())
+        return True
 
     def _look(self) -> None:
         """Judge who is there: call a round, start, or say who is missing."""
@@ -978,7 +990,8 @@ class Life:
                 if event.phase == "ready" and self.link and self.link.heads:
                     self.link.serves()
             elif isinstance(event, Served):
-                self.status.enter("ready", TEXTS["ready"])
+                self.log.serves()
+                self.status.enter("ready", self.log.text)
             if not started:
                 started = self._is_started()
                 if started:

@@ -452,6 +452,35 @@ def test_two_start_together_in_any_order(hosts: Callable[..., list[Host]], order
     assert first.status["phases"].keys() >= {"waiting", "formation"}
 
 
+def test_a_rank_without_an_api_serves_when_the_head_says_so(hosts: Callable[..., list[Host]]) -> None:
+    pair = hosts(2)
+    pair[1].play("log", "WARNING: CUDA out of memory, trying again\n")
+    for host in pair:
+        host.start()
+    for host in pair:
+        host.reaches("ready")
+    life = pair[1].life
+    assert life and not life.log.feed("Graph capturing finished in 8 secs"), "it is beyond that"
+    pair[1].play("code", "0")
+    assert pair[1].verdict() == "engine_died"
+
+
+@pytest.mark.parametrize("said", [{"differs": 5}, {"missing": None}, {"prepare": "x"}, {"go": []}])
+def test_a_head_that_says_nonsense_is_left_and_called_again(hosts: Callable[..., list[Host]], said: Any) -> None:
+    _, mate = hosts(2)
+    with socket.create_server(("127.0.0.11", mate.raw["join"]["port"])) as head:
+        head.settimeout(SLOW_S)
+        mate.start()
+        for _ in range(2):
+            with head.accept()[0] as connection:
+                connection.settimeout(SLOW_S)
+                assert b"hello" in connection.recv(4096)
+                connection.sendall(json.dumps(said).encode() + b"\n")
+                while connection.recv(4096):
+                    pass
+    assert mate.stop() == 0 and mate.runs() == 0
+
+
 def test_three_wait_for_the_last_one(hosts: Callable[..., list[Host]]) -> None:
     a, b, c = hosts(3)
     b.start()
