@@ -158,7 +158,8 @@ REFUSED_DIRECTORIES = [
             "HTTPS_PROXY of vllm_environment holds a password",
         ),
         ({"vllm_tensor_parallel_size": 3}, "does not divide"),
-        ({"vllm_join_port": 29501}, "a port of its own"),
+        *(({name: 29501}, "a port of its own") for name in ("vllm_join_port", "vllm_transfer_port", "vllm_port")),
+        *(({name: port}, "from 1 to 65535") for name in ("vllm_master_port", "vllm_port") for port in (0, 65536)),
         ({"vllm_executor": "uni"}, "It is mp (vLLM itself) or ray"),
         *(
             ({"vllm_executor": "ray", "vllm_ray_token": bad}, "`openssl rand -hex 32`")
