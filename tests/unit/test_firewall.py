@@ -96,6 +96,14 @@ def test_ssh_is_open_wherever_it_listens() -> None:
     assert "elements = { 22, 50022, 40000-40010 }" in rules(ssh_ports=[22, 50022], firewall_open_ports=["40000-40010"])
 
 
+def test_the_gateway_is_open_where_it_is() -> None:
+    """It asks for keys itself; among the ports that nobody chooses it would be closed to everybody."""
+    given = {"gateway_address": "192.0.2.11", "gateway_port": 40000}
+    assert "elements = { 22, 40000 }" in rules(**given)
+    assert "elements = { 22 }" in rules(gateway_port=40000)
+    assert "elements = { 22 }" in rules("pair", "spark-b", **given), "only on the head"
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
