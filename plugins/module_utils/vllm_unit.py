@@ -357,14 +357,22 @@ class Log:
         return list(self.trouble or self.last)
 
 
-def read_lines(stream: Any) -> Iterator[str]:
-    """The lines of a pipe; a progress bar ends them with a carriage return. One that is too long comes in parts."""
-    rest = b""
+def read_lines(stream: Any, secrets: Sequence[str] = ()) -> Iterator[str]:
+    """The lines of a pipe; a progress bar ends them with a carriage return. One that is too long comes in parts, which
+    are not cut within a secret.
+    """
+    rest, hidden = b"", [secret.encode() for secret in secrets]
+    longest = max(map(len, hidden), default=0)
     while True:
         chunk = stream.read1(LONGEST_LINE)
         *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
-        if len(rest) > LONGEST_LINE or not chunk:
+        if not chunk:
             lines, rest = [*lines, rest], b""
+        elif len(rest) > LONGEST_LINE:
+            for secret in hidden:
+                rest = rest.replace(secret, b"***")
+            cut = max(0, len(rest) - longest)  # behind it one may begin
+            lines, rest = [*lines, rest[:cut]], rest[cut:]
         for line in lines:
             if line.strip():
                 yield line.decode("utf-8", "replace")
@@ -823,8 +831,12 @@ class Life:
             self._run([self.config.docker, "stop", "-t", f"{stop:.0f}", self.config.container], 2 * stop, always=True)
         self._remove()
         if self.child:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.child.wait(self.config.timing.stop)
+            until = time.monotonic() + self.config.timing.stop
+            while time.monotonic() < until:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.child.wait(POLL_S)
+                    break
+                self._remove()  # once more: Docker was still making it
             self.child.kill()
 
     def _remove(self) -> None:
@@ -1014,7 +1026,7 @@ class Life:
 
     def _follow(self, child: subprocess.Popen[bytes]) -> None:
         """Pass the container's output on to the journal, and read it along."""
-        for line in read_lines(child.stdout):
+        for line in read_lines(child.stdout, self.log.secrets):
             line = self.log.clean(line)
             with contextlib.suppress(OSError):
                 print(line, flush=True)
