@@ -382,8 +382,10 @@ class Files:
         if image is not None:
             said["image"] = {"fingerprint": fingerprint(image), "bytes": image["Size"]}
         with contextlib.suppress(OSError, ValueError):
-            model = parse_model(json.loads(self.marker.read_text(encoding="utf-8")))
-            said["model"] = None if lacking(self.folder, model) else model.as_dict()
+            marked = json.loads(self.marker.read_text(encoding="utf-8"))
+            model = parse_model(marked)
+            whole = marked.get("exclude") == self.exclude and not lacking(self.folder, model)
+            said["model"] = model.as_dict() if whole else None
         return said
 
     # -- from outside
@@ -450,7 +452,7 @@ class Files:
     def complete(self, model: Model) -> None:
         link(self.folder, self.cache, model)
         self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write(self.marker, json.dumps(model.as_dict()))
+        write(self.marker, json.dumps({**model.as_dict(), "exclude": self.exclude}))
 
     # -- to others
 
@@ -514,6 +516,9 @@ class Files:
             raise ValueError("this is no fingerprint of an image")
         self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.archive(mark)
+        for other in self.state.glob("*.tar"):  # half of an image that nobody wants any more
+            if other != path:
+                other.unlink()
         way_out = "free some space there"
         # As a copy and unpacked; where both are on one disk, both at once.
         one_disk = DOCKER.exists() and self.state.stat().st_dev == DOCKER.stat().st_dev
@@ -647,7 +652,8 @@ def alone() -> Iterator[Path]:
             text = "another run is still fetching files on this host"
             way_out = f"wait for it (`cat {progress}` says how far it is), then run again"
             raise FilesError("busy", text, way_out) from None
-        progress.unlink(missing_ok=True)
+        for former in (progress, *RUN.glob("*token.env*"), *RUN.glob("*password*")):  # of a run that was killed
+            former.unlink(missing_ok=True)
         try:
             yield progress
         finally:

@@ -340,9 +340,13 @@ class Log:
                 if (phase, percent) != (self.phase, self.percent):
                     self.phase, self.percent = phase, percent
                     if phase == "ready":
-                        self.fault = None
+                        self.serves()
                     return True
         return False
+
+    def serves(self) -> None:
+        """Also for a rank without an API, whose own log does not say so."""
+        self.phase, self.percent, self.fault = "ready", "", None
 
     @property
     def text(self) -> str:
@@ -353,14 +357,22 @@ class Log:
         return list(self.trouble or self.last)
 
 
-def read_lines(stream: Any) -> Iterator[str]:
-    """The lines of a pipe; a progress bar ends them with a carriage return. One that is too long comes in parts."""
-    rest = b""
+def read_lines(stream: Any, secrets: Sequence[str] = ()) -> Iterator[str]:
+    """The lines of a pipe; a progress bar ends them with a carriage return. One that is too long comes in parts, which
+    are not cut within a secret.
+    """
+    rest, hidden = b"", [secret.encode() for secret in secrets]
+    longest = max(map(len, hidden), default=0)
     while True:
         chunk = stream.read1(LONGEST_LINE)
         *lines, rest = re.split(rb"[\r\n]+", rest + chunk)
-        if len(rest) > LONGEST_LINE or not chunk:
+        if not chunk:
             lines, rest = [*lines, rest], b""
+        elif len(rest) > LONGEST_LINE:
+            for secret in hidden:
+                rest = rest.replace(secret, b"***")
+            cut = max(0, len(rest) - longest)  # behind it one may begin
+            lines, rest = [*lines, rest[:cut]], rest[cut:]
         for line in lines:
             if line.strip():
                 yield line.decode("utf-8", "replace")
@@ -533,10 +545,10 @@ class Link:
                     self.closing = value
                 elif name == "served":
                     self._tell({"served": True})
-                elif self.heads:
-                    self.ready_round = value
                 else:
-                    self._tell({"ready": value})
+                    self.ready_round = value
+                    if not self.heads:
+                        self._tell({"ready": value})
 
     def _reach_out(self) -> None:
         """Listen, or call the head, as long as that has not succeeded."""
@@ -610,7 +622,7 @@ class Link:
         elif self.heads and isinstance(message.get("ready"), int):
             peer.ready = message["ready"]
         elif not self.heads:
-            self._follow(peer, message)
+            return self._follow(peer, message)
         return True
 
     def _greet(self, peer: Peer, message: Mapping[str, Any]) -> bool:
@@ -632,19 +644,27 @@ class Link:
         self._send(peer, {"missing": self.others_missing})
         return True
 
-    def _follow(self, peer: Peer, message: Mapping[str, Any]) -> None:
-        """What the head says."""
+    def _follow(self, peer: Peer, message: Mapping[str, Any]) -> bool:
+        """What the head says; false if that makes no sense, as from a program that is none."""
+        for name, value in message.items():
+            if name in ("differs", "missing") and not isinstance(value, list):
+                return False
+            if name == "prepare" and type(value) is not int:
+                return False
+            if name == "go" and (not self.ready_round or value != self.ready_round):
+                return False
         if "differs" in message:
             peer.differs = [printable(name) for name in message["differs"]]
         elif "missing" in message:
             self.others_missing = [printable(name) for name in message["missing"]]
-        elif isinstance(message.get("prepare"), int):
+        elif "prepare" in message:
             self.post(Prepare(message["prepare"]))
         elif "go" in message and not self.gone:
             self.gone = True
             self.post(Go())
         elif "served" in message:
             self.post(Served())
+        return True
 
     def _look(self) -> None:
         """Judge who is there: call a round, start, or say who is missing."""
@@ -811,8 +831,12 @@ class Life:
             self._run([self.config.docker, "stop", "-t", f"{stop:.0f}", self.config.container], 2 * stop, always=True)
         self._remove()
         if self.child:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.child.wait(self.config.timing.stop)
+            until = time.monotonic() + self.config.timing.stop
+            while time.monotonic() < until:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.child.wait(POLL_S)
+                    break
+                self._remove()  # once more: Docker was still making it
             self.child.kill()
 
     def _remove(self) -> None:
@@ -978,7 +1002,8 @@ class Life:
                 if event.phase == "ready" and self.link and self.link.heads:
                     self.link.serves()
             elif isinstance(event, Served):
-                self.status.enter("ready", TEXTS["ready"])
+                self.log.serves()
+                self.status.enter("ready", self.log.text)
             if not started:
                 started = self._is_started()
                 if started:
@@ -1001,7 +1026,7 @@ class Life:
 
     def _follow(self, child: subprocess.Popen[bytes]) -> None:
         """Pass the container's output on to the journal, and read it along."""
-        for line in read_lines(child.stdout):
+        for line in read_lines(child.stdout, self.log.secrets):
             line = self.log.clean(line)
             with contextlib.suppress(OSError):
                 print(line, flush=True)

@@ -116,7 +116,7 @@ def known(version: Version | None) -> tuple[Cli, bool]:
     above = [each for each in versions() if each >= version]
     if not below or not above:
         return cli((below or above)[-1 if below else 0]), False
-    return (cli(version) if below[-1] == version else cli(below[-1]).joined(cli(above[0]))), True
+    return (cli(below[-1]) if below[-1] == version else cli(below[-1]).joined(cli(above[0]))), True
 
 
 @cache

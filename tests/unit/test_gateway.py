@@ -168,6 +168,10 @@ def test_the_allow_list_is_the_catalogs() -> None:
 def test_the_gateway_goes_where_vllm_is() -> None:
     config = named(document(**GATEWAY, vllm_host="::1", vllm_port=9001))[CONFIG]["content"]
     assert "proxy_pass http://[::1]:9001/v1/models;" in config
+    config = named(document(**GATEWAY, vllm_host="localhost"))[CONFIG]["content"]
+    assert "proxy_pass http://127.0.0.1:8000/v1/models;" in config, (
+        "to NGINX localhost is ::1 as well, to vLLM it is not"
+    )
     config = named(document(**GATEWAY | {"gateway_address": "2001:db8::11"}))[CONFIG]["content"]
     assert "listen [2001:db8::11]:8443;" in config
 

@@ -330,6 +330,24 @@ def test_a_marker_whose_files_are_gone_is_none(tmp_path: Path) -> None:
     assert own.look()["model"] is None
 
 
+def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
+    """A wider choice is more files, which an offline server would miss."""
+    docker = Docker({"i@sha256:1": image()})
+    host(tmp_path, "a", docker).download("")
+    wider = host(tmp_path, "a", docker, exclude=[])
+    assert wider.look()["model"] is None
+    wider.download("")
+    assert any(path.startswith("original/") for path, _, _ in wider.look()["model"]["files"])
+
+
+def test_what_a_killed_run_left_of_secrets_goes_with_the_next(run_folder: Path) -> None:
+    run_folder.mkdir()
+    for name in ("token.env", ".token.env.new", "password"):
+        (run_folder / name).write_text("hf_sesame")
+    with files.alone():
+        assert [path.name for path in run_folder.iterdir()] == ["lock"]
+
+
 # --- from host to host
 
 
@@ -539,6 +557,15 @@ def test_another_image_under_the_name_is_taken_away_again(tmp_path: Path, giver:
     with pytest.raises(files.FilesError, match="image_differs"):
         take(own, giver, daemon, "image")
     assert docker.images == {}
+
+
+@needs_rsync
+def test_half_of_another_image_does_not_stay(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+    own = host(tmp_path, "b", Docker({}))
+    own.state.mkdir()
+    own.archive("f" * 64).write_bytes(b"half of what was wanted yesterday")
+    take(own, giver, daemon, "image")
+    assert list(own.state.glob("*.tar")) == []
 
 
 def test_one_run_at_a_time() -> None:

@@ -153,6 +153,10 @@ REFUSED_DIRECTORIES = [
         ({"vllm_environment": {"A": "x\ny"}}, "line break"),
         *(({"vllm_environment": {name: "x"}}, "secrets go into") for name in ("HF_TOKEN", "token", "S3_APIKEY_ID")),
         ({"vllm_environment": {"A B": "x"}}, "Names are letters"),
+        (
+            {"vllm_environment": {"HTTPS_PROXY": "http://me:sesame@proxy:3128"}},
+            "HTTPS_PROXY of vllm_environment holds a password",
+        ),
         ({"vllm_tensor_parallel_size": 3}, "does not divide"),
         *(
             ({name: port}, "a port of its own")

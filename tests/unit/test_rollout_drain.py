@@ -17,6 +17,7 @@ case "$*" in
   *is-active*) echo "$active"; [ "$active" = active ] || exit 3;;
   *is-enabled*) echo "$enabled"; [ "$enabled" = enabled ] || exit 1;;
   *show*) printf 'LoadState=loaded\\nActiveState=%s\\nSubState=x\\nUnitFileState=%s\\n' "$active" "$enabled";;
+  reset-failed*) echo reset-failed >>done;;
   *stop*) echo stop >>done; echo "inactive $enabled" >unit;;
   *start*) echo start >>done; echo "active $enabled" >unit;;
 esac
@@ -51,5 +52,6 @@ def test_a_model_that_runs_is_stopped_and_started_where_it_is_enabled_and_its_cl
     assert "once                       : ok=1" in output, output
     notes = {host: plays.tmp_path / "hosts" / host / "done" for host in UNITS}
     assert {host: file.read_text().split() for host, file in notes.items() if file.exists()} == {
-        "serving": ["stop", "start"], "loading": ["stop", "start"], "stopped": ["start"],
+        "serving": ["stop", "reset-failed", "start"], "loading": ["stop", "reset-failed", "start"],
+        "stopped": ["reset-failed", "start"],
     }  # fmt: skip

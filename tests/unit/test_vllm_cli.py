@@ -166,3 +166,9 @@ def test_aliases_lead_to_flags() -> None:
         known = vllm_cli.cli(version)
         assert set(known.aliases.values()) <= set(known.flags)
         assert {flag["unless"] for flag in known.flags.values() if "unless" in flag} <= set(known.flags)
+
+
+def test_a_version_that_is_written_shorter_has_the_same_file() -> None:
+    vllm_cli.cli.cache_clear()
+    vllm_cli.known.cache_clear()
+    assert vllm_cli.known(vllm_cli.release("0.19")) == vllm_cli.known(vllm_cli.release("0.19.0"))

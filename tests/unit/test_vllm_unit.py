@@ -414,6 +414,15 @@ def test_a_stop_does_not_wait_for_a_check(hosts: Callable[..., list[Host]]) -> N
     assert host.stop() == 0 and host.runs() == 0
 
 
+def test_a_container_that_docker_still_makes_when_it_is_stopped_does_not_stay(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    host.docker.write_text(DOCKER.replace("touch running", "sleep 0.5; touch running"))
+    host.start()
+    wait_until(host.runs)
+    assert host.stop() == 0
+    assert host.life and host.life.child and host.life.child.wait(SLOW_S) == 137, "it ended with its container"
+
+
 def test_a_check_that_hangs_ends(hosts: Callable[..., list[Host]]) -> None:
     (host,) = hosts(timing=QUICK | {"gate": 0.3})
     (host.sbin / "gb10-memory-gate").write_text("#!/bin/sh\nexec sleep 60\n")
@@ -450,6 +459,35 @@ def test_two_start_together_in_any_order(hosts: Callable[..., list[Host]], order
     wait_until(lambda: all(host.active for host in pair))
     assert [host.runs() for host in pair] == [1, 1]
     assert first.status["phases"].keys() >= {"waiting", "formation"}
+
+
+def test_a_rank_without_an_api_serves_when_the_head_says_so(hosts: Callable[..., list[Host]]) -> None:
+    pair = hosts(2)
+    pair[1].play("log", "WARNING: CUDA out of memory, trying again\n")
+    for host in pair:
+        host.start()
+    for host in pair:
+        host.reaches("ready")
+    life = pair[1].life
+    assert life and not life.log.feed("Graph capturing finished in 8 secs"), "it is beyond that"
+    pair[1].play("code", "0")
+    assert pair[1].verdict() == "engine_died"
+
+
+@pytest.mark.parametrize("said", [{"differs": 5}, {"missing": None}, {"prepare": "x"}, {"go": []}])
+def test_a_head_that_says_nonsense_is_left_and_called_again(hosts: Callable[..., list[Host]], said: Any) -> None:
+    _, mate = hosts(2)
+    with socket.create_server(("127.0.0.11", mate.raw["join"]["port"])) as head:
+        head.settimeout(SLOW_S)
+        mate.start()
+        for _ in range(2):
+            with head.accept()[0] as connection:
+                connection.settimeout(SLOW_S)
+                assert b"hello" in connection.recv(4096)
+                connection.sendall(json.dumps(said).encode() + b"\n")
+                while connection.recv(4096):
+                    pass
+    assert mate.stop() == 0 and mate.runs() == 0
 
 
 def test_three_wait_for_the_last_one(hosts: Callable[..., list[Host]]) -> None:
@@ -695,6 +733,14 @@ class Pipe:
 def test_lines_do_not_depend_on_how_they_arrive(chunks: list[bytes]) -> None:
     whole = [line.decode("utf-8", "replace") for line in re.split(rb"[\r\n]", b"".join(chunks)) if line.strip()]
     assert list(read_lines(Pipe(chunks))) == whole
+
+
+@pytest.mark.parametrize("over", range(0, 25, 4))
+def test_no_secret_gets_through_where_a_long_line_is_cut(over: int) -> None:
+    text = b"x" * (2 * vllm_unit.LONGEST_LINE - over) + b"sesame-open-sesame" + b"y" * vllm_unit.LONGEST_LINE
+    chunks = [text[at : at + 4096] for at in range(0, len(text), 4096)]
+    lines = [line.replace("sesame-open-sesame", "") for line in read_lines(Pipe(chunks), ["sesame-open-sesame"])]
+    assert len(lines) > 1 and "s" not in "".join(lines)
 
 
 def test_a_line_that_does_not_end_is_bounded() -> None:
