@@ -185,6 +185,14 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
     return FilesError("hub_unreachable", f"{model} cannot be had from the hub ({text})", way_out)
 
 
+def disk_verdict(error: OSError) -> FilesError:
+    """What the file system refused here."""
+    text = f"{error.filename or 'a file'}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FilesError("disk_full", text, "free some space, or set vllm_cache_directory to another disk")
+    return FilesError("failed", text, "mend what it says, and run again: it goes on where it stopped")
+
+
 def rsync_verdict(rc: int, text: str, peer: str) -> FilesError:
     """What a transfer that failed comes down to; exit codes of rsync(1)."""
     said = " / ".join(text.strip().splitlines()[-3:])[:_TOOLS_SAY]

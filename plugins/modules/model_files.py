@@ -106,6 +106,9 @@ def main() -> None:
             result = model_files.carry_out(step, request, module.params["secret"] or "", model_files.Teller(progress))
     except (model_files.FilesError, ValueError) as error:
         module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
+    except OSError as error:
+        fault = model_files.disk_verdict(error)
+        module.fail_json(msg=str(fault), verdict=fault.verdict)
     module.exit_json(**result)
 
 

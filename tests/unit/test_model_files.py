@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import json
@@ -198,6 +199,14 @@ def test_each_error_of_the_hub_has_its_verdict(kinds: list[str], status: int | N
 )
 def test_each_end_of_a_transfer_has_its_verdict(rc: int, text: str, verdict: str) -> None:
     assert files.rsync_verdict(rc, text, "192.0.2.1").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("number", "verdict"), [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EISDIR, "failed")]
+)
+def test_what_the_file_system_refuses_has_its_verdict(number: int, verdict: str) -> None:
+    fault = files.disk_verdict(OSError(number, os.strerror(number), "/a/file"))
+    assert fault.verdict == verdict and "/a/file" in str(fault)
 
 
 def test_an_image_is_known_by_what_runs_and_not_by_its_id() -> None:
