@@ -11,7 +11,6 @@ what it said under load on its own host.
 from __future__ import annotations
 
 import json
-import os
 import re
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,11 +19,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import models
+from ansible_collections.gb10.fleet.plugins.plugin_utils import models, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.models import Expected
 
 SCHEMA_VERSION = 1
-DOCUMENT, LATEST = "benchmark.json", "latest"
+DOCUMENT = "benchmark.json"
 # From the best to the worst.
 VERDICTS = (
     *("as_expected", "no_expectation", "slow", "third_of_expected"),
@@ -351,10 +350,6 @@ def write(document: Mapping[str, Any], directory: Path) -> Path:
     """Put the document into a folder named by its time, complete or not at all, and point `latest` to that."""
     target = directory / re.sub("[-:]", "", document["created"])
     target.mkdir(parents=True, exist_ok=True)
-    building = target / f".{DOCUMENT}-{os.getpid()}"
-    building.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    building.replace(target / DOCUMENT)
-    link = directory / f".{LATEST}-{os.getpid()}"
-    link.symlink_to(target.name)
-    link.replace(directory / LATEST)
+    output.write(target / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    output.point_latest(target)
     return target / DOCUMENT

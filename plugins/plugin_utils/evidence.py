@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import re
 import shutil
 import statistics
@@ -25,13 +24,12 @@ from typing import Any
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.readings import RUN_FABRIC
-from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, fabric_plan, metrics
+from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, fabric_plan, metrics, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.picture import draw
 
 SCHEMA_VERSION = 1
 HEALTHY, UNHEALTHY, INCOMPLETE = "healthy", "unhealthy", "incomplete"
 GIB = 2**30
-LATEST = "latest"
 # What Ansible adds to a module's result for itself.
 ANSIBLE_KEYS = frozenset({"invocation", "changed", "failed", "skipped", "stdout_lines", "ansible_facts", "warnings"})
 
@@ -350,9 +348,7 @@ def write(document: Mapping[str, Any], directory: Path) -> Path:
         building.rename(target)
     finally:
         shutil.rmtree(building, ignore_errors=True)
-    link = directory / f".{LATEST}-{os.getpid()}"
-    link.symlink_to(target.name)
-    link.replace(directory / LATEST)
+    output.point_latest(target)
     return target
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+LATEST = "latest"
+
 
 def printable(text: str, keep: str = "") -> str:
     """What a host says must not steer the terminal that shows it: control characters in Python's notation."""
@@ -24,3 +26,10 @@ def write(path: Path, text: str) -> None:
         new.replace(path)
     finally:
         new.unlink(missing_ok=True)
+
+
+def point_latest(target: Path) -> None:
+    """The link `latest` beside a folder leads to it, from one moment to the next."""
+    link = target.with_name(f".{LATEST}-{os.getpid()}")
+    link.symlink_to(target.name)
+    link.replace(target.with_name(LATEST))
