@@ -142,6 +142,7 @@ class TestProvision:
         assert run.rc == 0
         assert {host: row["changed"] for host, row in run.recap.items() if row["changed"]} == {}
 
+    @pytest.mark.long  # 5 minutes; TestReboot has more of it
     def test_run_after_a_reboot_changes_nothing(self, pair: Pair) -> None:
         pair.reboot()
         run = pair.play()
