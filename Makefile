@@ -12,7 +12,7 @@ PYTHON := .venv/bin/python
 help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
 	@echo "make test       every gate, role tests, the pair suite, the page        (45 min at most on 2 cores; root)"
-	@echo "make test-all   the tests on the lab's hosts, those included that take long         (2 hours; root)"
+	@echo "make test-all   the tests on the lab's hosts, those included that take long         (3.5 hours; root)"
 	@echo "make check      the gates that need neither root nor a lab              (3 min, the first time 6)"
 	@echo "make lab-up     two virtual Sparks, nothing on them yet                 (5 min, the second time seconds; root)"
 	@echo "make lab-down   stop them and remove their state                        (seconds; root)"
@@ -28,7 +28,7 @@ test: .venv/.installed-dev
 	@$(PYTHON) -m scripts.test
 
 test-all: .venv/.installed-dev
-	@echo "Every test on containers and virtual Sparks. Takes about two hours; needs root."
+	@echo "Every test on containers and virtual Sparks. Takes about three hours and a half; needs root."
 	@scripts/as-root $(PYTHON) -m lab deps
 	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v
 
