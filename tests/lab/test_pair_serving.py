@@ -96,14 +96,20 @@ class Lives:
         )
 
 
-def survives(pair: Pair, harm: str, cure: str = "") -> None:
-    """The ways in which a cluster of two is lost, and that it comes back as one."""
-    lives = Lives(pair)
+def strike(pair: Pair, harm: str) -> str:
+    """`kill HOST`, or a command of the lab; returns what it struck."""
     word, _, rest = harm.partition(" ")
     if word == "kill":
         pair.ssh(rest, "sudo docker kill gb10-vllm")
     else:
         pair.lab(word, *rest.split())
+    return rest
+
+
+def survives(pair: Pair, harm: str, cure: str = "") -> None:
+    """The ways in which a cluster of two is lost, and that it comes back as one."""
+    lives = Lives(pair)
+    strike(pair, harm)
     lives.down()
     if cure:
         waiting = lives.until(
@@ -280,12 +286,9 @@ class TestOneHost:
     @pytest.mark.parametrize("harm", ["kill spark-a", "power-off spark-a"])
     def test_it_comes_back(self, alone: Alone, harm: str) -> None:
         lives = Lives(alone)
-        word, _, rest = harm.partition(" ")
-        if word == "kill":
-            alone.ssh(rest, "sudo docker kill gb10-vllm")
-        else:
-            alone.lab(word, *rest.split())
-            alone.lab("power-on", rest)
+        host = strike(alone, harm)
+        if harm.startswith("power-off"):
+            alone.lab("power-on", host)
         lives.back()
 
     @pytest.mark.parametrize(
