@@ -24,6 +24,8 @@ CI = os.environ.get("GB10_CI") == "true"
 # "12 passed, 1 failed, 2 skipped in 3.21s", with or without the frame of equal signs, or a margin of molecule's
 _PYTEST_SUMMARY = re.compile(r"^[^\w\n]*((?:\d+ \w+(?:, )?)+) in [\d.]+s", re.MULTILINE)
 _PYTEST_SKIP = re.compile(r"^[^\w\n]*SKIPPED \[\d+\] (.+)$", re.MULTILINE)
+_FAILED_TEST = re.compile(r"(FAILED|ERROR) \S+::\S+")  # of pytest's short summary
+_PROGRESS = re.compile(r"[.sxFEX]+ +\[ *\d+%\]$")  # pytest's dots
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
 
@@ -122,9 +124,11 @@ def execute(gate: Gate) -> Gate:
     log = WORK / f"{re.sub(r'[^a-z0-9.]+', '-', gate.name.lower())}.log"
     log.write_text("\n".join(gate.log) + "\n", encoding="utf-8")
     if gate.failed:
-        shown = [] if gate.live else gate.log[-80:]
-        lines += [f"    | {line}" for line in shown]
-        lines += [f"    = {reason}", f"    = whole log: {log.relative_to(ROOT)}"]
+        lines.append(f"    = {reason}")
+        lines += [f"    = {line}" for line in gate.log if _FAILED_TEST.match(line)][:20]
+        told = [line for line in gate.log if not _PROGRESS.match(line)]
+        lines += [] if gate.live else [f"    | {line}" for line in told[-80:]]
+        lines.append(f"    = whole log: {log.relative_to(ROOT)}")
     print("\n".join(lines), flush=True)
     return gate
 

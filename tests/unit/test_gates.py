@@ -99,3 +99,12 @@ def test_the_export_holds_no_leftovers(tmp_path: Path) -> None:
     assert (copy / "collections/ansible_collections/gb10/fleet/plugins").is_symlink()
     assert not list(copy.rglob("__pycache__")) and not (copy / ".venv").exists()
     assert os.access(copy / "scripts/demo", os.X_OK)
+
+
+def test_what_failed_comes_first_and_dots_do_not_come_at_all(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where only the beginning of an output is kept, that must be enough to know which test it was."""
+    dots = "\n".join([f"{'.' * 70} [ 34%]"] * 200)
+    execute(says(f"{dots}\nE  assert 1 == 2\nFAILED tests/x.py::test_y[z] - assert 1 == 2\n1 failed in 0.1s", 1))
+    _, reason, name, *rest = capsys.readouterr().out.splitlines()
+    assert "exit status 1" in reason and name == "    = FAILED tests/x.py::test_y[z] - assert 1 == 2"
+    assert "    | E  assert 1 == 2" in rest and not any(line.endswith("%]") for line in rest)
