@@ -12,7 +12,7 @@ import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.filter import fabric
 from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric_plan import PlanError, in_words, pings, plan, rounds
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 NAMES = {
@@ -114,7 +114,6 @@ topologies = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(topologies)
 def test_addresses_and_subnets(case: tuple[str, int, list[str]]) -> None:
     topology, count, ports = case
@@ -143,7 +142,6 @@ def test_addresses_and_subnets(case: tuple[str, int, list[str]]) -> None:
     json.dumps(result)
 
 
-@settings(deadline=None)
 @given(topologies)
 def test_rounds_measure_every_pairing_once(case: tuple[str, int, list[str]]) -> None:
     topology, count, ports = case

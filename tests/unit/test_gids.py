@@ -329,7 +329,6 @@ def nccl_reference(table: list[tuple[ipaddress.IPv6Address, int | None]], networ
     return current
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -473,7 +472,7 @@ def check_port(hca: gids.HcaPort, in_range: dict[str, Any] | None, address_range
     assert (in_range is None) == (address_range is None)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=64), name=st.sampled_from(["state", "rate", "link_layer", "gids/0", "gids/x"]))
 def test_any_bytes_in_the_tree_are_readable(tmp_path: Path, content: bytes, name: str) -> None:
     tree = build(tmp_path / os.urandom(6).hex(), {"rxe0": {"slots": 1, "gids": {}}})

@@ -202,7 +202,7 @@ def test_both_ends_must_be_the_rails() -> None:
 LINES = [line for path in sorted(FIXTURES.glob("*.*")) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(
     st.lists(st.one_of(st.sampled_from(LINES), st.text(max_size=80)), max_size=60),
     st.sampled_from(["\n", "\r\n", "\n\x1b[0m"]),

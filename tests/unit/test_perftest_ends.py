@@ -281,7 +281,7 @@ def test_tcp_states_of_a_process_only(port: int) -> None:
     assert perftest_ends.tcp_states(2**22 + 1, port) == set()
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=300), st.booleans())
 def test_any_table_of_sockets_is_readable(tmp_path: Path, content: bytes, header: bool) -> None:
     proc = tmp_path / "proc"

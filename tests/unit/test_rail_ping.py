@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils import rail_ping
 from ansible_collections.gb10.fleet.plugins.module_utils.rail_ping import Ping
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 PING = Ping("rail", "enp1s0f0np0", "192.168.100.10", "192.168.100.11", 8972, 3)
@@ -94,7 +94,6 @@ def test_missing_package() -> None:
     assert (result["ok"], result["fault"]["name"]) == (False, "missing_package")
 
 
-@settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_output_is_readable(output: str) -> None:
     assert rail_ping.read_result(PING, output, True)["ok"] in (True, False)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils import canary, serving
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import Proof, Reply
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 COUNTED = ", ".join(str(number) for number in range(1, 101))
@@ -131,7 +131,6 @@ def test_counting_tolerates_manners_but_no_gap() -> None:
     assert check(COUNTED.replace("57, ", "")) is not None
 
 
-@settings(deadline=None)
 @given(st.text(max_size=400))
 def test_any_answer_can_be_judged(answer: str) -> None:
     canary.looks_broken(answer)
@@ -139,7 +138,6 @@ def test_any_answer_can_be_judged(answer: str) -> None:
         question.check(answer)
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(max_size=80), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
 def test_any_reply_can_be_judged(body: str) -> None:
     for server in (Server(models=[Reply(200, body)]), Server(chat=[Reply(200, body)])):

@@ -728,7 +728,7 @@ class Pipe:
         return self.chunks.pop(0) if self.chunks else b""
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.binary(max_size=40), max_size=20))
 def test_lines_do_not_depend_on_how_they_arrive(chunks: list[bytes]) -> None:
     whole = [line.decode("utf-8", "replace") for line in re.split(rb"[\r\n]", b"".join(chunks)) if line.strip()]
@@ -749,7 +749,7 @@ def test_a_line_that_does_not_end_is_bounded() -> None:
     assert max(map(len, lines)) <= 2 * vllm_unit.LONGEST_LINE
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.binary(max_size=80))
 def test_any_message_is_an_object_or_nothing(line: bytes) -> None:
     message = parse_message(line)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import KINDS, ApplyError, Document, parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ JUNK = st.recursive(
 KEYS = sorted({key for resource in VALID for key in resource} | {"template", "replace_foreign"})
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(st.sampled_from(VALID), st.dictionaries(st.sampled_from(KEYS) | st.text(string.printable, max_size=5), JUNK))
 def test_no_junk_in_any_field_gets_further_than_a_document_error(base: dict[str, Any], junk: dict[str, Any]) -> None:
     try:
