@@ -33,7 +33,7 @@ LARGEST_COMPLAINT = 500
 SCRIPT = """\
 folder=$(mktemp -d) || exit
 trap 'rm -rf "$folder"' EXIT
-OPENAI_API_KEY="$VLLM_API_KEY" timeout "$@" --result-dir "$folder" --result-filename result.json >&2 || exit
+OPENAI_API_KEY="$VLLM_API_KEY" timeout -k 10 "$@" --result-dir "$folder" --result-filename result.json >&2 || exit
 cat "$folder/result.json"
 """
 # What of the server's own flags the client needs to find and read the tokenizer.

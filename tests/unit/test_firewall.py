@@ -6,6 +6,7 @@ The packets run between network namespaces, which takes root; the rest does not.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -92,6 +93,12 @@ def test_the_api_is_open_to_clients_on_the_head_alone() -> None:
     assert "clients" not in rank and "8080" in rank, "guarded there, and open to peers only"
 
 
+def test_an_api_on_a_rail_needs_no_clients() -> None:
+    peer = re.search(r"\. (\S+) comment", rules("pair", "spark-b"))
+    assert peer is not None
+    assert document("pair", vllm_host=peer[1]).refusals == []
+
+
 def test_ssh_is_open_wherever_it_listens() -> None:
     assert "elements = { 22, 50022, 40000-40010 }" in rules(ssh_ports=[22, 50022], firewall_open_ports=["40000-40010"])
 
@@ -113,7 +120,7 @@ def test_the_gateway_is_open_on_any_port() -> None:
         ({"firewall_clients": ["192.0.2.1/24"]}, "firewall_clients holds 192.0.2.1/24."),
         ({"firewall_clients": ["everybody"]}, "firewall_clients holds everybody."),
         ({"firewall_clients": [3221225985]}, "firewall_clients holds 3221225985."),
-        ({"vllm_host": "::"}, "firewall_clients names nobody"),
+        *(({"vllm_host": host}, "firewall_clients names nobody") for host in ("::", "192.0.2.11", "spark-a.lan")),
     ],
 )
 def test_wrong_inputs_are_refused_by_field(given: dict[str, Any], says: str) -> None:
@@ -432,7 +439,8 @@ def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
     text = rules("pair", vllm_host="0.0.0.0", firewall_clients=["192.0.2.100"])  # noqa: S104
     net.run("host", "nft", "add table ip foreign")
     caller = (  # knocks until its input ends, then says how often
-        "import select, socket, sys\nknocks = 0\nprint('up', flush=True)\nwhile not select.select([sys.stdin], [], [], 0)[0]:\n"
+        "import select, socket, sys\nknocks = 0\nprint('up', flush=True)\n"
+        "while not select.select([sys.stdin], [], [], 0)[0]:\n"
         " s = socket.socket(); s.setblocking(False)\n"
         " try: s.connect(('192.0.2.11', 29501))\n except BlockingIOError: pass\n"
         " if select.select([], [s], [], 0.005)[1] and not s.getsockopt(1, 4): print('in')\n s.close(); knocks += 1\n"

@@ -157,6 +157,7 @@ REFUSED_DIRECTORIES = [
             {"vllm_environment": {"HTTPS_PROXY": "http://me:sesame@proxy:3128"}},
             "HTTPS_PROXY of vllm_environment holds a password",
         ),
+        ({"vllm_extra_args": ["--otlp-traces-endpoint=http://me:it@trace:4317"]}, "vllm_extra_args holds a password"),
         ({"vllm_tensor_parallel_size": 3}, "does not divide"),
         *(
             ({name: port}, "a port of its own")
