@@ -238,7 +238,10 @@ class TestPorts:
 
 class TestRay:
     def test_it_is_served_and_proven(self, pair: Pair) -> None:
-        run = serve(pair, vllm_executor="ray", vllm_ray_token=TOKEN)
+        without = serve(pair, vllm_executor="ray", vllm_ray_token=TOKEN)
+        assert without.rc != 0 and "ray_missing" in without.output
+        accepted = {"ray_missing": "the simulated image brings a Ray of its own"}
+        run = serve(pair, vllm_executor="ray", vllm_ray_token=TOKEN, vllm_accept=accepted)
         assert run.rc == 0
         assert TOKEN not in run.output
         assert pair.evidence()["verdict"] == "healthy"
