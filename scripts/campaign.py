@@ -23,6 +23,7 @@ def main() -> int:
     parser.add_argument("--rollout", action="store_true", help="kill gb10 rollout; go on with gb10 resume")
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--hosts", type=int, default=4, help="containers; each is killed at a moment of its own")
+    parser.add_argument("--roles", default="", help="these alone, with commas; without packages a round is short")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
     args = parser.parse_args()
     started = time.monotonic()
@@ -31,7 +32,7 @@ def main() -> int:
         print(f"{time.monotonic() - started:6.0f} s  {words}", flush=True)
 
     say(f"{args.kills} kills on {args.hosts} containers, seed {args.seed}")
-    fleet = Fleet(args.hosts)
+    fleet = Fleet(args.hosts, [role for role in args.roles.split(",") if role])
     try:
         fleet.up()
         with tempfile.TemporaryDirectory(prefix="gb10-state-") as state:

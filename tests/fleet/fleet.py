@@ -33,8 +33,10 @@ class Fleet(Rig):
     inventory = ROOT / "inventory/lab/fleet"
     playbook = "tests/fleet/site.yml"
 
-    def __init__(self, count: int = 2) -> None:
+    def __init__(self, count: int = 2, roles: Sequence[str] = ()) -> None:
+        """`roles`: those alone, of the ones in vars.yml."""
         self.count = count
+        self._roles = ("-e", json.dumps({"gb10_roles": list(roles)})) if roles else ()
         self._sockets = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
 
     def up(self) -> None:
@@ -153,7 +155,11 @@ class Fleet(Rig):
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        return ("-e", f"@{HERE / 'vars.yml'}", "--limit", ",".join(self.hosts))
+        return (*self.words, "--limit", ",".join(self.hosts))
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return ("-e", f"@{HERE / 'vars.yml'}", *self._roles)
 
 
 def named(rows: Iterable[Mapping[str, str]]) -> set[tuple[str, str]]:

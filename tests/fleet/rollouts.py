@@ -33,7 +33,7 @@ class Gb10:
     def __init__(self, fleet: Fleet, state: Path, *words: str) -> None:
         """`words`: for ansible-playbook."""
         self.fleet, self.state = fleet, state
-        self.words = ("-e", f"@{HERE / 'vars.yml'}", *words)
+        self.words = (*fleet.words, *words)
 
     def argv(self, command: str, *args: str) -> list[str]:
         return [*GB10, command, *args, "-i", str(self.fleet.inventory), "--state", str(self.state), "--json"]
