@@ -129,6 +129,11 @@ def parse_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
+# Phases of the unit that lead to "ready" by themselves, as far as it knows.
+ON_THE_WAY = ("starting", "formation", "weights", "graphs")
+LOADS_LONG = "read `journalctl -u gb10-vllm`; a large model needs ten minutes and more (timeout_s)"
+
+
 @dataclass(frozen=True)
 class Proof:
     """The verdict and everything it rests on. Times are in seconds, ``tokens_per_s`` is that of the longest answer."""
@@ -177,9 +182,14 @@ class Unit:
         return None
 
     def last_word(self) -> Proof | None:
-        """When time is up: what it waits for, or why it is down."""
-        said = self._part("waiting") or (self._part("failure") if self.status.get("phase") == "failed" else {})
-        return _named(said) if said else None
+        """When time is up: what it waits for, why it is down, or how far it has come."""
+        phase = self.status.get("phase")
+        said = self._part("waiting") or (self._part("failure") if phase == "failed" else {})
+        if said:
+            return _named(said)
+        if phase in ON_THE_WAY:
+            return Proof("loading", f"it still loads, in the phase {phase}: {self.status.get('text')}", LOADS_LONG)
+        return None
 
     def _part(self, name: str) -> dict[str, Any]:
         part = self.status.get(name)
@@ -251,13 +261,13 @@ def _not_ready(reply: Reply) -> Proof:
         return Proof(
             "not_listening",
             f"nobody listens ({reply.problem}); vLLM only listens once the model is loaded",
-            "see `systemctl status gb10-vllm`; if it runs and still loads, wait longer (timeout_s)",
+            "see `systemctl status gb10-vllm`, and whether it listens on this port (vllm_port)",
         )
     seen = f"HTTP {reply.status}" if reply.status else f"the connection was {reply.problem}"
     return Proof(
         "loading",
         f"the port is open and /health is not well yet ({seen})",
-        "read `journalctl -u gb10-vllm`; a large model needs ten minutes and more (timeout_s)",
+        LOADS_LONG,
     )
 
 

@@ -281,7 +281,8 @@ def unit_says(phase: str, failures: int = 0, lasting: bool = False, waiting: str
         (unit_says("waiting", waiting="peers_differ"), "peers_differ", serving.PATIENCE_S + 30),
         # Where waiting may help it goes on, and at its end says what it knows.
         (unit_says("failed", failures=1), "refused_flag", None),
-        (unit_says("weights", failures=2), "not_listening", None),
+        *((unit_says(phase, failures=2), "loading", None) for phase in ("starting", "formation", "weights", "graphs")),
+        (unit_says("ready"), "not_listening", None),
         (unit_says("stopped"), "not_listening", None),
         ({}, "not_listening", None),
         ({"phase": "failed", "failure": {"lasting": True}, "failures": 9, "phases": []}, "not_listening", None),
