@@ -26,6 +26,7 @@ from .conftest import Pair
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 UNIT = "gb10-vllm.service"
+FORGET = f"sudo systemctl stop {UNIT}; sudo systemctl reset-failed {UNIT}; sudo rm -f /run/gb10-vllm/status.json"
 # What a cluster needs to come back on emulated machines: to notice (12 s), to stop (30 s), systemd's pause (60 s), to
 # boot (80 s) and to load.
 BACK_S = 420
@@ -321,16 +322,15 @@ class TestOneHost:
     def test_a_full_disk_has_its_name(self, alone: Alone) -> None:
         assert serve(alone).rc == 0
         fill = "sudo fallocate -l $(($(df --output=avail -B1 / | tail -1) - 300000000)) /filler"
-        alone.ssh("spark-a", f"{fill}; sudo systemctl reset-failed {UNIT}; sudo systemctl restart --no-block {UNIT}")
+        alone.ssh("spark-a", f"{fill}; {FORGET}; sudo systemctl start --no-block {UNIT}")
         try:
             assert self.why(alone) == "disk_full"
         finally:
             alone.ssh("spark-a", "sudo rm /filler")
 
     def test_a_missing_image_has_its_name_and_the_next_run_brings_it(self, alone: Alone) -> None:
-        names = "sudo docker image ls --quiet gb10-fleet/vllm"
-        stop = f"sudo systemctl stop {UNIT}; sudo systemctl reset-failed {UNIT}"
-        alone.ssh("spark-a", f"{stop}; sudo docker image rm --force $({names}); sudo systemctl start --no-block {UNIT}")
+        remove = "sudo docker image rm --force $(sudo docker image ls --quiet gb10-fleet/vllm)"
+        alone.ssh("spark-a", f"{FORGET}; {remove}; sudo systemctl start --no-block {UNIT}")
         assert self.why(alone) == "image_missing"
         alone.ssh("spark-a", f"sudo systemctl reset-failed {UNIT}")
         assert serve(alone).rc == 0
