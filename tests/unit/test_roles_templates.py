@@ -609,7 +609,9 @@ def test_secrets_stay_out_of_the_unit() -> None:
 
 
 def test_the_page_cache_is_guarded_until_the_head_answers_and_for_a_start_at_most() -> None:
-    assert "Wants=gb10-page-cache-guard@gb10-vllm.service\n" in unit(vllm())
+    guard = "gb10-page-cache-guard@gb10-vllm.service\n"
+    assert f"ExecStartPost=-/usr/bin/systemctl start --no-block {guard}" in unit(vllm())
+    assert f"Wants={guard}" not in unit(vllm()), "it would pull the next start forward"
     path = "/etc/gb10-fleet/guard-gb10-vllm.env"
     asked = {"127.0.0.1": "127.0.0.1", "::": "[::1]", "0.0.0.0": "127.0.0.1", "2001:db8::1": "[2001:db8::1]"}  # noqa: S104
     for host, url in asked.items():
