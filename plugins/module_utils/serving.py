@@ -23,7 +23,7 @@ from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.module_utils.canary import QUESTIONS, Question, looks_broken
-from ansible_collections.gb10.fleet.plugins.module_utils.vllm_unit import read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.vllm_unit import PHASES, read_status
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0
@@ -35,6 +35,8 @@ DEAD_POLLS = 3
 PATIENCE_S = 180.0
 # Lives in a row that failed; another one would hardly fare better, and each costs memory.
 FAILED_LIVES = 2
+# Of the unit's phases those that lead to the last one by themselves, as far as it knows.
+ON_THE_WAY = tuple(phase for phase in PHASES if phase not in ("waiting", "ready"))
 LARGEST_QUOTE = 300
 LARGEST_ANSWER = 1000
 # Ways out of the verdicts on an answer.
@@ -43,6 +45,7 @@ WAYS_OUT = {
     "rejected": "see the reply: a base model has no chat template, a short context has no room (vllm_max_model_len)",
     "engine_dead": "read `journalctl -u gb10-vllm` for the first error",
 }
+LOADS_LONG = "read `journalctl -u gb10-vllm`; a large model needs ten minutes and more (timeout_s)"
 
 
 @dataclass(frozen=True)
@@ -127,11 +130,6 @@ def parse_url(url: str) -> str:
     if parts.username or parts.query or parts.fragment:
         raise ValueError("url must not carry credentials, a query or a fragment; the key goes into api_key")
     return f"{parts.scheme}://{parts.netloc}"
-
-
-# Phases of the unit that lead to "ready" by themselves, as far as it knows.
-ON_THE_WAY = ("starting", "formation", "weights", "graphs")
-LOADS_LONG = "read `journalctl -u gb10-vllm`; a large model needs ten minutes and more (timeout_s)"
 
 
 @dataclass(frozen=True)
