@@ -77,11 +77,21 @@ def state() -> Iterator[State]:
 
 
 def _refuse_other_checkout() -> None:
-    """Its hosts would share names and addresses with ours. A checkout that was deleted can no longer end its lab."""
+    """Its hosts would share names and addresses with ours.
+
+    A lab of which no process lives is over, whatever its checkout's files say: whoever ran it was killed, this machine
+    was restarted or copied, or the checkout was deleted and could no longer end it. Only its wires may be left.
+    """
     with contextlib.suppress(FileNotFoundError):
         owner = Path((MACHINE / "checkout").read_text())
-        if owner != CHECKOUT and (owner / "lab").is_dir():
+        if owner == CHECKOUT:
+            return
+        records = [owner / STATE.name / "server.json", *(owner / STATE.name / "hosts").glob("*/pid.json")]
+        if any(process.pid(record) for record in records):
             raise LabError(f"the lab of {owner} is up on this machine; end it there with `python -m lab down`")
+        say(f"nothing of the lab of {owner} runs any more; taking its place")
+        network.clear()
+        (MACHINE / "checkout").unlink()
 
 
 def _load() -> State:

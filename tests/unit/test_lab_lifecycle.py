@@ -125,16 +125,41 @@ def test_the_lock_is_the_machines_so_that_two_checkouts_wait_for_each_other(
             lifecycle.fcntl.flock(lock, lifecycle.fcntl.LOCK_EX | lifecycle.fcntl.LOCK_NB)
 
 
-def test_the_lab_of_another_checkout_is_named_and_left_alone(state_folder: Path) -> None:
+def _record_of_this_process(record: Path) -> None:
+    record.parent.mkdir(parents=True)
+    known = {"pid": os.getpid(), "ticks": process._ticks(os.getpid()), "boot": process.boot_id()}
+    record.write_text(json.dumps(known))
+
+
+@pytest.mark.parametrize("record", ["server.json", "hosts/spark-a/pid.json"])
+def test_the_lab_of_another_checkout_is_named_and_left_alone(
+    state_folder: Path, monkeypatch: pytest.MonkeyPatch, record: str
+) -> None:
+    monkeypatch.setattr(network, "clear", lambda: pytest.fail("somebody's wires were cut"))
     other = state_folder / "other"
-    (other / "lab").mkdir(parents=True)
+    _record_of_this_process(other / lifecycle.STATE.name / record)
     lifecycle.MACHINE.mkdir()
     (lifecycle.MACHINE / "checkout").write_text(str(other))
     for command in (lifecycle.status, lifecycle.down, lambda: lifecycle.cut("spark-a", "p0")):
         with pytest.raises(LabError, match=f"the lab of {other} is up on this machine"):
             command()
-    (other / "lab").rmdir()  # who is gone cannot end it
+
+
+def test_a_lab_of_which_nothing_runs_any_more_gives_way(
+    state_folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cleared: list[bool] = []
+    monkeypatch.setattr(network, "clear", lambda: cleared.append(True))
+    other = state_folder / "other"
+    record = other / lifecycle.STATE.name / "hosts" / "spark-a" / "pid.json"
+    _record_of_this_process(record)
+    record.write_text(json.dumps(json.loads(record.read_text()) | {"ticks": 1}))  # a PID that is somebody else's now
+    lifecycle.MACHINE.mkdir()
+    (lifecycle.MACHINE / "checkout").write_text(str(other))
     lifecycle.status()
+    assert cleared == [True]
+    assert f"nothing of the lab of {other} runs any more" in capsys.readouterr().out
+    assert not (lifecycle.MACHINE / "checkout").exists()
 
 
 def test_up_says_whose_lab_it_is_before_it_makes_anything(state_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
