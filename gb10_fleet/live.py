@@ -9,7 +9,6 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -44,7 +43,9 @@ class Lines(Silent):
     def event(self, event: Mapping[str, Any]) -> None:
         data = event.get("event_data", {})
         if event.get("event") in _BAD and not data.get("ignore_errors"):
-            said = data.get("res", {}).get("msg") or "it said nothing"
+            # The first line says what; all of it is in the record and in the report.
+            said, *more = str(data.get("res", {}).get("msg") or "it said nothing").splitlines()
+            said += " ..." if more else ""
             self.say(f"  {data['host']}: {str(event['event']).removeprefix('runner_on_')}: {data.get('task')}: {said}")
 
 
@@ -54,8 +55,9 @@ class Terminal(Lines):
     def __init__(self, console: Console, wave_s: float | None) -> None:
         self.console, self.wave_s = console, wave_s
         self.record: Mapping[str, Any] = {"run": "", "waves": []}
-        self.task, self.step, self.hosts_heard = "", "", set[str]()
-        self.began = time.monotonic()
+        self.number, self.step = 0, ""
+        self.task, self.hosts_heard = "", set[str]()
+        self.began = self.wave_began = time.monotonic()
         self.live = Live(console=console, refresh_per_second=4, get_renderable=self._draw, transient=True)
 
     def __enter__(self) -> Terminal:
@@ -69,6 +71,8 @@ class Terminal(Lines):
         self.console.print(printable(text), markup=False, highlight=False)
 
     def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
+        if number != self.number:
+            self.number, self.wave_began = number, time.monotonic()
         self.record, self.step = record, step
         if step in ("done", "stop"):
             super().wave(record, number, step)
@@ -91,11 +95,16 @@ class Terminal(Lines):
             bad = sum(state not in ("planned", "running", "done") for state in states)
             open_waves += wave["state"] in ("planned", "running")
             names = ", ".join(host["host"] for host in wave["hosts"][:6]) + (" ..." if len(states) > 6 else "")
-            colour = _COLOURS[wave["state"]]
+            # Text and not markup: what is said meanwhile is printed without markup, and the table together with it.
             table.add_row(
-                str(wave["wave"]), f"[{colour}]{wave['state']}[/]", str(len(states)), str(states.count("done")),
-                f"[red]{bad}[/]" if bad else "0", escape(names),
+                str(wave["wave"]), Text(wave["state"], _COLOURS[wave["state"]]), str(len(states)),
+                str(states.count("done")), Text(str(bad), "red" if bad else ""), Text(names),
             )  # fmt: skip
-        now = f"{self.step}: {printable(self.task)} ({len(self.hosts_heard)} hosts answered)"
-        left = f", about {open_waves * self.wave_s / 60:.0f} min to go" if self.wave_s is not None else ""
-        return Group(table, Text(f"{now}, {time.monotonic() - self.began:.0f} s{left}"))
+        answers = "1 host answered" if len(self.hosts_heard) == 1 else f"{len(self.hosts_heard)} hosts answered"
+        moment = time.monotonic()
+        seen = f"{answers}, {moment - self.began:.0f} s"
+        if self.wave_s is not None and open_waves:
+            left = (open_waves - 1) * self.wave_s + max(0.0, self.wave_s - (moment - self.wave_began))
+            seen += f", about {left / 60:.0f} min to go" if left >= 60 else ", less than a minute to go"
+        task = f"{self.step}: {printable(self.task)}" if self.task else self.step
+        return Group(table, Text(task, no_wrap=True, overflow="ellipsis"), Text(seen))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -217,8 +218,24 @@ def test_a_table_where_somebody_looks(fleet: Fleet) -> None:
     view.event({"event": "runner_on_ok", "event_data": {"host": "a"}})
     console.print(view._draw())
     shown = console.export_text()
-    assert record["run"] in shown and "work: Update\\x1b[2J (1 hosts answered)" in shown
-    assert "about 0 min to go" in shown
+    assert record["run"] in shown and "work: Update\\x1b[2J\n1 host answered, 0 s" in shown
+    assert "to go" not in shown, "all waves are over"
+    record["waves"][1]["state"], record["waves"][2]["state"] = "running", "planned"
+    console.print(view._draw())
+    assert "about 2 min to go" in console.export_text()
+
+
+def test_what_is_said_meanwhile_leaves_the_tables_colours_alone(fleet: Fleet) -> None:
+    start()
+    with Journal(Path(".gb10")) as journal:
+        record = journal.record()
+    shown = io.StringIO()
+    with live.Terminal(Console(width=100, force_terminal=True, file=shown), wave_s=None) as view:
+        view.wave(record, 1, "done")
+        failed = {"host": "a", "task": "Prove", "res": {"msg": "incomplete: 3 hosts\nspark-16: unmeasured"}}
+        view.event({"event": "runner_on_failed", "event_data": failed})
+    assert "[green]" not in shown.getvalue() and "\x1b[32mdone" in shown.getvalue()
+    assert "  a: failed: Prove: incomplete: 3 hosts ...\n" in shown.getvalue()
 
 
 def test_the_plan_says_who_when_and_how_long(fleet: Fleet) -> None:
