@@ -46,7 +46,9 @@ class Lines(Silent):
             # The first line says what; all of it is in the record and in the report.
             said, *more = str(data.get("res", {}).get("msg") or "it said nothing").splitlines()
             said += " ..." if more else ""
-            self.say(f"  {data['host']}: {str(event['event']).removeprefix('runner_on_')}: {data.get('task')}: {said}")
+            # Ansible lets the first host fail for all of them, whoever it was about.
+            who = "the wave" if data.get("run_once") else data["host"]
+            self.say(f"  {who}: {str(event['event']).removeprefix('runner_on_')}: {data.get('task')}: {said}")
 
 
 class Terminal(Lines):

@@ -86,7 +86,9 @@ class CallbackModule(CallbackBase):
         self._send_result("runner_on_skipped", result, heard=False)
 
     def v2_runner_on_failed(self, result: Any, ignore_errors: bool = False) -> None:
-        self._send_result("runner_on_failed", result, ignore_errors=ignore_errors)
+        self._send_result(
+            "runner_on_failed", result, ignore_errors=ignore_errors, run_once=result.task.run_once is True
+        )
 
     def v2_runner_item_on_failed(self, result: Any) -> None:
         self._send_result("runner_item_on_failed", result)

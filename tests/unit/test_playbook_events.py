@@ -77,6 +77,14 @@ def test_each_result_is_heard_with_its_host_and_task(play: Play) -> None:
     assert [kind for kind, _ in told][-1] == "playbook_on_stats"
 
 
+def test_what_fails_for_all_of_them_is_told_apart(play: Play) -> None:
+    events: list[dict[str, Any]] = []
+    play(failing("One", "of one", when="inventory_hostname == 'spark-b'"), watch=events.append)
+    play(failing("All", "of all", run_once=True), watch=events.append)
+    failed = [event["event_data"] for event in events if event["event"] == "runner_on_failed"]
+    assert [(data["host"], data["run_once"]) for data in failed] == [("spark-b", False), ("spark-a", True)]
+
+
 def test_a_result_that_is_censored_stays_so(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORD", "hunter2")
     events: list[dict[str, Any]] = []

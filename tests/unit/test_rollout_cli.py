@@ -234,8 +234,10 @@ def test_what_is_said_meanwhile_leaves_the_tables_colours_alone(fleet: Fleet) ->
         view.wave(record, 1, "done")
         failed = {"host": "a", "task": "Prove", "res": {"msg": "incomplete: 3 hosts\nspark-16: unmeasured"}}
         view.event({"event": "runner_on_failed", "event_data": failed})
+        view.event({"event": "runner_on_failed", "event_data": failed | {"run_once": True}})
     assert "[green]" not in shown.getvalue() and "\x1b[32mdone" in shown.getvalue()
     assert "  a: failed: Prove: incomplete: 3 hosts ...\n" in shown.getvalue()
+    assert "  the wave: failed: Prove: incomplete: 3 hosts ...\n" in shown.getvalue()
 
 
 def test_the_plan_says_who_when_and_how_long(fleet: Fleet) -> None:
