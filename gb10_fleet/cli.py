@@ -10,6 +10,7 @@ ANSIBLE_BECOME_PASSWORD_FILE in the environment.
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,7 +24,7 @@ from rich.console import Console
 
 from gb10_fleet import __version__, discover_cli, evidence, report_cli, rollout_cli
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
-from gb10_fleet.playbook import NO_HOST, Order, Outcome, Report, run
+from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -66,7 +67,7 @@ def _show(order: Order, report: Report) -> None:
     for line in lines:  # what a host says must not steer the terminal
         print(printable(line))
     for line in report.errors:
-        if line != NO_HOST:
+        if line not in (NO_HOST, KILLED):
             print(line, file=sys.stderr)
 
 
@@ -102,7 +103,7 @@ def _end(
             answer["drift"] = {key: drift[key] for key in _DRIFT}
         print(json.dumps(answer, indent=2))
     elif outcome is not Outcome.done:
-        why = f"; {NO_HOST}" if NO_HOST in report.errors else ""
+        why = next((f"; {line}" for line in (NO_HOST, KILLED) if line in report.errors), "")
         print(f"{order.playbook}: {outcome.name}{why}", file=sys.stderr)
     raise typer.Exit(outcome)
 
@@ -284,4 +285,7 @@ def _options(
 
 
 def main() -> None:
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding does not have ends nothing
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     app()

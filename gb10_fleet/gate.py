@@ -65,6 +65,8 @@ def _state(host: str, report: Report) -> State | None:
     seen = host in report.seen or host in report.settled
     if through and seen:
         return None
+    if report.killed:
+        return "failed", "ansible-playbook was killed on the way"
     if report.timed_out:
         return "timed_out", "it was not done when the time of its wave was up"
     if not report.tasks and report.errors:

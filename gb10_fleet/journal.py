@@ -55,6 +55,10 @@ class JournalError(Exception):
     """A journal that is not there, cannot be read, or does not know the run."""
 
 
+class NoRun(JournalError):
+    """No rollout has begun yet."""
+
+
 def place(inventories: Sequence[str], state: Path | None = None) -> Path:
     """The fleet's folder: `.gb10` in the folder of its (first) inventory, which Ansible does not read, or `--state`."""
     if state is not None:
@@ -63,6 +67,11 @@ def place(inventories: Sequence[str], state: Path | None = None) -> Path:
     if "," in str(first) and not first.exists():
         return Path(".gb10").resolve()
     return ((first if first.is_dir() else first.parent) / ".gb10").resolve()
+
+
+def resolved(inventories: Sequence[str]) -> list[str]:
+    """The inventories of an order, from wherever it is looked at later."""
+    return [str(Path(name).resolve()) if Path(name).exists() else name for name in inventories]
 
 
 def utc() -> datetime:
@@ -88,9 +97,7 @@ class Journal:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600))
         elif not file.exists():
-            raise JournalError(
-                f"{file} is not there: no rollout of this fleet has begun, or --state names another folder"
-            )
+            raise NoRun(f"{file} is not there: no rollout of this fleet has begun, or --state names another folder")
         try:
             self._db = sqlite3.connect(file, isolation_level=None, timeout=10)
             self._db.row_factory = sqlite3.Row
@@ -154,12 +161,13 @@ class Journal:
             self._append(run, None, "begun", {"kind": kind, "of": of, "pid": os.getpid()})
         return run
 
-    def resume(self, run: str) -> int:
-        """The run goes on. Returns the number of this attempt, by which hosts know an orphan of an earlier one."""
+    def resume(self, run: str, policy: Mapping[str, Any] | None = None) -> int:
+        """The run goes on, under another policy if one is given. Returns the number of the attempt: hosts know it."""
         with self._transaction():
             self._db.execute(
-                "UPDATE run SET attempt = attempt + 1, ended = NULL, outcome = NULL, reason = NULL WHERE run = ?",
-                (run,),
+                "UPDATE run SET attempt = attempt + 1, policy = coalesce(?, policy), ended = NULL, outcome = NULL,"
+                " reason = NULL WHERE run = ?",
+                (policy and json.dumps(policy), run),
             )
             (attempt,) = self._db.execute("SELECT attempt FROM run WHERE run = ?", (run,)).fetchone()
             self._append(run, None, "resumed", {"attempt": attempt, "pid": os.getpid()})
@@ -261,25 +269,29 @@ class Journal:
 
     # -- read ----------------------------------------------------------------------------------------------------------
 
-    def runs(self) -> list[Record]:
-        """All of them, the oldest first: what was ordered and how it ended, without waves."""
-        return [self._run(row) for row in self._db.execute("SELECT * FROM run ORDER BY created, rowid")]
+    def runs(self, inventories: Sequence[str] | None = None) -> list[Record]:
+        """All of them, or those of these inventories, in order: what was ordered and how it ended, without waves."""
+        runs = [self._run(row) for row in self._db.execute("SELECT * FROM run ORDER BY rowid")]
+        return [run for run in runs if inventories is None or run["order"]["inventories"] == [*inventories]]
 
-    def record(self, run: str | None = None) -> Record:
-        """Everything about a run, or the latest one: what `--json` prints and the report shows.
+    def record(self, run: str | None = None, inventories: Sequence[str] | None = None) -> Record:
+        """Everything about a run, or the latest one of these inventories: what `--json` prints and the report shows.
 
         `{schema_version, run, kind, of, version, attempt, order, policy, created, ended, outcome, reason,
         counts: {state: hosts}, waves: [{wave, clusters, state, step, started, ended, evidence,
         hosts: [{host, cluster, serves, state, reason, started, ended, changes: [...]}]}]}`; null is not known.
         """
-        row = (
-            self._db.execute("SELECT * FROM run WHERE run = ?", (run,))
-            if run
-            else self._db.execute("SELECT * FROM run ORDER BY created DESC, rowid DESC LIMIT 1")
-        ).fetchone()
+        known = self.runs(inventories)
+        if run is None and not known:
+            raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
+        run = run or known[-1]["run"]
+        row = self._db.execute("SELECT * FROM run WHERE run = ?", (run,)).fetchone()
         if row is None:
-            known = ", ".join(item["run"] for item in self.runs()[-5:]) or "none"
-            raise JournalError(f"no run is called {run}; the latest are: {known}")
+            latest = ", ".join(item["run"] for item in known[-5:]) or "none"
+            raise JournalError(f"no run is called {run}; the latest are: {latest}")
+        if run not in {item["run"] for item in known}:
+            theirs = " ".join(f"-i {name}" for name in self._run(row)["order"]["inventories"])
+            raise JournalError(f"{run} is a run of another inventory: {theirs}")
         hosts = self._db.execute("SELECT * FROM host WHERE run = ? ORDER BY wave, place", (row["run"],)).fetchall()
         waves = self._db.execute("SELECT * FROM wave WHERE run = ? ORDER BY wave", (row["run"],)).fetchall()
         states = [host["state"] for host in hosts]
@@ -303,6 +315,12 @@ class Journal:
                 for wave in waves
             ],
         }
+
+    def around(self, record: Mapping[str, Any]) -> tuple[list[Record], list[Record]]:
+        """The records of the runs of the same inventories before that one, and of those after it."""
+        names = [item["run"] for item in self.runs(record["order"]["inventories"])]
+        place = names.index(record["run"])
+        return [self.record(name) for name in names[:place]], [self.record(name) for name in names[place + 1 :]]
 
     def events(self, run: str) -> list[Record]:
         """`{at, wave, kind, data}`, in order."""

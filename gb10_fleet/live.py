@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -14,6 +15,15 @@ from rich.text import Text
 
 _BAD = ("runner_on_failed", "runner_on_unreachable")
 _COLOURS = {"planned": "dim", "running": "cyan", "done": "green", "stopped": "red"}
+
+
+def out(text: str, keep: str = "") -> None:
+    """A line of output, with these control characters in it.
+
+    A full disk or a reader that is gone must not end a rollout in the middle of a wave.
+    """
+    with contextlib.suppress(OSError):
+        print(printable(text, keep), flush=True)
 
 
 class Silent:
@@ -33,7 +43,7 @@ class Lines(Silent):
     """One line for what begins and for what goes wrong."""
 
     def say(self, text: str) -> None:
-        print(printable(text), flush=True)
+        out(text)
 
     def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
         wave = record["waves"][number - 1]
@@ -54,13 +64,14 @@ class Lines(Silent):
 class Terminal(Lines):
     """Waves, hosts, the task of this moment, and when it may be over. Use as a context."""
 
-    def __init__(self, console: Console, wave_s: float | None) -> None:
-        self.console, self.wave_s = console, wave_s
+    def __init__(self, console: Console, wave_s: float | None, soak_s: float) -> None:
+        """`wave_s`: how long a wave is going to take, in seconds; `soak_s`: how long it is left alone after that."""
+        self.console, self.wave_s, self.soak_s = console, wave_s, soak_s
         self.record: Mapping[str, Any] = {"run": "", "waves": []}
         self.number, self.step = 0, ""
         self.task, self.hosts_heard = "", set[str]()
         self.began = self.wave_began = time.monotonic()
-        self.live = Live(console=console, refresh_per_second=4, get_renderable=self._draw, transient=True)
+        self.live = Live(console=console, refresh_per_second=1, get_renderable=self._draw, transient=True)
 
     def __enter__(self) -> Terminal:
         self.live.start()
@@ -70,7 +81,8 @@ class Terminal(Lines):
         self.live.stop()
 
     def say(self, text: str) -> None:
-        self.console.print(printable(text), markup=False, highlight=False)
+        with contextlib.suppress(OSError):
+            self.console.print(printable(text), markup=False, highlight=False)
 
     def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
         if number != self.number:
@@ -89,8 +101,9 @@ class Terminal(Lines):
 
     def _draw(self) -> Group:
         table = Table(title=f"run {self.record['run']}", title_justify="left")
-        for column in ("wave", "state", "hosts", "done", "bad", "names"):
-            table.add_column(column, overflow="ellipsis", no_wrap=True)
+        for column in ("wave", "state", "hosts", "done", "bad"):
+            table.add_column(column, no_wrap=True, min_width=max(len(column), 7 * (column == "state")))
+        table.add_column("names", overflow="ellipsis", no_wrap=True)
         open_waves = 0
         for wave in self.record["waves"]:
             states = [host["state"] for host in wave["hosts"]]
@@ -106,7 +119,7 @@ class Terminal(Lines):
         moment = time.monotonic()
         seen = f"{answers}, {moment - self.began:.0f} s"
         if self.wave_s is not None and open_waves:
-            left = (open_waves - 1) * self.wave_s + max(0.0, self.wave_s - (moment - self.wave_began))
+            left = (open_waves - 1) * (self.wave_s + self.soak_s) + max(0.0, self.wave_s - (moment - self.wave_began))
             seen += f", about {left / 60:.0f} min to go" if left >= 60 else ", less than a minute to go"
         task = f"{self.step}: {printable(self.task)}" if self.task else self.step
         return Group(table, Text(task, no_wrap=True, overflow="ellipsis"), Text(seen))

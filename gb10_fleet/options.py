@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from gb10_fleet import words
+
 # ansible-playbook would wait for ever for an answer that nobody can give it.
-_PROMPTS = ("-k", "-K", "-J", "--ask-")
+_PROMPTS = {"ask_pass": "--ask-pass", "become_ask_pass": "--ask-become-pass", "ask_vault_pass": "--ask-vault-pass"}
 
 
 class Playbook(TyperCommand):
@@ -18,9 +20,16 @@ class Playbook(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         ctx.obj = tuple(args[end + 1 :])
-        for word in ctx.obj:
-            if word.startswith(_PROMPTS):
-                raise typer.BadParameter(f"{word} asks on the terminal, which gb10 cannot; see --help for passwords")
+        if ctx.obj:
+            try:
+                options = words.read(ctx.obj)
+            except ValueError as error:
+                raise typer.BadParameter(str(error)) from None
+            for name, word in _PROMPTS.items():
+                if getattr(options, name):
+                    raise typer.BadParameter(
+                        f"{word} asks on the terminal, which gb10 cannot; see --help for passwords"
+                    )
         return super().parse_args(ctx, args[:end])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -22,13 +22,24 @@ from typing import Any, NamedTuple
 
 from ansible_runner.interface import init_runner
 
-# What changes nothing and runs before what does, by the beginning of its name: a failure in it is a refusal.
-DOCTOR_PLAY, REFUSING_TASK = "Doctor", "Refuse"
+# The plays of ours that refuse: the first as a whole, the others in tasks whose name begins like that. A failure there
+# comes before anything changes.
+DOCTOR_PLAY, REFUSING_TASK = "Doctor: look at every host before anything changes", "Refuse"
+REFUSING_PLAYS = (
+    "State: host, fabric and serving as declared",
+    "Undo: back to what stood before",
+    "Reboot: with consent, and everything back",
+    "Benchmark: how fast the model is, and whether that is as fast as it should be",
+)
 # Two plays of a rollout: what stops the model before the work, and what says after it who came through.
-DRAIN_PLAY, ROLL_CALL = "Drain", "Roll call"
+DRAIN_PLAY, ROLL_CALL = "Drain: stop the model", "gb10.fleet: roll call of this wave"
+_OURS = "gb10.fleet."
+# Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
+SAID_LIMIT = 4000
 # Findings that say: nobody could even look at the host.
 _NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
+KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
@@ -101,6 +112,7 @@ class Report:
     troubles: dict[str, Trouble] = field(default_factory=dict)
     timed_out: bool = False
     canceled: bool = False
+    killed: bool = False  # by somebody else, perhaps for its memory
 
     def take(self, event: dict[str, Any]) -> bool:
         """Look at one event, ours or a line of ansible-runner's. Returns False: do not store it."""
@@ -116,11 +128,12 @@ class Report:
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
         if kind == "runner_on_failed" and (
-            data.get("play", "").startswith(DOCTOR_PLAY) or data.get("task", "").startswith(REFUSING_TASK)
+            data.get("play") == DOCTOR_PLAY
+            or (data.get("play") in REFUSING_PLAYS and data.get("task", "").startswith(REFUSING_TASK))
         ):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):
-            said = str(result.get("msg") or result.get("censored") or "failed without a word")
+            said = _brief(result, "failed without a word")
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
             if said not in (known := self.messages.setdefault(data["host"], [])) and said != self.drift.get("msg"):
                 known.append(said)
@@ -136,13 +149,13 @@ class Report:
             call = json.loads(result["msg"])
             self.through, self.called = set(call["through"]), set(call["called"])
             return
-        if not play.startswith(DRAIN_PLAY):
+        if play != DRAIN_PLAY:
             self.seen.add(host)
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")
             found = {
                 item["id"]
-                for item in result.get("findings", [])
+                for item in (result.get("findings", []) if str(data.get("resolved_action")).startswith(_OURS) else [])
                 if item.get("host") == host and not item.get("accepted")
             }
             word = kind.removeprefix("runner_on_")
@@ -150,7 +163,7 @@ class Report:
                 word = "ignored"
             elif found & _NO_CONTACT:  # the doctor says itself that a host gives no answer, and fails
                 word = "unreachable"
-            text = str(result.get("msg") or result.get("censored") or "it said nothing")
+            text = _brief(result, "it said nothing")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 
     def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
@@ -199,6 +212,11 @@ class Report:
         counts = {host: {word: self.stats.get(key, {}).get(host, 0) for key, word in words.items()} for host in names}
         looked_at = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
         return dict(sorted(({name: dict(looked_at) for name in self.settled} | counts).items()))
+
+
+def _brief(result: Mapping[str, Any], silent: str) -> str:
+    said = str(result.get("msg") or result.get("censored") or silent)
+    return said if len(said) <= SAID_LIMIT else f"{said[:SAID_LIMIT]} ... ({len(said)} characters)"
 
 
 Runner = Callable[..., Any]
@@ -279,6 +297,9 @@ def run(
     environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
     if not sys.stdout.isatty():
         environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    # An inventory that is not understood is no smaller fleet.
+    if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
+        environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
     if quiet:  # nobody sees them, and they cost Ansible more than our events do
         environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
 
@@ -311,7 +332,13 @@ def run(
         )
     report.timed_out = getattr(result, "status", None) == "timeout"
     report.canceled = getattr(result, "status", None) == "canceled"
+    status = result.rc
+    if status is None or status < 0:  # a signal
+        report.killed = not (report.timed_out or report.canceled)
+        status = 1
+    if report.killed:
+        report.errors.append(KILLED)
     # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
     if not report.hosts and all("host pattern, ignoring" in line for line in report.errors):
         report.errors.append(NO_HOST)
-    return report.outcome(int(result.rc)), report
+    return report.outcome(int(status)), report

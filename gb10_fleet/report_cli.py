@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from gb10_fleet.journal import Journal, JournalError, place
+from gb10_fleet.journal import Journal, place, resolved
+from gb10_fleet.rollout_cli import refusals
 
 app = typer.Typer()
 
@@ -31,13 +32,9 @@ def make(
     """Write what a rollout did as one HTML page, also while it is at work. Asks no host."""
     from gb10_fleet import report
 
-    try:
-        with Journal(place(inventory or [], state)) as journal:
-            if as_json:
-                print(json.dumps(report.of(journal, run), indent=2))
-            else:
-                print(report.put(journal, run))
-    except JournalError as error:
-        raise typer.BadParameter(str(error)) from None
-    except OSError as error:
-        raise typer.BadParameter(f"{error.filename} cannot be written: {error.strerror}") from None
+    with refusals(as_json), Journal(place(inventory or [], state)) as journal:
+        name = journal.record(run, resolved(inventory) if inventory else None)["run"]
+        if as_json:
+            print(json.dumps(report.of(journal, name), indent=2))
+        else:
+            print(report.put(journal, name))

@@ -13,6 +13,7 @@ import contextlib
 import json
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,8 +26,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.run import ROLLOUT
 
 from gb10_fleet import gate, locks, window
+from gb10_fleet import words as words_of_ansible
 from gb10_fleet.gate import State
-from gb10_fleet.journal import Journal, Record, hosts_of, moment_of, text_of
+from gb10_fleet.journal import Journal, Record, hosts_of, moment_of, resolved, text_of
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.waves import Host, Policy, Refused, Wave
 
@@ -35,7 +37,12 @@ Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
 _COLLECTION = "gb10.fleet."
 # What the playbook site does before its proof, which every wave has anyway.
 _SITE = ("gb10.fleet.doctor", "gb10.fleet.state")
+# What --to moves, by the variable that names it: the consent that goes with it, and the role that does it.
+_MOVES = {"driver_host_set": ("driver_allow_move", "driver"), "vllm_image": ("vllm_allow_tag", "vllm")}
+_NOBODY_KNOWS: Mapping[str, Any] = {"": None}  # where a run that moved a host ended badly
 _FULL_NAME = re.compile(r"[a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*")
+# In a limit these are no names: Ansible would take other hosts, too.
+_PATTERN = re.compile(r"[!&~@-]|.*[*?\[\],;\s]")
 _IMAGE = re.compile(r"\w[\w./:-]*(@sha256:[0-9a-f]{64}|:\w[\w.-]*)")
 
 
@@ -75,6 +82,10 @@ class View(Protocol):
     def event(self, event: Mapping[str, Any]) -> None: ...
 
 
+class Orphaned(Refused):
+    """Processes of this run do not end, and may still change hosts."""
+
+
 class Stopped(Exception):
     """Somebody wants this to end: Ctrl-C or SIGTERM. The journal says where it stands."""
 
@@ -101,7 +112,7 @@ def recipe(
     work = [{"import_playbook": name} for name in _playbooks(playbook)]
     return Recipe(
         playbook=playbook,
-        inventories=[str(Path(name).resolve()) if Path(name).exists() else name for name in inventories],
+        inventories=resolved(inventories),
         directory=str(Path.cwd()),
         steps=[*(_move() if reboot else ()), Step("work", work)],
         to=variables,
@@ -112,14 +123,20 @@ def recipe(
     )
 
 
-def _refuse_words(words: Sequence[str]) -> None:
+def _refuse_words(said: Sequence[str]) -> None:
     """The journal keeps these words, and a wave that only looks would count as done."""
-    for word, following in zip(words, [*words, ""][1:], strict=True):
-        if word in ("-C", "--check"):
-            raise Refused(f"{word}: a rollout that changes nothing would be called done; see gb10 plan-rollout")
-        name, _, value = word.partition("=") if word.startswith("--") else (word[:2], "", word[2:])
-        if name in ("-e", "--extra-vars") and not (value or following).startswith("@"):
-            raise Refused(f"{name}: the journal would keep that value; put it into a file and say {name} @FILE")
+    if not said:
+        return
+    try:
+        options = words_of_ansible.read(said)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if options.check or options.syntax or options.listhosts or options.listtasks or options.listtags:
+        raise Refused("--check, --list-... or --syntax-check: a rollout that changes nothing would be called done")
+    if options.subset or options.inventory:
+        raise Refused("--limit and --inventory: say them before --, where gb10 sees them")
+    if any(not value.startswith("@") for value in options.extra_vars):
+        raise Refused("-e, --extra-vars: the journal would keep that value; put it into a file and say -e @FILE")
 
 
 def targets(to: Sequence[str]) -> dict[str, Any]:
@@ -161,8 +178,13 @@ def _playbooks(name: str) -> Sequence[str]:
     return [name]
 
 
-def back(record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], words: Sequence[str] = ()) -> Recipe:
-    """How to undo a run, given the records of those before it, the oldest first; `words` for ansible-playbook are more.
+def back(
+    record: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]],
+    later: Sequence[Mapping[str, Any]] = (),
+    words: Sequence[str] = (),
+) -> Recipe:
+    """How to undo a run, given the records of those before and after it, in order; `words` are more for Ansible.
 
     What it was told with --to goes back to what an earlier rollout was told, an image else to that of the inventory.
     The rest goes through the manifests of the hosts, which know what stood there before us.
@@ -172,18 +194,21 @@ def back(record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], words:
     forward = replace(forward, words=[*forward.words, *words])
     if not (touched := {host["host"] for host in hosts_of(record) if host["started"]}):
         raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
-    before: dict[str, Any] = {}
-    for run in earlier:
-        before |= run["order"]["to"] if run["outcome"] == Outcome.done.name and run["kind"] == "rollout" else {}
-    to = {key: before[key] for key in forward.to if key in before}
+    _refuse_back(record, touched, later)
+    to: dict[str, Any] = {}
+    for key in _MOVES.keys() & forward.to.keys():
+        to |= _before(key, touched, record, earlier) or {}
     if forward.to and ("driver_host_set" in to or "driver_host_set" not in forward.to):
         return replace(forward, to=to)
     roles = sorted({change["role"] for host in hosts_of(record) for change in host["changes"]})
     roles = [role for role in roles if role == "driver" or not forward.to]
     if not roles:
         raise Refused(f"{record['run']} has changed nothing that a manifest knows: there is nothing to take back")
+    gone = {(run["of"], host["host"]) for run in earlier for host in hosts_of(run) if host["state"] == "done"}
     for run in earlier:
         for host in hosts_of(run):
+            if run["kind"] == "rollback" or (run["run"], host["host"]) in gone:
+                continue  # the manifest has forgotten it
             twice = sorted({change["role"] for change in host["changes"]} & set(roles))
             if host["host"] in touched and twice:
                 raise Refused(
@@ -194,6 +219,71 @@ def back(record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]], words:
     consent = {"driver_allow_move": True} if "driver" in roles else {}
     again = list(forward.steps[-1:]) if "vllm_image" in forward.to else []  # with the image of the inventory
     return replace(forward, steps=[Step("undo", [undo]), *again], to={**to, **consent})
+
+
+def _refuse_back(record: Mapping[str, Any], touched: set[str], later: Sequence[Mapping[str, Any]]) -> None:
+    """What was built on it since has to go first."""
+    keys = dict(named(record)).keys()
+    roles = {change["role"] for host in hosts_of(record) for change in host["changes"]}
+    for run in later:
+        again = {
+            host["host"]
+            for host in hosts_of(run)
+            if host["host"] in touched
+            and host["started"]
+            and (keys & dict(named(run)).keys() or roles & {change["role"] for change in host["changes"]})
+        }
+        if again and run["of"] == record["run"] and run["outcome"] == Outcome.done.name:
+            raise Refused(f"{record['run']} was taken back already, by {run['run']}")
+        taken = {other["of"] for other in later if other["outcome"] == Outcome.done.name}
+        if again and run["kind"] == "rollout" and run["run"] not in taken:
+            raise Refused(f"{run['run']} has worked on {min(again)} since: take that one back first")
+
+
+def _before(
+    key: str, hosts: Iterable[str], record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """To what these hosts were told to move before that run, as variables; None: what the inventory says."""
+    consent, role = _MOVES[key]
+    orders = {run["run"]: run["order"] for run in earlier}
+    had: dict[str, tuple[Mapping[str, Any] | None, str]] = dict.fromkeys(sorted(hosts), (None, ""))
+    for run in earlier:
+        to, back_from = run["order"]["to"], orders.get(run["of"], {"to": {}})["to"]
+        # Without --to it is the inventory that says it: to whoever did the same, or was changed by that role.
+        same = key in back_from or run["order"]["playbook"] == record["order"]["playbook"]
+        for host in hosts_of(run):
+            name, done = host["host"], host["state"] == "done"
+            if name not in had or not host["started"]:
+                continue
+            if key in to:
+                moved = {word: to[word] for word in (key, consent) if word in to}
+                had[name] = (moved if done else _NOBODY_KNOWS, run["run"])
+            elif role in {change["role"] for change in host["changes"]} or (same and done):
+                had[name] = (None if done else _NOBODY_KNOWS, run["run"])
+    way_out = f"Say it: gb10 rollout {record['order']['playbook']} --to ... --limit ..."
+    for name, (value, run_name) in had.items():
+        if value is _NOBODY_KNOWS:
+            raise Refused(f"{key}: what {name} has had before is not known, for {run_name} did not end well. {way_out}")
+    values = [value for value, _ in had.values()]
+    if any(value != values[0] for value in values):
+        words = {name: value[key] if value else "that of the inventory" for name, (value, _) in had.items()}
+        told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:5])
+        raise Refused(f"{key}: the hosts did not have the same before ({told}{', ...' * (len(words) > 5)}). {way_out}")
+    return values[0] if values else None
+
+
+def refuse_resume(record: Mapping[str, Any], later: Sequence[Mapping[str, Any]]) -> None:
+    """Whose hosts were taken elsewhere since is not gone on with: those that are done are not so any more."""
+    if record["outcome"] == Outcome.done.name:
+        raise Refused(f"{record['run']} is done")
+    ours = {host["host"] for host in hosts_of(record) if host["started"]}
+    for run in later:
+        both = ours & {host["host"] for host in hosts_of(run) if host["started"]}
+        if both and run["of"] == record["run"]:
+            raise Refused(f"{record['run']} was taken back by {run['run']}: begin a new rollout")
+        for key, value in named(record):
+            if both and dict(named(run)).get(key, value) != value:
+                raise Refused(f"{run['run']} has moved {min(both)} to another {key} since: begin a new rollout")
 
 
 def who(recipe: Recipe, run: Playbook) -> list[Host]:
@@ -219,9 +309,13 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[Host]:
 
     order = Order("gb10.fleet.hosts", recipe.inventories, recipe.limit, words=recipe.words)
     _, report = run(order, quiet=True, watch=listen)
+    if report.canceled:
+        raise Refused("interrupted while the hosts were listed")
     if not heard.get("hosts"):
         said = [*report.errors, *(text for texts in report.messages.values() for text in texts)]
         raise Refused("; ".join(said) or "there is no host to roll out to")
+    if odd := [name for name in heard["hosts"] if _PATTERN.match(name)]:
+        raise Refused(f"host {odd[0]!r}: to Ansible that is a pattern and not a name; rename it in the inventory")
     columns = zip(heard["hosts"], heard["clusters"], heard["roles"], strict=True)
     return [Host(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
 
@@ -264,6 +358,9 @@ class Rollout:
         except Stopped:
             self.journal.note(self.run, "interrupted", attempt=self.attempt)
             raise
+        except Orphaned as error:
+            self.journal.note(self.run, "interrupted", attempt=self.attempt, reason=str(error))
+            raise
         except Refused as error:  # on the way: the wave stays open, and a resume goes on with it
             reason, refused = str(error), True
         record = self.journal.record(self.run)
@@ -294,6 +391,7 @@ class Rollout:
         """Leave the last good wave alone for a while; what an earlier attempt has waited counts."""
         ended = max((moment_of(wave["ended"]) for wave in waves if wave["state"] == "done"), default=None)
         left = (ended + timedelta(seconds=self.policy.soak_s) - self.journal.clock()).total_seconds() if ended else 0.0
+        left = min(left, self.policy.soak_s)  # the clock may have been ahead
         if left > 0:
             self.view.say(f"soak: the next wave begins in {left:.0f} s")
         if self.stop.wait(max(left, 0.0)):
@@ -385,30 +483,33 @@ class Rollout:
             self._run([{"import_playbook": "gb10.fleet.serve"}], members)
 
     def _run(self, plays: Sequence[Mapping[str, Any]], members: Sequence[Member]) -> Report:
-        limit = self.journal.folder / "limit"  # a thousand names are no command line
-        limit.write_text("".join(f"{member.name}\n" for member in members), encoding="utf-8")
         file = _wave_file(self.recipe, self.journal.folder, self.run)
         try:
             file.write_text(yaml.safe_dump([*plays], sort_keys=False), encoding="utf-8")
         except OSError as error:
             raise Refused(f"{file}: {error.strerror}; the playbook of a wave has to lie beside yours") from None
-        order = Order(
-            str(file),
-            self.recipe.inventories,
-            f"@{limit}",
-            variables=self.recipe.to,
-            words=self.recipe.words,
-            environment={ROLLOUT: f"{self.run}/{self.attempt}"},
-            timeout_s=self.policy.timeout_s,
-        )
         try:
-            _, report = self.playbook(
-                order, quiet=True, watch=self.view.event, cancel=self.stop.is_set, folder=self.journal.folder
-            )
+            # A thousand names are no command line. And not beside the journal: Ansible takes a space in this path for
+            # the beginning of another pattern.
+            with tempfile.NamedTemporaryFile("w", prefix="gb10-limit-", encoding="utf-8") as limit:
+                limit.write("".join(f"{member.name}\n" for member in members))
+                limit.flush()
+                order = Order(
+                    str(file),
+                    self.recipe.inventories,
+                    f"@{limit.name}",
+                    variables=self.recipe.to,
+                    words=self.recipe.words,
+                    environment={ROLLOUT: f"{self.run}/{self.attempt}"},
+                    timeout_s=self.policy.timeout_s,
+                )
+                _, report = self.playbook(
+                    order, quiet=True, watch=self.view.event, cancel=self.stop.is_set, folder=self.journal.folder
+                )
         finally:
             file.unlink(missing_ok=True)
-        if report.timed_out or report.canceled:
-            end_orphans(self.journal, self.run, self.view)
+        if report.timed_out or report.canceled or report.killed:
+            end_orphans(self.journal, [self.run], self.view)
         if report.canceled or self.stop.is_set():
             raise Stopped
         return report
@@ -480,35 +581,42 @@ def touched(record: Mapping[str, Any]) -> tuple[list[Host], list[Wave]]:
     return hosts, waves
 
 
+def named(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The variables by which --to has named something, and what."""
+    return [(key, record["order"]["to"][key]) for key in _MOVES if key in record["order"]["to"]]
+
+
 def clear(journal: Journal, view: View) -> None:
     """What killed commands have left on this machine: processes first, then files."""
-    for run in journal.runs():
+    runs = journal.runs()
+    end_orphans(journal, [run["run"] for run in runs], view)
+    for run in runs:
         if run["ended"] is None:
-            end_orphans(journal, run["run"], view)
             _wave_file(Recipe.of(run), journal.folder, run["run"]).unlink(missing_ok=True)
     for leftover in journal.folder.glob("gb10-*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
 
-def end_orphans(journal: Journal, run: str, view: View) -> None:
-    """End the processes that a run has left behind, by their ids; name them, and refuse to go on beside them."""
+def end_orphans(journal: Journal, runs: Sequence[str], view: View) -> None:
+    """End the processes that runs have left behind, by their ids; name them, and refuse to go on beside them."""
 
     def find() -> list[locks.Process]:
-        return locks.orphans([run])
+        return locks.orphans(runs)
 
     if not (found := find()):
         return
     for process in found:
-        journal.note(run, "orphan", **asdict(process))
+        journal.note(process.rollout.rpartition("/")[0], "orphan", **asdict(process))
         view.say(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}")
     if left := locks.end(found, find):
-        pids = ", ".join(str(process.pid) for process in left)
-        raise Refused(f"processes {pids} of {run} do not end; they may still change hosts, so end them first")
+        pids = ", ".join(f"{process.pid} of {process.rollout}" for process in left)
+        raise Orphaned(f"processes {pids} do not end; they may still change hosts, so end them first")
 
 
 def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each host that is not as it should be: which, what and why."""
+    """A line for each host that is not as it should be: which, what and why. All of a long reason is in the report."""
     for wave in record["waves"]:
         for host in wave["hosts"]:
             if _is_bad(host):
-                yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {host['reason']}"
+                why, *more = str(host["reason"]).splitlines() or [""]
+                yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {why}{' ...' if more else ''}"

@@ -1,17 +1,16 @@
 """Which hosts a rollout takes together, and in which order: canaries, then more and more of the fleet.
 
-Pure, and the same for the same hosts and policy: the order is that of a hash, so nobody has to wonder why a host is the
-canary, and an alphabet of racks does not become an order of risk. A cluster serves one model together and is down
+Pure, and the same for the same hosts: the order is that of a hash of their names, so nobody has to wonder why a host is
+the canary, and an alphabet of racks does not become an order of risk. A cluster serves one model together and is down
 together, so it is never split, even where a wave is larger than its size says.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
@@ -20,6 +19,7 @@ from gb10_fleet import window
 
 _PERCENT = re.compile(r"(100|[1-9]?\d)%")
 _COUNT = re.compile(r"\d{1,6}")
+LONGEST_S = 30 * 24 * 3600  # nobody means more: a month
 
 
 class Refused(Exception):
@@ -60,8 +60,8 @@ class Policy:
             raise Refused(f"canary: {self.canary!r} is no size: at least one host comes first")
         if _read(self.threshold) is None:
             raise Refused(f"threshold: {self.threshold!r} is neither a number of hosts nor a percentage like 5%")
-        if self.soak_s < 0 or self.timeout_s < 1:
-            raise Refused("soak_s is at least 0 and timeout_s at least 1: seconds")
+        if not 0 <= self.soak_s <= LONGEST_S or not 1 <= self.timeout_s <= LONGEST_S:
+            raise Refused(f"soak_s is at least 0 and timeout_s at least 1, both at most {LONGEST_S}: seconds")
         for text in self.window:
             try:
                 window.parse(text)
@@ -85,8 +85,18 @@ class Wave:
 def policy(**said: Any) -> Policy:
     """The defaults of catalog/rollout.yml, and over them what was said; None says nothing."""
     known: dict[str, Any] = {key: entry["value"] for key, entry in catalog.load("rollout")["defaults"].items()}
-    spoken = {key: value for key, value in said.items() if value not in (None, (), [])}
-    return Policy(**{**known, **spoken})
+    return Policy(**{**known, **_spoken(said)})
+
+
+def changed(policy: Policy, **said: Any) -> Policy:
+    """The same, but for what was said; None says nothing."""
+    return replace(policy, **_spoken(said))
+
+
+def _spoken(said: dict[str, Any]) -> dict[str, Any]:
+    """Of the window, `always` is none at all."""
+    found = {key: value for key, value in said.items() if value not in (None, (), [])}
+    return {key: () if key == "window" and [*value] == ["always"] else value for key, value in found.items()}
 
 
 def size_of(text: str | None) -> int | str | None:
@@ -96,8 +106,7 @@ def size_of(text: str | None) -> int | str | None:
 
 def plan(hosts: Sequence[Host], policy: Policy) -> list[Wave]:
     """All hosts in waves; the last size of `growth` is that of every wave that is still needed."""
-    salt = hashlib.sha256(json.dumps(asdict(policy), sort_keys=True).encode()).hexdigest()
-    units = sorted(_units(hosts), key=lambda unit: hashlib.sha256(f"{salt} {unit[0]}".encode()).digest())
+    units = sorted(_units(hosts), key=lambda unit: hashlib.sha256(unit[0].encode()).digest())
     if not units:
         return []
     waves = [_canary(units, policy, len(hosts))]

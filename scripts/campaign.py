@@ -22,6 +22,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.campaign", description=__doc__)
     parser.add_argument("--rollout", action="store_true", help="kill gb10 rollout; go on with gb10 resume")
     parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--in-a-row", type=int, default=1, help="with --rollout: kill its resumes as well, so often")
     parser.add_argument("--hosts", type=int, default=4, help="containers; each is killed at a moment of its own")
     parser.add_argument("--roles", default="", help="these alone, with commas; without packages a round is short")
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1_000_000))
@@ -37,7 +38,9 @@ def main() -> int:
         fleet.up()
         with tempfile.TemporaryDirectory(prefix="gb10-state-") as state:
             campaign = (
-                RolloutCampaign(fleet, Path(state), args.seed, say) if args.rollout else Campaign(fleet, args.seed, say)
+                RolloutCampaign(fleet, Path(state), args.seed, say, args.in_a_row)
+                if args.rollout
+                else Campaign(fleet, args.seed, say)
             )
             campaign.run(args.kills)
     except AssertionError as error:

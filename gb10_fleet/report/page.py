@@ -29,7 +29,8 @@ _SEVERITIES = {"ok": "ok", "warn": "warn", "error": "bad"}
 # Of a host that is `skipped` nothing is known to be wrong: it waits for one that is.
 _SICK = frozenset(BAD) - {"skipped"}
 TROUBLES_AT_ONCE = 10  # more, and nobody sees the waves below
-_RESUME = "then go on with gb10 resume, or take the run back with gb10 rollback"
+_RESUME = "then go on with gb10 resume"
+_BACK = ", or take the run back with gb10 rollback"
 _WAYS_OUT = {
     "failed": f"repair what it names; {_RESUME}",
     "unreachable": f"check power, network and ssh to the host; {_RESUME}",
@@ -37,7 +38,7 @@ _WAYS_OUT = {
     "ignored": f"the playbook ignored a failure: look at the host before you believe it; {_RESUME}",
     "absent": f"no task was done there: check its hosts, tags and conditions of the playbook; {_RESUME}",
     "unhealthy": f"the change is in, and the proof fails: look at the wave's evidence; {_RESUME}",
-    "timed_out": f"look what it still does, or raise the timeout of a wave; {_RESUME}",
+    "timed_out": f"look what it still does; {_RESUME}, with a longer --timeout if it needs one",
 }
 
 
@@ -61,7 +62,8 @@ def style() -> str:
 def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Record:
     """What the template shows, in words and numbers ready to print."""
     waves = document["waves"]
-    rows = [_row(wave, host, document["hosts"][host["host"]]) for wave in waves for host in wave["hosts"]]
+    ours = _is_ours(document["order"])
+    rows = [_row(wave, host, document["hosts"][host["host"]], ours) for wave in waves for host in wave["hosts"]]
     outcome = document["outcome"]
     return {
         "tone": _OUTCOMES.get(outcome, "bad"),
@@ -70,7 +72,7 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
         "reason": document["reason"],
         "run": document["run"],
         "times": _times(document),
-        "troubles": _troubles(rows),
+        "troubles": _troubles(rows, "" if outcome == "refused" else _BACK),
         "troubles_at_once": TROUBLES_AT_ONCE,
         "counts": [
             {"state": state.replace("_", " "), "tone": _tone(state), "count": document["counts"][state]}
@@ -135,14 +137,14 @@ def _duration(span: timedelta) -> str:
 # -- what to do --------------------------------------------------------------------------------------------------------
 
 
-def _troubles(rows: Sequence[Record]) -> list[Record]:
+def _troubles(rows: Sequence[Record], back: str) -> list[Record]:
     """The same trouble on many hosts is said once, with all their names."""
     groups: dict[tuple[str, str], Record] = {}
     for row in rows:
         if row["bad"]:
             group = groups.setdefault((row["state"], row["reason"]), {**row, "names": []})
             group["names"].append(row["name"])
-    return [{**group, "way_out": _WAYS_OUT[group["key"]]} for group in groups.values()]
+    return [{**group, "way_out": _WAYS_OUT[group["key"]] + back} for group in groups.values()]
 
 
 # -- the timeline ------------------------------------------------------------------------------------------------------
@@ -219,7 +221,13 @@ def _link(directory: str, proof: str | None, folder: Path | None) -> str | None:
 # -- hosts -------------------------------------------------------------------------------------------------------------
 
 
-def _row(wave: Mapping[str, Any], host: Mapping[str, Any], found: Mapping[str, Any]) -> Record:
+def _is_ours(order: Mapping[str, Any]) -> bool:
+    """Whether what it changes is known: our playbooks say it, another one does not."""
+    plays = [play["import_playbook"] for step in order.get("steps", ()) for play in step["plays"]]
+    return all(play.startswith("gb10.fleet.") for play in plays)
+
+
+def _row(wave: Mapping[str, Any], host: Mapping[str, Any], found: Mapping[str, Any], ours: bool) -> Record:
     bad = host["state"] in _SICK
     took = NOBODY_LOOKED
     if host["started"] and host["ended"]:
@@ -237,7 +245,7 @@ def _row(wave: Mapping[str, Any], host: Mapping[str, Any], found: Mapping[str, A
         "rank": 0 if bad else 1 if host["state"] == "skipped" else 2,
         "reason": host["reason"] or "",
         "took": took,
-        "changes": len(host["changes"]),
+        "changes": len(host["changes"]) or ("0" if ours else NOBODY_LOOKED),
         "verdict": found["verdict"],
         "verdict_tone": _VERDICTS.get(found["verdict"] or "", "plain"),
         "link": _weakest(found["link"]),

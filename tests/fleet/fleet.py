@@ -36,8 +36,12 @@ class Fleet(Rig):
     def __init__(self, count: int = 2, roles: Sequence[str] = ()) -> None:
         """`roles`: those alone, of the ones in vars.yml."""
         self.count = count
-        self._roles = ("-e", json.dumps({"gb10_roles": list(roles)})) if roles else ()
         self._sockets = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
+        self._roles: tuple[str, ...] = ()
+        if roles:  # in a file: a rollout takes no value on the command line
+            file = self._sockets / "roles.json"
+            file.write_text(json.dumps({"gb10_roles": list(roles)}))
+            self._roles = ("-e", f"@{file}")
 
     def up(self) -> None:
         """A fleet of its own, or the last hosts of one that somebody has up already: that one stays up."""

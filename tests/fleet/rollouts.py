@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -86,9 +87,12 @@ def states(report: dict[str, Any]) -> dict[str, str]:
 class RolloutCampaign(Campaign):
     victims = ("gb10", "gb10 and all it has started")
 
-    def __init__(self, fleet: Fleet, state: Path, seed: int, say: Callable[[str], None] = print) -> None:
+    def __init__(
+        self, fleet: Fleet, state: Path, seed: int, say: Callable[[str], None] = print, in_a_row: int = 1
+    ) -> None:
+        """`in_a_row`: kills of one rollout, the first of `gb10 rollout` and the others of each `gb10 resume` after."""
         super().__init__(fleet, seed, say)
-        self.gb10 = Gb10(fleet, state)
+        self.gb10, self.in_a_row = Gb10(fleet, state), in_a_row
 
     def _play(self) -> Play:
         status, report = self.gb10.run(self.gb10.rollout())
@@ -97,28 +101,40 @@ class RolloutCampaign(Campaign):
     def _round(self, number: int, victim: str) -> None:
         self._on_all(self._undo)
         watchers = self._on_all(self._watch)
-        told = self._kill(children=victim != "gb10")
-        done = self._done()
-        status, report = self.gb10.run(self.gb10.resume() if done is not None else self.gb10.rollout())
+        before = self._stand().get("run")
+        told, stands = list[str](), list[dict[str, Any]]()
+        for _ in range(self.in_a_row):
+            told.append(self._kill(self._next(stands), children=victim != "gb10"))
+            stands += [stand for stand in [self._stand()] if stand.get("run") != before]
+        status, report = self.gb10.run(self._next(stands))
+        if stands and stands[-1]["outcome"] == "done":  # there was nothing left to resume
+            assert status == 4, report
+            status, report = self.gb10.run(self.gb10.argv("status"))
         self._on_all(self._until_quiet)  # what an orphan still wants to write counts, too
         writers = self._stop(watchers)
-        told = f"round {number} ({told}, {len(done or ())} hosts were done)"
-        assert status == 0, f"{told}: resume ends with {status}:\n{json.dumps(report, indent=1)[-4000:]}"
-        assert set(states(report)) == set(self.fleet.hosts) and set(states(report).values()) == {"done"}, told
+        done = [sum(state == "done" for state in states(stand).values()) for stand in stands]
+        words = f"round {number} ({victim}: {', '.join(told)}; hosts done by then: {done})"
+        assert status == 0, f"{words}: it ends with {status}:\n{json.dumps(report, indent=1)[-4000:]}"
+        assert set(states(report)) == set(self.fleet.hosts) and set(states(report).values()) == {"done"}, words
         for host, names in writers.items():
             in_turn = [name for name, _ in itertools.groupby(names)]
-            assert len(in_turn) == len(set(in_turn)), f"{told}: {host}: two writers took turns: {names}"
-            assert host not in (done or ()) or len(in_turn) <= 1, f"{told}: {host} was done, and written again: {names}"
+            assert len(in_turn) == len(set(in_turn)), f"{words}: {host}: two writers took turns: {names}"
+            for stand in stands:
+                later = [name for name in in_turn if _attempt(name, stand["run"]) > stand["attempt"]]
+                assert states(stand)[host] != "done" or not later, f"{words}: {host} was done, then written: {names}"
         self._on_all(self._compare)
-        self.say(f"{told}: resumed, converged, one writer at a time")
+        self.say(f"{words}: resumed, converged, one writer at a time")
 
-    def _kill(self, children: bool) -> str:
-        moment = self.chance.uniform(0.3, self.duration_s)
-        child = self.gb10.start(self.gb10.rollout(), subprocess.DEVNULL)
+    def _next(self, stands: Sequence[dict[str, Any]]) -> list[str]:
+        return self.gb10.resume() if stands else self.gb10.rollout()
+
+    def _kill(self, argv: Sequence[str], children: bool) -> str:
+        moment = self.chance.uniform(0.3, self.duration_s / self.in_a_row)
+        child = self.gb10.start(argv, subprocess.DEVNULL)
         try:
             child.wait(moment)
             self.misses += 1
-            return f"gb10 had ended before {moment:.2f} s"
+            return f"had ended before {moment:.2f} s"
         except subprocess.TimeoutExpired:
             victims = [child.pid, *(_descendants(child.pid) if children else [])]
             for pid in victims:
@@ -126,13 +142,11 @@ class RolloutCampaign(Campaign):
                     os.kill(pid, signal.SIGKILL)
             child.wait()
             self.kills += 1
-            return f"{len(victims)} processes killed after {moment:.2f} s"
+            return f"{len(victims)} killed after {moment:.2f} s"
 
-    def _done(self) -> set[str] | None:
-        """Who was done at that moment; None where the run had not yet come into the journal."""
-        _, report = self.gb10.run(self.gb10.argv("status"))
-        run = report.get("run")
-        return None if run is None else {host for host, state in states(report).items() if state == "done"}
+    def _stand(self) -> dict[str, Any]:
+        """The record of the latest run at that moment: one that is killed early does not come into the journal."""
+        return self.gb10.run(self.gb10.argv("status"))[1]
 
     # -- one host
 
@@ -145,6 +159,12 @@ class RolloutCampaign(Campaign):
     def _stop(self, watchers: dict[str, subprocess.Popen[bytes]]) -> dict[str, list[str]]:
         self._on_all(lambda host: self.fleet.shell(host, f"touch {STOP}"))
         return {host: json.loads(child.communicate(timeout=30)[0]) for host, child in watchers.items()}
+
+
+def _attempt(writer: str, run: str) -> int:
+    """Which attempt at that run it was, as the lock names it; 0: none."""
+    found = re.search(rf" rollout {re.escape(run)} attempt (\d+)", writer)
+    return int(found[1]) if found else 0
 
 
 def _descendants(pid: int) -> list[int]:

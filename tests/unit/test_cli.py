@@ -76,9 +76,14 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     return install
 
 
-REFUSED = event("runner_on_failed", "gb10.fleet.doctor", "Doctor: look", findings=[finding("no_carrier")])
-NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", "Doctor: look", findings=[finding("unreachable")])
-LATE_REFUSAL = event("runner_on_failed", "gb10.fleet.host_state", task="Refuse before anything changes on any host")
+REFUSED = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[finding("no_carrier")])
+NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[finding("unreachable")])
+LATE_REFUSAL = event(
+    "runner_on_failed",
+    "gb10.fleet.host_state",
+    playbook.REFUSING_PLAYS[0],
+    "Refuse before anything changes on any host",
+)
 
 
 def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) -> Event:
@@ -106,7 +111,11 @@ def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) 
         (2, [REFUSED], Outcome.refused),
         (2, [NO_CONTACT], Outcome.unreachable),
         (2, [event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("os")]), REFUSED], Outcome.refused),
-        (2, [event("runner_on_ok", "gb10.fleet.doctor", "Doctor: look", findings=[]), LATE_REFUSAL], Outcome.refused),
+        (
+            2,
+            [event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[]), LATE_REFUSAL],
+            Outcome.refused,
+        ),
         (0, [scan(), stats(ok={"spark-a": 2})], Outcome.done),
         (2, [scan("spark-a"), stats(failures={"spark-a": 1})], Outcome.drift),
         (2, [scan("spark-a", silent=("spark-b",)), stats(failures={"spark-a": 1})], Outcome.unreachable),
@@ -122,11 +131,39 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
 
 
 def test_refusals_go_by_the_names_of_plays_and_tasks() -> None:
-    plays = {name: yaml.safe_load((PLAYBOOKS / f"{name}.yml").read_text())[0] for name in ("doctor", "state", "undo")}
-    assert plays["doctor"]["name"].startswith(playbook.DOCTOR_PLAY)
+    plays = {file.stem: yaml.safe_load(file.read_text())[0] for file in PLAYBOOKS.glob("*.yml")}
+    assert plays["doctor"]["name"] == playbook.DOCTOR_PLAY and plays["drain"]["name"] == playbook.DRAIN_PLAY
+    assert {plays[name]["name"] for name in ("state", "undo", "reboot", "benchmark")} == {*playbook.REFUSING_PLAYS}
     for name, count in (("state", 3), ("undo", 2)):
         refusing = [task["name"] for task in plays[name]["tasks"] if task["name"].startswith(playbook.REFUSING_TASK)]
         assert len(refusing) == count, name
+
+
+def test_plays_and_results_of_others_are_nothing_of_ours() -> None:
+    """Whoever gives a play a name like ours, or returns what looks like findings, gets no other verdict by that."""
+    report = Report()
+    report.take(event("runner_on_failed", "acme.net.scan", "Doctored configuration goes out", findings=["CVE-2026-1"]))
+    report.take(event("runner_on_failed", "acme.net.push", "Update", "Refuse old firmware", msg="too old"))
+    assert not report.refused
+    for play in ("Roll call", "Drain the load balancer and update"):
+        report.seen.clear()
+        report.take(event("runner_on_ok", "ansible.builtin.command", play))
+        assert report.through is None and report.seen == {"spark-a"}
+    assert report.outcome(2) is Outcome.failed and report.troubles["spark-a"].kind == "failed"
+
+
+def test_what_a_host_says_at_length_is_cut() -> None:
+    report = Report()
+    report.take(event("runner_on_failed", msg="x" * 5_000_000))
+    assert len(report.troubles["spark-a"].text) < 5000 and "(5000000 characters)" in report.troubles["spark-a"].text
+    assert len(report.messages["spark-a"][0]) < 5000
+
+
+@pytest.mark.parametrize("rc", [None, -9])
+def test_a_killed_ansible_is_a_failure_that_says_so(use: Use, rc: int | None) -> None:
+    use(rc, stats(ok={"spark-a": 1}))  # type: ignore[arg-type]
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
+    assert result.exit_code == Outcome.failed and "ansible-playbook was killed" in result.stderr
 
 
 def test_an_accepted_finding_is_no_refusal() -> None:
@@ -176,11 +213,20 @@ def test_undo_of_everything_has_to_be_said(use: Use, words: list[str]) -> None:
     assert not stub.call
 
 
-@pytest.mark.parametrize("word", ["-K", "--ask-vault-pass"])
-def test_what_would_ask_on_the_terminal_is_refused(use: Use, word: str) -> None:
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("-K", "--ask-become-pass asks"),
+        ("-bK", "--ask-become-pass asks"),
+        ("--ask-vault-pass", "--ask-vault-pass asks"),
+        ("--nonsense", "unrecognized arguments: --nonsense"),
+        ("other.yml", "and no playbook"),
+    ],
+)
+def test_words_that_ask_or_that_ansible_does_not_know_are_refused(use: Use, word: str, said: str) -> None:
     stub = use(0)
     result = CLI.invoke(cli.app, ["site", "-i", "spark-a,", "--", word])
-    assert result.exit_code == 2 and f"{word} asks" in result.output
+    assert result.exit_code == 2 and said in result.output
     assert not stub.call
 
 
@@ -299,7 +345,7 @@ def test_json_says_why_and_what_changed(use: Use) -> None:
     state: dict[str, Any] = {"changes": [change], "pending": [waits], "orphans": []}
     use(
         2,
-        event("runner_on_ok", "gb10.fleet.doctor", "Doctor: look", ansible_facts={"gb10_look": look}),
+        event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, ansible_facts={"gb10_look": look}),
         event("runner_on_ok", "gb10.fleet.host_state", task="Refuse before anything", changes=[change]),
         event("runner_on_failed", "gb10.fleet.host_state", **state, msg="apt said no"),
         event("runner_on_unreachable", msg="no route"),

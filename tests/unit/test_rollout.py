@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from gb10_fleet import rollout, waves
 from gb10_fleet.journal import Journal, hosts_of
 from gb10_fleet.live import Silent
-from gb10_fleet.playbook import Order, Outcome, Report, Trouble
+from gb10_fleet.playbook import ROLL_CALL, Order, Outcome, Report, Trouble
 from gb10_fleet.rollout import Recipe, Rollout, Step, Stopped
 from gb10_fleet.waves import Host, Policy, Refused
 
@@ -62,7 +62,7 @@ class World:
         report = Report(tasks=True, canceled=self.canceled, refused=self.refuses)
         if self.canceled:
             return Outcome.failed, report
-        fails = {host: self.bad[host] for host in hosts if host in self.bad and "Roll call" in plays}
+        fails = {host: self.bad[host] for host in hosts if host in self.bad and ROLL_CALL in plays}
         report.troubles, report.seen = fails, set(hosts)
         going = [] if fails and self.stops_all else [host for host in hosts if host not in fails]
         report.through = set(going) if going else None
@@ -86,7 +86,7 @@ class World:
     @property
     def waves(self) -> list[list[str]]:
         """The hosts of each call that did the work."""
-        return [hosts for plays, hosts in self.calls if "Roll call" in plays]
+        return [hosts for plays, hosts in self.calls if ROLL_CALL in plays]
 
 
 @pytest.fixture
@@ -221,10 +221,10 @@ def test_no_evidence_is_no_proof(journal: Journal, world: World, monkeypatch: py
 @pytest.mark.parametrize(
     ("recipe", "plays"),
     [
-        ({}, ["drain", "doctor", "state", "Roll call", "serve", "validate"]),
-        ({"drain": False}, ["doctor", "state", "Roll call", "validate"]),
-        ({"prove": False}, ["drain", "doctor", "state", "Roll call", "serve"]),
-        ({"drain": False, "prove": False}, ["doctor", "state", "Roll call"]),
+        ({}, ["drain", "doctor", "state", ROLL_CALL, "serve", "validate"]),
+        ({"drain": False}, ["doctor", "state", ROLL_CALL, "validate"]),
+        ({"prove": False}, ["drain", "doctor", "state", ROLL_CALL, "serve"]),
+        ({"drain": False, "prove": False}, ["doctor", "state", ROLL_CALL]),
     ],
 )
 def test_a_model_is_stopped_before_and_proven_after(
@@ -238,9 +238,9 @@ def test_a_driver_moves_alone_then_boots_then_everything_else(journal: Journal, 
     recipe = rollout.recipe("site", ["a,"], to=[SET], reboot=True)
     go(journal, begin(journal, fleet(1, serves=True), policy(), recipe), world)
     assert [[play.removeprefix("gb10.fleet.") for play in plays] for plays, _ in world.calls] == [
-        ["drain", "doctor", "state", "Roll call"],
-        ["drain", "reboot", "Roll call"],
-        ["drain", "doctor", "state", "Roll call", "serve", "validate"],
+        ["drain", "doctor", "state", ROLL_CALL],
+        ["drain", "reboot", ROLL_CALL],
+        ["drain", "doctor", "state", ROLL_CALL, "serve", "validate"],
     ]
     assert all(order.variables == {"driver_host_set": SET, "driver_allow_move": True} for order in world.orders)
     assert SET not in " ".join(world.orders[0].cmdline(Path("vars.json")).split()), "variables are no argument"
@@ -258,7 +258,7 @@ def test_an_own_playbook_is_run_from_beside_itself(journal: Journal, world: Worl
     own.parent.mkdir()
     own.touch()
     go(journal, begin(journal, fleet(1), policy(), rollout.recipe(str(own), ["a,"], prove=False)), world)
-    assert world.calls[0][0] == [str(own), "Roll call"] and Path(world.orders[0].playbook).parent == own.parent
+    assert world.calls[0][0] == [str(own), ROLL_CALL] and Path(world.orders[0].playbook).parent == own.parent
     assert [*own.parent.iterdir()] == [own]
 
 
@@ -491,6 +491,18 @@ def test_what_to_cannot_say(to: list[str]) -> None:
         ["--extra-vars", "a=b"],
         ["--extra-vars=a=b"],
         ["-e"],
+        ["-vC"],
+        ["-CD"],
+        ["--chec"],
+        ["--list-hosts"],
+        ["-ve", "token=secret"],
+        ["--extra", "token=secret"],
+        ["-e", "@vars.yml", "-e", "token=secret"],
+        ["-l", "a"],
+        ["-i", "other.yml"],
+        ["--no-such-option"],
+        ["other.yml"],
+        ["--version"],
     ],
 )
 def test_words_that_only_look_or_would_be_kept_are_refused(words: list[str]) -> None:
@@ -568,6 +580,20 @@ def test_a_limit_does_not_cut_a_cluster() -> None:
         rollout.who(recipe, listing(everybody=everybody, part=everybody[:3]))
 
 
+@pytest.mark.parametrize("name", ["!new", "&a", "~h.*", "@file", "h*", "h[1]", "a b", "-l"])
+def test_a_host_whose_name_is_a_pattern_is_refused(name: str) -> None:
+    with pytest.raises(Refused, match="to Ansible that is a pattern and not a name"):
+        rollout.who(rollout.recipe("site", ["a,"]), listing(everybody=[Host("a"), Host(name)]))
+
+
+def test_an_interrupt_while_hosts_are_listed_is_no_missing_group() -> None:
+    def play(order: Order, **_: Any) -> tuple[Outcome, Report]:
+        return Outcome.failed, Report(canceled=True, errors=["the inventory has no group"])
+
+    with pytest.raises(Refused, match="interrupted"):
+        rollout.who(rollout.recipe("site", ["a,"]), play)
+
+
 def test_nobody_to_roll_out_to_says_why() -> None:
     with pytest.raises(Refused, match="no hosts matched"):
         rollout.who(rollout.recipe("site", ["a,"]), listing(everybody=[]))
@@ -609,6 +635,86 @@ def test_nothing_touched_nothing_to_take_back(journal: Journal, world: World) ->
     run = begin(journal, fleet(2), policy(window=("22:00-23:00",)))
     with pytest.raises(Refused, match="has touched no host"):
         rollout.back(go(journal, run, world), [])
+
+
+def moved(journal: Journal, world: World, *to: str, hosts: Sequence[str] = ("a", "b"), bad: str = "") -> dict[str, Any]:
+    world.bad = {bad: FAILED} if bad else {}
+    recipe = rollout.recipe("site", ["a,"], to=to, prove=False)
+    names = [Host(name) for name in hosts]
+    return go(journal, begin(journal, names, policy(canary=1, growth=(1,)), recipe), world)
+
+
+def taken_back(journal: Journal, world: World, record: Mapping[str, Any]) -> dict[str, Any]:
+    recipe = rollout.back(record, *journal.around(record))
+    again, taken = rollout.touched(record)
+    return go(journal, rollout.begin(journal, recipe, policy(), again, taken, of=record["run"]), world)
+
+
+def back(journal: Journal, record: Mapping[str, Any]) -> Recipe:
+    return rollout.back(record, *journal.around(record))
+
+
+def test_what_was_taken_back_is_nobodys_before(journal: Journal, world: World) -> None:
+    taken_back(journal, world, moved(journal, world, "img:1"))
+    assert back(journal, moved(journal, world, "img:2")).to == {}, "back to the image of the inventory"
+
+
+def test_before_is_what_each_host_had_itself(journal: Journal, world: World) -> None:
+    moved(journal, world, "img:1")
+    moved(journal, world, "img:2", hosts=["a"])
+    last = moved(journal, world, "img:3")
+    with pytest.raises(
+        Refused, match=r"vllm_image: the hosts did not have the same before \(a img:2, b img:1\). Say it: "
+    ):
+        back(journal, last)
+    assert back(journal, moved(journal, world, "img:4")).to == rollout.targets(["img:3"])
+
+
+def test_a_rollout_without_a_word_brings_what_the_inventory_says(journal: Journal, world: World) -> None:
+    moved(journal, world, "img:1")
+    moved(journal, world)
+    assert back(journal, moved(journal, world, "img:2")).to == {}
+
+
+def test_hosts_that_are_done_count_in_a_rollout_that_was_stopped(journal: Journal, world: World) -> None:
+    first = next(iter(waves.plan([Host("a"), Host("b")], policy(canary=1)))).hosts[0]
+    other = ({"a", "b"} - {first}).pop()
+    moved(journal, world, "img:1", bad=other)
+    assert back(journal, moved(journal, world, "img:2", hosts=[first])).to == rollout.targets(["img:1"])
+    with pytest.raises(Refused, match=f"what {other} has had before is not known, for 20.* did not end well"):
+        back(journal, moved(journal, world, "img:2", hosts=[other]))
+
+
+def test_what_came_later_goes_first(journal: Journal, world: World) -> None:
+    first, second = moved(journal, world, "img:1"), moved(journal, world, "img:2")
+    with pytest.raises(Refused, match=f"{second['run']} has worked on a since: take that one back first"):
+        back(journal, first)
+    taken_back(journal, world, second)
+    assert back(journal, first).to == {}
+    again = taken_back(journal, world, first)
+    with pytest.raises(Refused, match=f"was taken back already, by {again['run']}"):
+        back(journal, first)
+
+
+def test_after_an_undo_the_manifest_starts_anew(journal: Journal, world: World) -> None:
+    taken_back(journal, world, moved(journal, world))
+    assert [step.name for step in back(journal, moved(journal, world)).steps] == ["undo"]
+
+
+def test_what_was_moved_elsewhere_since_is_not_resumed(journal: Journal, world: World) -> None:
+    hosts = [host for wave in waves.plan([Host("a"), Host("b")], policy(canary=1)) for host in wave.hosts]
+    stopped = moved(journal, world, "img:1", bad=hosts[1])
+    rollout.refuse_resume(stopped, journal.around(stopped)[1])
+    world.bad = {}
+    taken = taken_back(journal, world, stopped)
+    with pytest.raises(Refused, match=f"was taken back by {taken['run']}: begin a new rollout"):
+        rollout.refuse_resume(stopped, journal.around(stopped)[1])
+    stopped = moved(journal, world, "img:1", bad=hosts[1])
+    later = moved(journal, world, "img:2", hosts=hosts[:1])
+    with pytest.raises(Refused, match=f"{later['run']} has moved {hosts[0]} to another vllm_image since"):
+        rollout.refuse_resume(stopped, journal.around(stopped)[1])
+    with pytest.raises(Refused, match="is done"):
+        rollout.refuse_resume(later, [])
 
 
 def test_a_rollback_takes_the_same_waves_of_who_was_touched(journal: Journal, world: World) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
     (tmp_path / "play.yml").write_text("[]\n")
     made = Fleet()
     monkeypatch.setattr(rollout_cli, "run", made.run)
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield made
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -157,7 +158,7 @@ def test_what_is_refused_before_it_begins_has_the_same_keys(fleet: Fleet, words:
 def test_an_interrupt_is_no_end(fleet: Fleet) -> None:
     fleet.cancels = True
     status, record = start()
-    assert status == Outcome.failed and (record["outcome"], record["ended"]) == (None, None)
+    assert status == 128 + signal.SIGINT and (record["outcome"], record["ended"]) == (None, None)
     assert states(record)["a"] == "running"
     fleet.cancels = False
     status, record = gb10("resume")
@@ -191,6 +192,64 @@ def test_a_page_that_cannot_be_written_changes_no_outcome(fleet: Fleet) -> None:
     assert result.exit_code == 0 and "no report: " in result.stderr
 
 
+def test_resume_and_rollback_may_say_another_policy(fleet: Fleet) -> None:
+    fleet.bad = {"b": "failed"}
+    _, record = start("--window", "00:00-24:00")
+    assert record["outcome"] == "partial"
+    status, resumed = gb10("resume", "--threshold", "1", "--timeout", "99", "--window", "always")
+    assert (status, resumed["outcome"]) == (Outcome.partial, "partial") and states(resumed)["d"] == "done"
+    assert {key: resumed["policy"][key] for key in ("threshold", "timeout_s", "window")} == {
+        "threshold": 1, "timeout_s": 99, "window": [],
+    }  # fmt: skip
+    fleet.bad = {}
+    status, back = gb10("rollback", record["run"], "--soak", "1")
+    assert status == 0 and back["policy"]["soak_s"] == 1
+
+
+def test_a_rollback_does_not_wait_for_the_window(fleet: Fleet) -> None:
+    _, record = start("--window", "00:00-24:00")
+    hour = (datetime.now(UTC).hour + 2) % 24
+    with Journal(Path(".gb10"), write=True) as journal:
+        closed = record["policy"] | {"window": [f"{hour:02}:00-{hour:02}:10"]}
+        journal.resume(record["run"], closed)
+        journal.end(record["run"], "done", None)
+    assert gb10("rollback", record["run"])[0] == 0
+
+
+def test_two_inventories_in_one_folder_are_two_fleets(fleet: Fleet) -> None:
+    fleet.bad = {"a": "failed"}
+    _, record = start()
+    Path("staging.yml").write_text("{}\n")
+    words = ["--no-prove", *SIZES, "-i", "staging.yml", "--json"]
+    staging = json.loads(CLI.invoke(cli.app, ["rollout", "play.yml", *words]).stdout)
+    assert gb10("status")[1]["run"] == record["run"] != staging["run"]
+    for command in ("resume", "rollback", "status"):
+        status, refused = gb10(command, staging["run"])
+        assert status == Outcome.refused and "is a run of another inventory: -i " in refused["reason"]
+    fleet.bad = {}
+    assert gb10("resume")[1]["run"] == record["run"]
+
+
+def test_a_journal_that_is_broken_is_not_the_same_as_none(fleet: Fleet) -> None:
+    start()
+    file = Path(".gb10/journal.db")
+    whole = file.read_bytes()
+    for broken in (whole[:3000], b"nonsense" * 1000, whole[:4096] + b"\xff" * (len(whole) - 4096)):
+        file.write_bytes(broken)
+        for other in ("journal.db-wal", "journal.db-shm"):
+            file.with_name(other).unlink(missing_ok=True)
+        for command in ("status", "resume", "report"):
+            result = CLI.invoke(cli.app, [command, "-i", "hosts.yml", "--json"])
+            said = json.loads(result.stdout)
+            assert result.exit_code == Outcome.refused and "move it away" in said["reason"], (command, result.output)
+
+
+@pytest.mark.parametrize("place", ["hosts.yml", "/proc/nothing"])
+def test_a_state_folder_that_cannot_be_one(fleet: Fleet, place: str) -> None:
+    status, refused = start("--state", place)
+    assert status == Outcome.refused and place in refused["reason"]
+
+
 # -- for people --------------------------------------------------------------------------------------------------------
 
 
@@ -212,7 +271,7 @@ def test_a_table_where_somebody_looks(fleet: Fleet) -> None:
     with Journal(Path(".gb10")) as journal:
         record = journal.record()
     console = Console(width=100, force_terminal=False, record=True)
-    view = live.Terminal(console, wave_s=60)
+    view = live.Terminal(console, wave_s=60, soak_s=0)
     view.wave(record, 1, "work")
     view.event({"event": "playbook_on_task_start", "event_data": {"task": "Update\x1b[2J"}})
     view.event({"event": "runner_on_ok", "event_data": {"host": "a"}})
@@ -230,7 +289,7 @@ def test_what_is_said_meanwhile_leaves_the_tables_colours_alone(fleet: Fleet) ->
     with Journal(Path(".gb10")) as journal:
         record = journal.record()
     shown = io.StringIO()
-    with live.Terminal(Console(width=100, force_terminal=True, file=shown), wave_s=None) as view:
+    with live.Terminal(Console(width=100, force_terminal=True, file=shown), wave_s=None, soak_s=0) as view:
         view.wave(record, 1, "done")
         failed = {"host": "a", "task": "Prove", "res": {"msg": "incomplete: 3 hosts\nspark-16: unmeasured"}}
         view.event({"event": "runner_on_failed", "event_data": failed})
@@ -253,6 +312,35 @@ def test_the_plan_says_who_when_and_how_long(fleet: Fleet) -> None:
     assert plan["wave_s"] is not None and all(wave["begins"] for wave in plan["waves"])
     shown = CLI.invoke(cli.app, ["plan-rollout", *words, "-i", "hosts.yml"]).output
     assert "wave 1, 1 of 4, from about " in shown and "3 waves, " in shown and "as earlier ones took" in shown
+
+
+def test_status_names_the_others_and_does_not_tell_to_resume_what_is_at_work(fleet: Fleet) -> None:
+    start("--to", "img:1")
+    fleet.bad = {"a": "failed"}
+    _, record = start()
+    shown = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output.splitlines()
+    assert shown[0].endswith(", rollout of play.yml: done") and shown[1].startswith(f"run {record['run']}, ")
+    fleet.cancels = True
+    _, record = start()
+    with locks.held(Path(".gb10")) as say:
+        say(record["run"])
+        shown = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output.splitlines()
+    assert shown[-1] == f"at work: process {os.getpid()}, wave 1 of 3: work" and "resume" not in "".join(shown)
+    assert "resume goes on" in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output.splitlines()[-1]
+
+
+def test_what_was_moved_is_not_yet_in_the_inventory(fleet: Fleet) -> None:
+    result = CLI.invoke(cli.app, ["rollout", "play.yml", "--no-prove", *SIZES, "-i", "hosts.yml", "--to", "img:1"])
+    assert "the next gb10 site brings what the inventory says: make that vllm_image: img:1" in result.output
+
+
+def test_an_output_that_fails_ends_no_rollout(tmp_path: Path) -> None:
+    made = Rollout(tmp_path, ["spark-1", "spark-2"], Way("good", "done", "", 0, 0, False), "nobody")
+    with Path("/dev/full").open("w") as full:
+        command = [*GB10, "rollout", *WORDS[:-1]]
+        child = subprocess.Popen(command, cwd=tmp_path, env=made.environment, stdout=full, stderr=subprocess.PIPE)
+        assert child.wait(timeout=60) == 0, child.communicate()
+    assert made.touched() == ["spark-1", "spark-2"]
 
 
 def test_status_of_a_fleet_without_rollouts(fleet: Fleet) -> None:
@@ -334,7 +422,11 @@ def test_beside_an_orphan_that_does_not_end_nothing_goes_on(
     child = sleepers(f"{record['run']}/1")
     assert [orphan["pid"] for orphan in gb10("status")[1]["orphans"]] == [child.pid]
     status, refused = gb10("resume")
-    assert status == Outcome.refused and f"processes {child.pid} of {record['run']} do not end" in refused["reason"]
+    assert status == Outcome.refused and f"processes {child.pid} of {record['run']}/1 do not end" in refused["reason"]
+    with Journal(Path(".gb10"), write=True) as journal:
+        journal.end(record["run"], "failed", "as it may be: the orphan is still there")
+    status, refused = start()
+    assert status == Outcome.refused and f"processes {child.pid} of" in refused["reason"]
 
 
 # -- real kills, over the ssh that plays hosts -------------------------------------------------------------------------
@@ -366,7 +458,7 @@ def status_of(made: Rollout) -> dict[str, Any]:
     return ended(made.start(*GB10, "status", "-i", "inventory.yml", "--json"))[1]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_killed_in_the_middle_of_a_wave_it_is_resumed_without_its_orphan(
     tmp_path: Path, number: signal.Signals
 ) -> None:
@@ -383,7 +475,7 @@ def test_killed_in_the_middle_of_a_wave_it_is_resumed_without_its_orphan(
         assert status["ended"] is None and states(status) == {"spark-1": "running"}
     else:
         code, record = ended(child)
-        assert code == Outcome.failed and record["outcome"] is None, record
+        assert code == 128 + number and record["outcome"] is None, record
         assert locks.orphans([record["run"]]) == []
     code, record = ended(made.start(*GB10, "resume", "-i", "inventory.yml", "--json"))
     assert (code, record["outcome"], record["attempt"]) == (0, "done", 2)

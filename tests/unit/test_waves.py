@@ -67,7 +67,10 @@ def test_the_order_is_that_of_a_hash_and_not_of_the_inventory() -> None:
     planned = waves.plan(hosts, POLICY)
     assert [set(wave.hosts) for wave in waves.plan(hosts[::-1], POLICY)] == [set(wave.hosts) for wave in planned]
     assert [name for wave in planned for name in wave.hosts] != [host.name for host in hosts]
-    assert waves.plan(hosts, waves.policy(soak_s=1)) != planned, "another policy has another canary"
+    assert waves.plan(hosts, waves.policy(soak_s=1, threshold=2)) == planned, "what was planned is not what runs"
+    first = next(wave.hosts[0] for wave in planned)
+    fewer = waves.plan([host for host in hosts if host.name != first], POLICY)
+    assert next(name for wave in fewer for name in wave.hosts if name in planned[-1].hosts) == planned[-1].hosts[0]
 
 
 @pytest.mark.parametrize("canary", ["spark-03", "pair1"])
@@ -160,3 +163,12 @@ def test_windows(windows: list[str], opens: str) -> None:
 def test_what_is_no_window(text: str) -> None:
     with pytest.raises(ValueError, match=text.split()[0].split("-")[0]):
         window.parse(text)
+
+
+def test_a_policy_may_change_on_the_way() -> None:
+    night = waves.policy(window=["22:00-06:00"], threshold=1)
+    assert waves.changed(night) == night
+    assert waves.changed(night, window=["always"], timeout_s=60).window == ()
+    assert waves.changed(night, threshold=0).threshold == 0 and waves.changed(night, threshold=2).window == night.window
+    with pytest.raises(waves.Refused, match="soak_s"):
+        waves.changed(night, soak_s=10**14)
