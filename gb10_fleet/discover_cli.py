@@ -35,13 +35,17 @@ def find(
     output: Annotated[Path, typer.Option("--output", "-o", help="The inventory to write.")] = Path(
         "inventory/found/hosts.yml"
     ),
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, help="How long to listen to multicast DNS.")] = 5,
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, max=600, help="How long to listen to multicast DNS.")
+    ] = 5,
     force: Annotated[bool, typer.Option("--force", help="Write over an inventory that is there.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Find Sparks, refuse host keys that several of them have, write an inventory. Changes nothing on any host."""
     from gb10_fleet import discover
 
+    if not output.name or output.is_dir():
+        raise typer.BadParameter(f"{output} is a folder; name the file, as in --output inventory/mine/hosts.yml")
     for file in (output, output.with_name(discover.KNOWN_HOSTS)):
         if file.exists() and not force:
             raise typer.BadParameter(f"{file} is there; name another file with --output, or say --force")
@@ -50,6 +54,8 @@ def find(
         found = discover.judge(asked, discover.ask(discover.keys_of(asked), user, progress=_progress))
     except discover.BadPlace as error:
         raise typer.BadParameter(str(error)) from None
+    except FileNotFoundError as error:
+        raise typer.BadParameter(f"{error.filename} is not on this machine: install the client of OpenSSH") from None
     outcome = _outcome(found)
     written = bool(found.sparks) and not found.duplicates
     if written:

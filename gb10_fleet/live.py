@@ -100,10 +100,10 @@ class Terminal(Lines):
             self.hosts_heard.add(str(data.get("host")))
 
     def _draw(self) -> Group:
-        table = Table(title=f"run {self.record['run']}", title_justify="left")
+        table = Table(title=f"run {self.record['run']}", title_justify="left", expand=True)
         for column in ("wave", "state", "hosts", "done", "bad"):
-            table.add_column(column, no_wrap=True, min_width=max(len(column), 7 * (column == "state")))
-        table.add_column("names", overflow="ellipsis", no_wrap=True)
+            table.add_column(column, no_wrap=True)
+        table.add_column("names", overflow="ellipsis", no_wrap=True, ratio=1)  # gives way first
         open_waves = 0
         for wave in self.record["waves"]:
             states = [host["state"] for host in wave["hosts"]]

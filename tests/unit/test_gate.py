@@ -83,6 +83,12 @@ def test_who_was_not_done_in_time() -> None:
     assert states(report, "a", "b") == {"a": "timed_out", "b": "timed_out"}
 
 
+def test_a_killed_ansible_has_done_nobody() -> None:
+    report = heard(result("ok", "a"))
+    report.killed = True
+    assert gate.work(["a"], report) == {"a": ("failed", "ansible-playbook was killed on the way")}
+
+
 def test_ansible_itself_does_not_begin() -> None:
     report = Report(errors=["[ERROR]: couldn't resolve module/action 'nonsense'", "the error appears in play.yml"])
     assert gate.work(["a"], report) == {"a": ("failed", "; ".join(report.errors))}

@@ -70,7 +70,20 @@ def test_troubles_are_said_once_with_all_names(documents: dict[str, dict[str, An
         ("unhealthy", 1),
         ("rescued", 1),
     ]
-    assert all("gb10 resume" in item["way_out"] for item in troubles)
+    assert all("gb10 resume" in item["way_out"] and "rollback" in item["way_out"] for item in troubles)
+
+
+def test_of_what_was_refused_there_is_nothing_to_take_back(documents: dict[str, dict[str, Any]]) -> None:
+    troubles = page.page_model({**documents["large"], "outcome": "refused"})["troubles"]
+    assert troubles and not any("rollback" in item["way_out"] for item in troubles)
+
+
+def test_changes_that_nobody_has_counted_are_a_dash(documents: dict[str, dict[str, Any]]) -> None:
+    document = documents["large"]
+    own = [{"name": "work", "plays": [{"import_playbook": "/srv/own.yml"}]}]
+    assert "0" in {row["changes"] for row in page.page_model(document)["rows"]}
+    theirs = page.page_model({**document, "order": {**document["order"], "steps": own}})["rows"]
+    assert page.NOBODY_LOOKED in {row["changes"] for row in theirs} and "0" not in {row["changes"] for row in theirs}
 
 
 def test_what_proof_and_drift_scan_say_is_beside_each_host(documents: dict[str, dict[str, Any]]) -> None:

@@ -284,6 +284,29 @@ def test_a_table_where_somebody_looks(fleet: Fleet) -> None:
     assert "about 2 min to go" in console.export_text()
 
 
+def test_a_narrow_terminal_loses_names_and_nothing_else(fleet: Fleet) -> None:
+    fleet.bad = {"b": "failed"}
+    _, record = start()
+    console = Console(width=80, force_terminal=False, record=True, file=io.StringIO())
+    record["waves"][1]["hosts"][0]["host"] = "spark-with-a-name-that-is-long" * 3
+    view = live.Terminal(console, wave_s=None, soak_s=0)
+    view.wave(record, 2, "work")
+    console.print(view._draw())
+    shown = console.export_text()
+    assert all(word in shown for word in ("wave", "state", "hosts", "done", "bad", "stopped", "planned"))
+
+
+def test_what_is_left_has_the_soak_in_it(fleet: Fleet) -> None:
+    fleet.bad = {"a": "failed"}
+    _, record = start()
+    console = Console(width=100, force_terminal=False, record=True, file=io.StringIO())
+    record["waves"][0]["state"] = "running"
+    view = live.Terminal(console, wave_s=60, soak_s=240)
+    view.wave(record, 1, "work")
+    console.print(view._draw())
+    assert "about 11 min to go" in console.export_text()
+
+
 def test_what_is_said_meanwhile_leaves_the_tables_colours_alone(fleet: Fleet) -> None:
     start()
     with Journal(Path(".gb10")) as journal:
