@@ -509,6 +509,20 @@ def test_killed_in_the_middle_of_a_wave_it_is_resumed_without_its_orphan(
     assert ("orphan" if number is signal.SIGKILL else "interrupted") in kinds
 
 
+def test_where_ansible_is_killed_the_host_has_failed_and_nothing_goes_on(tmp_path: Path) -> None:
+    made = Rollout(tmp_path, ["spark-1"], STICKS, "spark-1")
+    child = made.start(*GB10, "rollout", *WORDS)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "hosts/spark-1/stuck").exists() and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    run = status_of(made)["run"]
+    os.kill(locks.orphans([run])[0].pid, signal.SIGKILL)  # as the kernel does where memory is short
+    code, record = ended(child)
+    assert (code, record["outcome"], states(record)) == (Outcome.failed, "failed", {"spark-1": "failed"})
+    assert "ansible-playbook was killed" in record["waves"][0]["hosts"][0]["reason"]
+    assert locks.orphans([run]) == []
+
+
 def test_killed_again_and_again_between_two_events_it_touches_every_host_once(tmp_path: Path) -> None:
     made = Rollout(tmp_path, ["spark-1", "spark-2"], Way("good", "done", "", 0, 0, False), "nobody")
     # Begun, wave, step, its end | resumed, gate, next wave, step | resumed, step again, its end, gate | resumed, ended
