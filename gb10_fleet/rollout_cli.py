@@ -18,7 +18,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
-from gb10_fleet import live, locks, rollout, waves, window
+from gb10_fleet import live, locks, recipes, rollout, waves, window
 from gb10_fleet.journal import Journal, JournalError, NoRun, place, refusal, resolved, text_of, utc
 from gb10_fleet.live import Lines, Silent, Terminal
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
@@ -86,7 +86,7 @@ def plan_rollout(
     """Show the waves of a rollout with the same options: who, when and how long. Touches no host."""
     with refusals(as_json):
         policy = _policy(canary, growth, threshold, soak, timeout, windows)
-        recipe = rollout.recipe(
+        recipe = recipes.forward(
             playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove
         )
         planned = waves.plan(rollout.who(recipe, run), policy)
@@ -163,7 +163,7 @@ def roll_out(
 
     with refusals(as_json):
         policy = _policy(canary, growth, threshold, soak, timeout, windows)
-        recipe = rollout.recipe(
+        recipe = recipes.forward(
             playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove
         )
         _go(place(inventory, state), start, as_json)
@@ -184,7 +184,7 @@ def resume(
 
     def start(journal: Journal) -> tuple[str, int]:
         record = journal.record(run_, resolved(inventory))
-        rollout.refuse_resume(record, journal.around(record)[1])
+        recipes.refuse_resume(record, journal.around(record)[1])
         policy = _policy_of(record, threshold, soak, timeout, windows)
         return record["run"], journal.resume(record["run"], asdict(policy))
 
@@ -208,7 +208,7 @@ def rollback(
 
     def start(journal: Journal) -> tuple[str, int]:
         record = journal.record(run_, resolved(inventory))
-        recipe = rollout.back(record, *journal.around(record), words=ctx.obj)
+        recipe = recipes.back(record, *journal.around(record), words=ctx.obj)
         # What has to be taken back does not wait for the hours in which changes were allowed.
         policy = _policy_of(record, threshold, soak, timeout, windows or ["always"])
         hosts, planned = rollout.touched(record)
@@ -374,7 +374,7 @@ def _show(record: Mapping[str, Any]) -> None:
     if record["ended"] is not None:
         live.out(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}")
     if record["outcome"] == Outcome.done.name:
-        for name, value in rollout.named(record):
+        for name, value in recipes.named(record):
             live.out(f"the next gb10 site brings what the inventory says: make that {name}: {value}")
 
 

@@ -46,7 +46,7 @@ def finding(identity: str, severity: str = "error", accepted: str | None = None)
 class Stub:
     """Stands for ansible_runner.run: remembers its call, sends events, ends with a status."""
 
-    def __init__(self, rc: int, *events: Event) -> None:
+    def __init__(self, rc: int | None, *events: Event) -> None:
         self.rc, self.events = rc, events
         self.call: dict[str, Any] = {}
 
@@ -68,7 +68,7 @@ Use = Callable[..., Stub]
 
 @pytest.fixture
 def use(monkeypatch: pytest.MonkeyPatch) -> Use:
-    def install(rc: int, *events: Event) -> Stub:
+    def install(rc: int | None, *events: Event) -> Stub:
         stub = Stub(rc, *events)
         monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=stub))
         return stub
@@ -161,7 +161,7 @@ def test_what_a_host_says_at_length_is_cut() -> None:
 
 @pytest.mark.parametrize("rc", [None, -9])
 def test_a_killed_ansible_is_a_failure_that_says_so(use: Use, rc: int | None) -> None:
-    use(rc, stats(ok={"spark-a": 1}))  # type: ignore[arg-type]
+    use(rc, stats(ok={"spark-a": 1}))
     result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
     assert result.exit_code == Outcome.failed and "ansible-playbook was killed" in result.stderr
 

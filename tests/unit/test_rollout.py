@@ -15,11 +15,12 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
-from gb10_fleet import rollout, waves
+from gb10_fleet import recipes, rollout, waves
 from gb10_fleet.journal import Journal, hosts_of
 from gb10_fleet.live import Silent
 from gb10_fleet.playbook import ROLL_CALL, Order, Outcome, Report, Trouble
-from gb10_fleet.rollout import Recipe, Rollout, Step, Stopped
+from gb10_fleet.recipes import Recipe, Step
+from gb10_fleet.rollout import Rollout, Stopped
 from gb10_fleet.waves import Host, Policy, Refused
 
 SET, OTHER_SET = list(catalog.load("host_sets")["host_sets"])[:2]
@@ -105,7 +106,7 @@ def fleet(count: int, pairs: int = 0, *, serves: bool = False) -> list[Host]:
 
 
 def begin(journal: Journal, hosts: Sequence[Host], chosen: Policy, recipe: Recipe | None = None) -> str:
-    recipe = recipe or rollout.recipe("site", ["a,"], prove=False)
+    recipe = recipe or recipes.forward("site", ["a,"], prove=False)
     return rollout.begin(journal, recipe, chosen, hosts, waves.plan(hosts, chosen))
 
 
@@ -203,7 +204,7 @@ def test_a_bad_host_keeps_its_place_in_later_waves(journal: Journal, world: Worl
 
 def test_who_is_sick_after_all_went_well_stops_it(journal: Journal, world: World) -> None:
     world.sick = {"h01"}
-    recipe = rollout.recipe("site", ["a,"])
+    recipe = recipes.forward("site", ["a,"])
     record = go(journal, begin(journal, fleet(4), policy(canary="h01"), recipe), world)
     assert states(record)["h01"] == "unhealthy" and record["outcome"] == "failed" and len(world.waves) == 1
     assert record["waves"][0]["evidence"] == str(world.folder / "proof-1")
@@ -211,7 +212,7 @@ def test_who_is_sick_after_all_went_well_stops_it(journal: Journal, world: World
 
 def test_no_evidence_is_no_proof(journal: Journal, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(World, "proof", lambda *_: "nowhere")
-    record = go(journal, begin(journal, fleet(2), policy(), rollout.recipe("site", ["a,"])), world)
+    record = go(journal, begin(journal, fleet(2), policy(), recipes.forward("site", ["a,"])), world)
     assert record["counts"] == {"planned": 1, "unhealthy": 1}
 
 
@@ -230,12 +231,12 @@ def test_no_evidence_is_no_proof(journal: Journal, world: World, monkeypatch: py
 def test_a_model_is_stopped_before_and_proven_after(
     journal: Journal, world: World, recipe: dict[str, Any], plays: list[str]
 ) -> None:
-    go(journal, begin(journal, fleet(1, serves=True), policy(), rollout.recipe("site", ["a,"], **recipe)), world)
+    go(journal, begin(journal, fleet(1, serves=True), policy(), recipes.forward("site", ["a,"], **recipe)), world)
     assert [play.removeprefix("gb10.fleet.") for play in world.calls[0][0]] == plays
 
 
 def test_a_driver_moves_alone_then_boots_then_everything_else(journal: Journal, world: World) -> None:
-    recipe = rollout.recipe("site", ["a,"], to=[SET], reboot=True)
+    recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
     go(journal, begin(journal, fleet(1, serves=True), policy(), recipe), world)
     assert [[play.removeprefix("gb10.fleet.") for play in plays] for plays, _ in world.calls] == [
         ["drain", "doctor", "state", ROLL_CALL],
@@ -257,7 +258,7 @@ def test_an_own_playbook_is_run_from_beside_itself(journal: Journal, world: Worl
     own = tmp_path / "mine" / "play.yml"
     own.parent.mkdir()
     own.touch()
-    go(journal, begin(journal, fleet(1), policy(), rollout.recipe(str(own), ["a,"], prove=False)), world)
+    go(journal, begin(journal, fleet(1), policy(), recipes.forward(str(own), ["a,"], prove=False)), world)
     assert world.calls[0][0] == [str(own), ROLL_CALL] and Path(world.orders[0].playbook).parent == own.parent
     assert [*own.parent.iterdir()] == [own]
 
@@ -354,7 +355,7 @@ class Mortal(Journal):
 @pytest.mark.parametrize("after", [True, False], ids=["after", "before"])
 def test_killed_at_any_moment_it_ends_as_an_undisturbed_run_and_does_nothing_twice(tmp_path: Path, after: bool) -> None:
     hosts, chosen = fleet(5, 2), policy(canary=2, growth=("100%",))
-    recipe = rollout.recipe("site", ["a,"], to=[SET], reboot=True)
+    recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
     moment = 0
     while True:
         moment += 1
@@ -409,7 +410,7 @@ def _cluster(hosts: Sequence[Host], name: str) -> str | None:
 
 def test_a_bad_host_of_a_step_that_was_ended_is_bad_after_the_kill_too(journal: Journal, world: World) -> None:
     chosen = policy(canary=4)
-    run = begin(journal, fleet(4), chosen, rollout.recipe("site", ["a,"], to=[SET], reboot=True, prove=False))
+    run = begin(journal, fleet(4), chosen, recipes.forward("site", ["a,"], to=[SET], reboot=True, prove=False))
     world.bad = {"h01": FAILED}
     rollouts = Rollout(journal, run, world.play, Silent())
     rollouts.policy = replace(chosen, threshold=1)
@@ -468,17 +469,17 @@ def test_one_word_for_all(found: list[str], refused: bool, outcome: Outcome) -> 
         ([SET], {"driver_host_set": SET, "driver_allow_move": True}),
         ([IMAGE], {"vllm_image": IMAGE, "vllm_allow_tag": False}),
         (["nvcr.io/nvidia/vllm:26.01-py3"], {"vllm_image": "nvcr.io/nvidia/vllm:26.01-py3", "vllm_allow_tag": True}),
-        ([SET, IMAGE], {**rollout.targets([SET]), **rollout.targets([IMAGE])}),
+        ([SET, IMAGE], {**recipes.targets([SET]), **recipes.targets([IMAGE])}),
     ],
 )
 def test_what_to_says(to: list[str], variables: dict[str, Any]) -> None:
-    assert rollout.targets(to) == variables
+    assert recipes.targets(to) == variables
 
 
 @pytest.mark.parametrize("to", [["nonsense"], [SET, OTHER_SET], [IMAGE, "a:b"], ["-e:x"], ["a b:c"]])
 def test_what_to_cannot_say(to: list[str]) -> None:
     with pytest.raises(Refused, match="--to"):
-        rollout.targets(to)
+        recipes.targets(to)
 
 
 @pytest.mark.parametrize(
@@ -507,13 +508,13 @@ def test_what_to_cannot_say(to: list[str]) -> None:
 )
 def test_words_that_only_look_or_would_be_kept_are_refused(words: list[str]) -> None:
     with pytest.raises(Refused) as refused:
-        rollout.recipe("site", ["a,"], words=words)
+        recipes.forward("site", ["a,"], words=words)
     assert "secret" not in str(refused.value)
 
 
 def test_words_that_may_be_kept() -> None:
     words = ["-e", "@vars.yml", "--extra-vars=@more.yml", "-e@third.yml", "--tags", "serving"]
-    assert rollout.recipe("site", ["a,"], words=words).words == words
+    assert recipes.forward("site", ["a,"], words=words).words == words
 
 
 @pytest.mark.parametrize(
@@ -525,17 +526,17 @@ def test_words_that_may_be_kept() -> None:
     ],
 )  # fmt: skip
 def test_playbooks(name: str, plays: list[str]) -> None:
-    assert [play["import_playbook"] for play in rollout.recipe(name, ["a,"]).steps[0].plays] == plays
+    assert [play["import_playbook"] for play in recipes.forward(name, ["a,"]).steps[0].plays] == plays
 
 
 @pytest.mark.parametrize("name", ["nonsense", "gb10.fleet.nonsense", "../site", "a.b", ""])
 def test_what_is_no_playbook(name: str) -> None:
     with pytest.raises(Refused, match="is no playbook"):
-        rollout.recipe(name, ["a,"])
+        recipes.forward(name, ["a,"])
 
 
 def test_a_recipe_comes_back_from_the_journal_as_it_was(journal: Journal) -> None:
-    recipe = rollout.recipe("site", ["a,"], to=[SET], reboot=True, limit="sparks", words=["-v"])
+    recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True, limit="sparks", words=["-v"])
     run = begin(journal, fleet(1), policy(), recipe)
     assert Recipe.of(journal.record(run)) == replace(
         recipe, steps=[Step(step.name, [*map(dict, step.plays)]) for step in recipe.steps]
@@ -544,7 +545,7 @@ def test_a_recipe_comes_back_from_the_journal_as_it_was(journal: Journal) -> Non
 
 def test_reboot_goes_with_a_host_set() -> None:
     with pytest.raises(Refused, match="--reboot goes with --to HOST_SET"):
-        rollout.recipe("site", ["a,"], reboot=True)
+        recipes.forward("site", ["a,"], reboot=True)
 
 
 # -- who ---------------------------------------------------------------------------------------------------------------
@@ -569,12 +570,12 @@ def listing(**limited: Sequence[Host]) -> Callable[..., tuple[Outcome, Report]]:
 
 def test_hosts_are_those_that_ansible_sees() -> None:
     hosts = [Host("a", "pair", serves=True), Host("b")]
-    assert rollout.who(rollout.recipe("site", ["a,"]), listing(everybody=hosts)) == hosts
+    assert rollout.who(recipes.forward("site", ["a,"]), listing(everybody=hosts)) == hosts
 
 
 def test_a_limit_does_not_cut_a_cluster() -> None:
     everybody = fleet(4, 2)
-    recipe = rollout.recipe("site", ["a,"], limit="part")
+    recipe = recipes.forward("site", ["a,"], limit="part")
     assert rollout.who(recipe, listing(everybody=everybody, part=everybody[:2])) == everybody[:2]
     with pytest.raises(Refused, match="--limit leaves out h03 of cluster pair1"):
         rollout.who(recipe, listing(everybody=everybody, part=everybody[:3]))
@@ -583,7 +584,7 @@ def test_a_limit_does_not_cut_a_cluster() -> None:
 @pytest.mark.parametrize("name", ["!new", "&a", "~h.*", "@file", "h*", "h[1]", "a b", "-l"])
 def test_a_host_whose_name_is_a_pattern_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="to Ansible that is a pattern and not a name"):
-        rollout.who(rollout.recipe("site", ["a,"]), listing(everybody=[Host("a"), Host(name)]))
+        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[Host("a"), Host(name)]))
 
 
 def test_an_interrupt_while_hosts_are_listed_is_no_missing_group() -> None:
@@ -591,24 +592,24 @@ def test_an_interrupt_while_hosts_are_listed_is_no_missing_group() -> None:
         return Outcome.failed, Report(canceled=True, errors=["the inventory has no group"])
 
     with pytest.raises(Refused, match="interrupted"):
-        rollout.who(rollout.recipe("site", ["a,"]), play)
+        rollout.who(recipes.forward("site", ["a,"]), play)
 
 
 def test_nobody_to_roll_out_to_says_why() -> None:
     with pytest.raises(Refused, match="no hosts matched"):
-        rollout.who(rollout.recipe("site", ["a,"]), listing(everybody=[]))
+        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[]))
 
 
 # -- rollback ----------------------------------------------------------------------------------------------------------
 
 
 def did(journal: Journal, world: World, *to: str, hosts: int = 2, **more: Any) -> dict[str, Any]:
-    recipe = rollout.recipe("site", ["a,"], to=to, prove=False, **more)
+    recipe = recipes.forward("site", ["a,"], to=to, prove=False, **more)
     return go(journal, begin(journal, fleet(hosts), policy(), recipe), world)
 
 
 def test_back_is_undo_where_nothing_was_rolled_out_before(journal: Journal, world: World) -> None:
-    recipe = rollout.back(did(journal, world), [])
+    recipe = recipes.back(did(journal, world), [])
     assert [step.name for step in recipe.steps] == ["undo"]
     assert recipe.steps[0].plays == [{"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": "driver"}}]
     assert recipe.to == {"driver_allow_move": True}
@@ -616,42 +617,42 @@ def test_back_is_undo_where_nothing_was_rolled_out_before(journal: Journal, worl
 
 def test_back_is_forward_to_the_set_before(journal: Journal, world: World) -> None:
     first, second = did(journal, world, SET), did(journal, world, OTHER_SET)
-    recipe = rollout.back(second, [first])
-    assert recipe.to == rollout.targets([SET]) and recipe.steps == Recipe.of(second).steps
+    recipe = recipes.back(second, [first])
+    assert recipe.to == recipes.targets([SET]) and recipe.steps == Recipe.of(second).steps
 
 
 def test_an_image_goes_back_to_that_of_the_inventory(journal: Journal, world: World) -> None:
-    recipe = rollout.back(did(journal, world, IMAGE), [])
+    recipe = recipes.back(did(journal, world, IMAGE), [])
     assert recipe.to == {} and [step.name for step in recipe.steps] == ["work"]
 
 
 def test_what_a_manifest_cannot_tell_apart_is_refused(journal: Journal, world: World) -> None:
     first, second = did(journal, world), did(journal, world)
     with pytest.raises(Refused, match=f"driver on h0. came with {first['run']}"):
-        rollout.back(second, [first])
+        recipes.back(second, [first])
 
 
 def test_nothing_touched_nothing_to_take_back(journal: Journal, world: World) -> None:
     run = begin(journal, fleet(2), policy(window=("22:00-23:00",)))
     with pytest.raises(Refused, match="has touched no host"):
-        rollout.back(go(journal, run, world), [])
+        recipes.back(go(journal, run, world), [])
 
 
 def moved(journal: Journal, world: World, *to: str, hosts: Sequence[str] = ("a", "b"), bad: str = "") -> dict[str, Any]:
     world.bad = {bad: FAILED} if bad else {}
-    recipe = rollout.recipe("site", ["a,"], to=to, prove=False)
+    recipe = recipes.forward("site", ["a,"], to=to, prove=False)
     names = [Host(name) for name in hosts]
     return go(journal, begin(journal, names, policy(canary=1, growth=(1,)), recipe), world)
 
 
 def taken_back(journal: Journal, world: World, record: Mapping[str, Any]) -> dict[str, Any]:
-    recipe = rollout.back(record, *journal.around(record))
+    recipe = recipes.back(record, *journal.around(record))
     again, taken = rollout.touched(record)
     return go(journal, rollout.begin(journal, recipe, policy(), again, taken, of=record["run"]), world)
 
 
 def back(journal: Journal, record: Mapping[str, Any]) -> Recipe:
-    return rollout.back(record, *journal.around(record))
+    return recipes.back(record, *journal.around(record))
 
 
 def test_what_was_taken_back_is_nobodys_before(journal: Journal, world: World) -> None:
@@ -667,7 +668,7 @@ def test_before_is_what_each_host_had_itself(journal: Journal, world: World) -> 
         Refused, match=r"vllm_image: the hosts did not have the same before \(a img:2, b img:1\). Say it: "
     ):
         back(journal, last)
-    assert back(journal, moved(journal, world, "img:4")).to == rollout.targets(["img:3"])
+    assert back(journal, moved(journal, world, "img:4")).to == recipes.targets(["img:3"])
 
 
 def test_a_rollout_without_a_word_brings_what_the_inventory_says(journal: Journal, world: World) -> None:
@@ -680,7 +681,7 @@ def test_hosts_that_are_done_count_in_a_rollout_that_was_stopped(journal: Journa
     first = next(iter(waves.plan([Host("a"), Host("b")], policy(canary=1)))).hosts[0]
     other = ({"a", "b"} - {first}).pop()
     moved(journal, world, "img:1", bad=other)
-    assert back(journal, moved(journal, world, "img:2", hosts=[first])).to == rollout.targets(["img:1"])
+    assert back(journal, moved(journal, world, "img:2", hosts=[first])).to == recipes.targets(["img:1"])
     with pytest.raises(Refused, match=f"what {other} has had before is not known, for 20.* did not end well"):
         back(journal, moved(journal, world, "img:2", hosts=[other]))
 
@@ -704,17 +705,17 @@ def test_after_an_undo_the_manifest_starts_anew(journal: Journal, world: World) 
 def test_what_was_moved_elsewhere_since_is_not_resumed(journal: Journal, world: World) -> None:
     hosts = [host for wave in waves.plan([Host("a"), Host("b")], policy(canary=1)) for host in wave.hosts]
     stopped = moved(journal, world, "img:1", bad=hosts[1])
-    rollout.refuse_resume(stopped, journal.around(stopped)[1])
+    recipes.refuse_resume(stopped, journal.around(stopped)[1])
     world.bad = {}
     taken = taken_back(journal, world, stopped)
     with pytest.raises(Refused, match=f"was taken back by {taken['run']}: begin a new rollout"):
-        rollout.refuse_resume(stopped, journal.around(stopped)[1])
+        recipes.refuse_resume(stopped, journal.around(stopped)[1])
     stopped = moved(journal, world, "img:1", bad=hosts[1])
     later = moved(journal, world, "img:2", hosts=hosts[:1])
     with pytest.raises(Refused, match=f"{later['run']} has moved {hosts[0]} to another vllm_image since"):
-        rollout.refuse_resume(stopped, journal.around(stopped)[1])
+        recipes.refuse_resume(stopped, journal.around(stopped)[1])
     with pytest.raises(Refused, match="is done"):
-        rollout.refuse_resume(later, [])
+        recipes.refuse_resume(later, [])
 
 
 def test_a_rollback_takes_the_same_waves_of_who_was_touched(journal: Journal, world: World) -> None:
@@ -725,7 +726,7 @@ def test_a_rollback_takes_the_same_waves_of_who_was_touched(journal: Journal, wo
     again, taken = rollout.touched(record)
     assert [wave.hosts for wave in taken] == [wave.hosts for wave in planned[:2]]
     world.bad, world.calls = {}, []
-    run = rollout.begin(journal, rollout.back(record, []), chosen, again, taken, of=record["run"])
+    run = rollout.begin(journal, recipes.back(record, []), chosen, again, taken, of=record["run"])
     back = go(journal, run, world)
     assert (back["kind"], back["of"], back["outcome"]) == ("rollback", record["run"], "done")
     assert world.waves == [[*wave.hosts] for wave in planned[:2]]
