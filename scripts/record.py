@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TextIO
 
 COLUMNS, ROWS = 120, 36
+HERE = "~/gb10-fleet"  # for the folder of the checkout, which is nobody else's
 IDLE_LIMIT_S = 2.0  # a player waits no longer, however long nothing happened
 
 
@@ -42,7 +43,7 @@ def record(command: Sequence[str], file: TextIO, title: str, clock: Callable[[],
     os.close(theirs)
     decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")  # a letter may come in two pieces
     while text := _read(ours):
-        if shown := decoder.decode(text):
+        if shown := decoder.decode(text).replace(str(Path.cwd()), HERE):
             file.write(json.dumps([round(clock() - started, 3), "o", shown], ensure_ascii=False) + "\n")
             sys.stdout.write(shown)
             sys.stdout.flush()
