@@ -295,7 +295,7 @@ RAY_CLIENTS = 10001
 OPEN = {22, 80, 40000}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture  # not for the module: ansible-test runs each test in a fork, which does not take that down
 def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
     net = Net(f"gb10fw{os.getpid()}-")
     try:
