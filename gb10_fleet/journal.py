@@ -49,6 +49,7 @@ CREATE TRIGGER event_never_goes BEFORE DELETE ON event BEGIN SELECT RAISE(ABORT,
 """
 
 Record = dict[str, Any]
+WAY_OUT = "if it is broken, move it away: hosts lose nothing by that"
 
 
 class JournalError(Exception):
@@ -103,7 +104,7 @@ class Journal:
             self._db.row_factory = sqlite3.Row
             self._open(write)
         except sqlite3.DatabaseError as error:
-            raise JournalError(f"{file}: {error}; if it is broken, move it away: hosts lose nothing by that") from None
+            raise JournalError(f"{file}: {error}; {WAY_OUT}") from None
 
     def _open(self, write: bool) -> None:
         if write:
@@ -281,17 +282,13 @@ class Journal:
         counts: {state: hosts}, waves: [{wave, clusters, state, step, started, ended, evidence,
         hosts: [{host, cluster, serves, state, reason, started, ended, changes: [...]}]}]}`; null is not known.
         """
-        known = self.runs(inventories)
-        if run is None and not known:
-            raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
-        run = run or known[-1]["run"]
+        run = run or self._latest(inventories)
         row = self._db.execute("SELECT * FROM run WHERE run = ?", (run,)).fetchone()
         if row is None:
-            latest = ", ".join(item["run"] for item in known[-5:]) or "none"
+            latest = ", ".join(item["run"] for item in self.runs(inventories)[-5:]) or "none"
             raise JournalError(f"no run is called {run}; the latest are: {latest}")
-        if run not in {item["run"] for item in known}:
-            theirs = " ".join(f"-i {name}" for name in self._run(row)["order"]["inventories"])
-            raise JournalError(f"{run} is a run of another inventory: {theirs}")
+        if inventories is not None and (theirs := self._run(row)["order"]["inventories"]) != [*inventories]:
+            raise JournalError(f"{run} is a run of another inventory: {' '.join(f'-i {name}' for name in theirs)}")
         hosts = self._db.execute("SELECT * FROM host WHERE run = ? ORDER BY wave, place", (row["run"],)).fetchall()
         waves = self._db.execute("SELECT * FROM wave WHERE run = ? ORDER BY wave", (row["run"],)).fetchall()
         states = [host["state"] for host in hosts]
@@ -316,11 +313,23 @@ class Journal:
             ],
         }
 
-    def around(self, record: Mapping[str, Any]) -> tuple[list[Record], list[Record]]:
-        """The records of the runs of the same inventories before that one, and of those after it."""
-        names = [item["run"] for item in self.runs(record["order"]["inventories"])]
-        place = names.index(record["run"])
-        return [self.record(name) for name in names[:place]], [self.record(name) for name in names[place + 1 :]]
+    def _latest(self, inventories: Sequence[str] | None) -> str:
+        if not (known := self.runs(inventories)):
+            raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
+        return str(known[-1]["run"])
+
+    def earlier(self, record: Mapping[str, Any]) -> list[Record]:
+        """The records of the runs of the same inventories before that one, in order."""
+        names = self._mates(record)
+        return [self.record(name) for name in names[: names.index(record["run"])]]
+
+    def later(self, record: Mapping[str, Any]) -> list[Record]:
+        """The records of those after it."""
+        names = self._mates(record)
+        return [self.record(name) for name in names[names.index(record["run"]) + 1 :]]
+
+    def _mates(self, record: Mapping[str, Any]) -> list[str]:
+        return [run["run"] for run in self.runs(record["order"]["inventories"])]
 
     def events(self, run: str) -> list[Record]:
         """`{at, wave, kind, data}`, in order."""

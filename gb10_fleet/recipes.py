@@ -158,7 +158,7 @@ def back(
     _refuse_words(words)
     forward = Recipe.of(record)
     forward = replace(forward, words=[*forward.words, *words])
-    if not (touched := {host["host"] for host in hosts_of(record) if host["started"]}):
+    if not (touched := _touched(record)):
         raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
     _refuse_back(record, touched, later)
     to: dict[str, Any] = {}
@@ -166,42 +166,53 @@ def back(
         to |= _before(key, touched, record, earlier) or {}
     if forward.to and ("driver_host_set" in to or "driver_host_set" not in forward.to):
         return replace(forward, to=to)
-    roles = sorted({change["role"] for host in hosts_of(record) for change in host["changes"]})
-    roles = [role for role in roles if role == "driver" or not forward.to]
+    roles = [role for role in sorted(_roles(*hosts_of(record))) if role == "driver" or not forward.to]
     if not roles:
         raise Refused(f"{record['run']} has changed nothing that a manifest knows: there is nothing to take back")
-    gone = {(run["of"], host["host"]) for run in earlier for host in hosts_of(run) if host["state"] == "done"}
-    for run in earlier:
-        for host in hosts_of(run):
-            if run["kind"] == "rollback" or (run["run"], host["host"]) in gone:
-                continue  # the manifest has forgotten it
-            twice = sorted({change["role"] for change in host["changes"]} & set(roles))
-            if host["host"] in touched and twice:
-                raise Refused(
-                    f"{', '.join(twice)} on {host['host']} came with {run['run']}, and the manifest knows only what"
-                    " stood before that. Put the inventory back as it was, and roll it out"
-                )
+    _refuse_twice(roles, touched, earlier)
     undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": ",".join(roles)}}
     consent = {"driver_allow_move": True} if "driver" in roles else {}
     again = list(forward.steps[-1:]) if "vllm_image" in forward.to else []  # with the image of the inventory
     return replace(forward, steps=[Step("undo", [undo]), *again], to={**to, **consent})
 
 
+def _touched(record: Mapping[str, Any]) -> set[str]:
+    """The hosts on which a run has begun."""
+    return {host["host"] for host in hosts_of(record) if host["started"]}
+
+
+def _roles(*hosts: Mapping[str, Any]) -> set[str]:
+    """Which roles have changed something on these hosts of a run."""
+    return {change["role"] for host in hosts for change in host["changes"]}
+
+
+def _refuse_twice(roles: Sequence[str], touched: set[str], earlier: Sequence[Mapping[str, Any]]) -> None:
+    """What a role did there in an earlier run cannot be told from what it did in this one."""
+    gone = {(run["of"], host["host"]) for run in earlier for host in hosts_of(run) if host["state"] == "done"}
+    for run in earlier:
+        for host in hosts_of(run):
+            if run["kind"] == "rollback" or (run["run"], host["host"]) in gone:
+                continue  # the manifest has forgotten it
+            if host["host"] in touched and (twice := sorted(_roles(host) & set(roles))):
+                raise Refused(
+                    f"{', '.join(twice)} on {host['host']} came with {run['run']}, and the manifest knows only what"
+                    " stood before that. Put the inventory back as it was, and roll it out"
+                )
+
+
 def _refuse_back(record: Mapping[str, Any], touched: set[str], later: Sequence[Mapping[str, Any]]) -> None:
     """What was built on it since has to go first."""
-    keys = dict(named(record)).keys()
-    roles = {change["role"] for host in hosts_of(record) for change in host["changes"]}
+    keys, roles = named(record).keys(), _roles(*hosts_of(record))
+    taken = {run["of"] for run in later if run["outcome"] == Outcome.done.name}
     for run in later:
+        both = touched & _touched(run)
         again = {
             host["host"]
             for host in hosts_of(run)
-            if host["host"] in touched
-            and host["started"]
-            and (keys & dict(named(run)).keys() or roles & {change["role"] for change in host["changes"]})
+            if host["host"] in both and (keys & named(run).keys() or roles & _roles(host))
         }
         if again and run["of"] == record["run"] and run["outcome"] == Outcome.done.name:
             raise Refused(f"{record['run']} was taken back already, by {run['run']}")
-        taken = {other["of"] for other in later if other["outcome"] == Outcome.done.name}
         if again and run["kind"] == "rollout" and run["run"] not in taken:
             raise Refused(f"{run['run']} has worked on {min(again)} since: take that one back first")
 
@@ -224,7 +235,7 @@ def _before(
             if key in to:
                 moved = {word: to[word] for word in (key, consent) if word in to}
                 had[name] = (moved if done else _NOBODY_KNOWS, run["run"])
-            elif role in {change["role"] for change in host["changes"]} or (same and done):
+            elif role in _roles(host) or (same and done):
                 had[name] = (None if done else _NOBODY_KNOWS, run["run"])
     way_out = f"Say it: gb10 rollout {record['order']['playbook']} --to ... --limit ..."
     for name, (value, run_name) in had.items():
@@ -242,16 +253,17 @@ def refuse_resume(record: Mapping[str, Any], later: Sequence[Mapping[str, Any]])
     """Whose hosts were taken elsewhere since is not gone on with: those that are done are not so any more."""
     if record["outcome"] == Outcome.done.name:
         raise Refused(f"{record['run']} is done")
-    ours = {host["host"] for host in hosts_of(record) if host["started"]}
+    ours = _touched(record)
     for run in later:
-        both = ours & {host["host"] for host in hosts_of(run) if host["started"]}
+        both = ours & _touched(run)
         if both and run["of"] == record["run"]:
             raise Refused(f"{record['run']} was taken back by {run['run']}: begin a new rollout")
-        for key, value in named(record):
-            if both and dict(named(run)).get(key, value) != value:
+        for key, value in named(record).items():
+            if both and named(run).get(key, value) != value:
                 raise Refused(f"{run['run']} has moved {min(both)} to another {key} since: begin a new rollout")
 
 
-def named(record: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The variables by which --to has named something, and what."""
-    return [(key, record["order"]["to"][key]) for key in _MOVES if key in record["order"]["to"]]
+def named(record: Mapping[str, Any]) -> dict[str, str]:
+    """What --to has named, by variable: a host set, an image."""
+    to = record["order"]["to"]
+    return {key: to[key] for key in _MOVES if key in to}

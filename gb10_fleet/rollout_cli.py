@@ -19,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
 from gb10_fleet import live, locks, recipes, rollout, waves, window
-from gb10_fleet.journal import Journal, JournalError, NoRun, place, refusal, resolved, text_of, utc
+from gb10_fleet.journal import WAY_OUT, Journal, JournalError, NoRun, place, refusal, resolved, text_of, utc
 from gb10_fleet.live import Lines, Silent, Terminal
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
@@ -54,14 +54,20 @@ def _policy(
     timeout: int | None,
     windows: list[str] | None,
 ) -> Policy:
-    return waves.policy(
-        canary=waves.size_of(canary),
-        growth=[waves.size_of(text) for text in growth or ()],
-        threshold=waves.size_of(threshold),
-        soak_s=soak,
-        timeout_s=timeout,
-        window=windows,
-    )
+    sizes = {"canary": waves.size_of(canary), "growth": [waves.size_of(text) for text in growth or ()]}
+    return waves.policy(**sizes, **_limits(threshold, soak, timeout, windows))
+
+
+def _policy_of(
+    record: Mapping[str, Any], threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None
+) -> Policy:
+    """That of a run, but for what is said now. How it grows stays: its waves are planned."""
+    return waves.changed(Policy(**record["policy"]), **_limits(threshold, soak, timeout, windows))
+
+
+def _limits(threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None) -> dict[str, Any]:
+    """What a policy says of waves that are planned; None says nothing."""
+    return {"threshold": waves.size_of(threshold), "soak_s": soak, "timeout_s": timeout, "window": windows}
 
 
 @app.command("plan-rollout", cls=Playbook)
@@ -184,7 +190,7 @@ def resume(
 
     def start(journal: Journal) -> tuple[str, int]:
         record = journal.record(run_, resolved(inventory))
-        recipes.refuse_resume(record, journal.around(record)[1])
+        recipes.refuse_resume(record, journal.later(record))
         policy = _policy_of(record, threshold, soak, timeout, windows)
         return record["run"], journal.resume(record["run"], asdict(policy))
 
@@ -208,7 +214,7 @@ def rollback(
 
     def start(journal: Journal) -> tuple[str, int]:
         record = journal.record(run_, resolved(inventory))
-        recipe = recipes.back(record, *journal.around(record), words=ctx.obj)
+        recipe = recipes.back(record, journal.earlier(record), journal.later(record), words=ctx.obj)
         # What has to be taken back does not wait for the hours in which changes were allowed.
         policy = _policy_of(record, threshold, soak, timeout, windows or ["always"])
         hosts, planned = rollout.touched(record)
@@ -216,14 +222,6 @@ def rollback(
 
     with refusals(as_json, "rollback"):
         _go(place(inventory, state), start, as_json, write_new=False)
-
-
-def _policy_of(
-    record: Mapping[str, Any], threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None
-) -> Policy:
-    """That of a run, but for what is said now."""
-    said = {"threshold": waves.size_of(threshold), "soak_s": soak, "timeout_s": timeout, "window": windows}
-    return waves.changed(Policy(**record["policy"]), **said)
 
 
 @app.command()
@@ -285,7 +283,7 @@ def _words(error: OSError | sqlite3.Error) -> str:
     """Of the system or of SQLite, with the file if there is one."""
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    return f"the journal cannot be used: {error}; if it is broken, move it away: hosts lose nothing by that"
+    return f"the journal cannot be used: {error}; {WAY_OUT}"
 
 
 def _give_up(outcome: Outcome, reason: str, as_json: bool, kind: str) -> NoReturn:
@@ -374,7 +372,7 @@ def _show(record: Mapping[str, Any]) -> None:
     if record["ended"] is not None:
         live.out(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}")
     if record["outcome"] == Outcome.done.name:
-        for name, value in recipes.named(record):
+        for name, value in recipes.named(record).items():
             live.out(f"the next gb10 site brings what the inventory says: make that {name}: {value}")
 
 

@@ -646,17 +646,23 @@ def moved(journal: Journal, world: World, *to: str, hosts: Sequence[str] = ("a",
 
 
 def taken_back(journal: Journal, world: World, record: Mapping[str, Any]) -> dict[str, Any]:
-    recipe = recipes.back(record, *journal.around(record))
+    recipe = recipes.back(record, journal.earlier(record), journal.later(record))
     again, taken = rollout.touched(record)
     return go(journal, rollout.begin(journal, recipe, policy(), again, taken, of=record["run"]), world)
 
 
 def back(journal: Journal, record: Mapping[str, Any]) -> Recipe:
-    return recipes.back(record, *journal.around(record))
+    return recipes.back(record, journal.earlier(record), journal.later(record))
 
 
 def test_what_was_taken_back_is_nobodys_before(journal: Journal, world: World) -> None:
     taken_back(journal, world, moved(journal, world, "img:1"))
+    assert back(journal, moved(journal, world, "img:2")).to == {}, "back to the image of the inventory"
+
+
+def test_what_another_playbook_moved_and_was_taken_back_is_not_before_either(journal: Journal, world: World) -> None:
+    recipe = recipes.forward("reboot", ["a,"], to=["img:1"], prove=False)
+    taken_back(journal, world, go(journal, begin(journal, [Host("a"), Host("b")], policy(), recipe), world))
     assert back(journal, moved(journal, world, "img:2")).to == {}, "back to the image of the inventory"
 
 
@@ -705,15 +711,15 @@ def test_after_an_undo_the_manifest_starts_anew(journal: Journal, world: World) 
 def test_what_was_moved_elsewhere_since_is_not_resumed(journal: Journal, world: World) -> None:
     hosts = [host for wave in waves.plan([Host("a"), Host("b")], policy(canary=1)) for host in wave.hosts]
     stopped = moved(journal, world, "img:1", bad=hosts[1])
-    recipes.refuse_resume(stopped, journal.around(stopped)[1])
+    recipes.refuse_resume(stopped, journal.later(stopped))
     world.bad = {}
     taken = taken_back(journal, world, stopped)
     with pytest.raises(Refused, match=f"was taken back by {taken['run']}: begin a new rollout"):
-        recipes.refuse_resume(stopped, journal.around(stopped)[1])
+        recipes.refuse_resume(stopped, journal.later(stopped))
     stopped = moved(journal, world, "img:1", bad=hosts[1])
     later = moved(journal, world, "img:2", hosts=hosts[:1])
     with pytest.raises(Refused, match=f"{later['run']} has moved {hosts[0]} to another vllm_image since"):
-        recipes.refuse_resume(stopped, journal.around(stopped)[1])
+        recipes.refuse_resume(stopped, journal.later(stopped))
     with pytest.raises(Refused, match="is done"):
         recipes.refuse_resume(later, [])
 
