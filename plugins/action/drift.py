@@ -17,7 +17,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, scan, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN, before_forks
 
 
 class ActionModule(ActionBase):
@@ -109,3 +109,6 @@ def _answer(reply: scan.Reply) -> dict[str, Any] | None:
 
 def _progress(done: int, total: int) -> None:
     Display().display(f"drift: {done} of {total} hosts answered")
+
+
+before_forks()

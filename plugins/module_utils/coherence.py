@@ -56,6 +56,12 @@ _FAMILY = re.compile(
 # How GRUB's default may be spelled, but for a literal.
 _ONCE, _SAVED = ("${next_entry}", "$next_entry"), ("${saved_entry}", "$saved_entry")
 _IMAGE = re.compile(r"(?:vmlinu[xz]|kernel|Image)-(.+)\Z")
+# Names of packages with `(a|b)`, `(a)?`, `.`, `.*`, `[0-9]` and `[0-9]{3}` in them.
+_ALIKE = re.compile(
+    r"\^?(?:[a-z0-9-]|\.\*?|\[0-9\](?:\{[1-9]\})?|\((?=[a-z0-9.\[(-])"
+    r"|(?<=[a-z0-9.*\]})?-])(?:\)\??|\|(?=[a-z0-9.\[(-])))+\$?\Z"
+)
+_STARS = 3
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
 _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 
@@ -362,8 +368,11 @@ def without_architecture(word: str) -> str:
 def posix(expression: str, texts: Collection[str] = ()) -> tuple[str | None, list[str]]:
     """What the C library, whose regular expressions apt uses, has against a POSIX extended one; and where it is found.
 
-    Python's own reads them otherwise (`**`, `[[:`), and may ponder one for years. Without ctypes: found everywhere.
+    Python's own reads many otherwise (`**`, `[[:`), and may ponder one for years. Without ctypes: found everywhere.
     """
+    if _read_alike(expression):
+        alike = re.compile(expression, re.IGNORECASE if texts else 0)
+        return None, [text for text in texts if alike.search(text)]
     try:
         import ctypes  # takes 3 ms, which only a host with such expressions has to pay
     except ImportError:
@@ -379,6 +388,17 @@ def posix(expression: str, texts: Collection[str] = ()) -> tuple[str | None, lis
     found = [text for text in texts if library.regexec(compiled, text.encode(errors="replace"), 0, None, 0) == 0]
     library.regfree(compiled)
     return None, found
+
+
+def _read_alike(expression: str) -> bool:
+    """Whether Python and the C library mean the same by it, and neither can ponder it: all that we write ourselves."""
+    if not _ALIKE.match(expression) or expression.count("*") > _STARS:
+        return False
+    try:
+        re.compile(expression)
+    except re.error:
+        return False
+    return True
 
 
 def read_unheld(root: Path, packages: Mapping[str, str], holds: Collection[str]) -> list[str] | None:

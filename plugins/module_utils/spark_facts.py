@@ -548,8 +548,7 @@ def _installed_by_us(host: Host) -> set[str]:
 
 
 def _apt(host: Host, database: Database) -> Facts:
-    holders = (lock_holder(host.system, lock) for lock in _APT_LOCKS)
-    holder = next((pid for pid in holders if pid is not None), None)
+    holder = lock_holder(host.system, *_APT_LOCKS)
     # While somebody works, half-done is normal.
     return {"lock_held_by": holder, "dpkg_interrupted": holder is None and bool(database.unfinished)}
 

@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import (
     last_facts,
     transport,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN, before_forks
 
 
 def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,6 +35,7 @@ def preload() -> None:
         transport.preload()
         catalog.collection_version()
         catalog.declared_variables()
+    before_forks()
 
 
 class Variables(Mapping[str, Any]):

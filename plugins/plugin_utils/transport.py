@@ -56,7 +56,7 @@ _DOCSTRING = re.compile(r'((?:(?<=:\n)|\A\n*) *)("""(?:[^"\\]|\\.|"(?!""))*""")(
 
 # Runs under `python3 -I -S -`, 3.9 or later. The names in capitals are set in front of it.
 _BOOTSTRAP = """
-import binascii, json, marshal, os, sys, zlib
+import binascii, gc, json, marshal, os, sys, zlib
 from _frozen_importlib import ModuleSpec
 
 def unpacked(text):
@@ -100,9 +100,11 @@ class Engine:
     def exec_module(module):
         exec(Engine.code[module.__name__] or "", module.__dict__)
 
+gc.disable()  # nobody lives here for long, and both this and a tidy end would cost a host as much as most of its facts
 sys.meta_path.insert(0, Engine)
 from ansible_collections.gb10.fleet.plugins.module_utils import remote, system
 print("\\n" + MARKER + json.dumps(remote.answer(unpacked(REQUEST), system.System())), flush=True)
+os._exit(0)
 """
 
 

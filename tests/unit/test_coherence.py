@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import subprocess
 import sys
@@ -463,6 +464,34 @@ def test_what_apt_cannot_read_is_named(tmp_path: Path, stanzas: str, void: int) 
     found = coherence.read_pins(tmp_path)
     assert [item["file"] for item in found] == ["/etc/apt/preferences.d/10-x"] * void
     assert all(re.match(r"/.*/: \w", item["problem"]) for item in found)
+
+
+def test_what_python_is_asked_means_the_same_to_the_c_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["^", "$", "(", ")", ")?", "|", ".", ".*", "[0-9]", "[0-9]{3}", "a", "nvidia-", "-", "580", "?", "*", "{2}"]
+    names = ["nvidia-580", "a", "libnvidia-x", "a580-", "nvidia-a-580-b", "", "A5"]
+    chance = random.Random(7)  # noqa: S311 - no secret
+    expressions = {"".join(chance.choices(words, k=chance.randint(1, 8))) for _ in range(20_000)}
+    alike = {expression: coherence.posix(expression, names) for expression in filter(_alike, expressions)}
+    assert len(alike) > 500
+    monkeypatch.setattr(coherence, "_read_alike", lambda expression: False)
+    assert alike == {expression: coherence.posix(expression, names) for expression in alike}
+
+
+def _alike(expression: str) -> bool:
+    return coherence._read_alike(expression)
+
+
+@pytest.mark.parametrize(
+    "expression", ["a**", "[[:digit:]]", r"a\.b", "(?i)a", "(a", "()", "a{2,1}", "(.*)(.*)(.*)(.*)"]
+)
+def test_what_python_could_read_otherwise_or_ponder_is_left_to_the_c_library(expression: str) -> None:
+    assert not _alike(expression)
+
+
+def test_a_host_with_our_pins_alone_does_not_load_ctypes() -> None:
+    """3 of 80 ms of CPU of every look."""
+    parts = catalog.read(ROOT / "roles/driver/state.yml")["vars"]["parts"]
+    assert parts and all(map(_alike, parts))
 
 
 def held(match: Sequence[str] = (), **other: Any) -> dict[str, Any]:

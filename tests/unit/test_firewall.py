@@ -438,6 +438,7 @@ except TimeoutError: pass
 def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
     text = rules("pair", vllm_host="0.0.0.0", firewall_clients=["192.0.2.100"])  # noqa: S104
     net.run("host", "nft", "add table ip foreign")
+    net.run("host", "nft", "-f", "-", stdin=text)
     caller = (  # knocks until its input ends, then says how often
         "import select, socket, sys\nknocks = 0\nprint('up', flush=True)\n"
         "while not select.select([sys.stdin], [], [], 0)[0]:\n"

@@ -11,6 +11,7 @@ it is asked what it would do first, and it does not touch the driver or the kern
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -165,20 +166,25 @@ def _field(block: str, start: str) -> str:
     return (block[place:] if end < 0 else block[place:end]).strip()
 
 
-def lock_holder(system: System, lock: str) -> int | None:
-    """The process that holds a lock file, from /proc/locks: asking by taking the lock could make somebody else fail."""
-    try:
-        status = system.path(lock).stat()
-    except OSError:
-        return None
+def lock_holder(system: System, *locks: str) -> int | None:
+    """The process that holds one of these files, the first one's before the others'.
+
+    From /proc/locks: asking by taking a lock could make somebody else fail. One look for all of them: for each the
+    kernel waits for all its cores, 5 ms in the lab.
+    """
     # Numbers of inodes repeat from one file system to the next, so the device counts as well.
-    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
-    for line in (system.text("/proc/locks") or "").splitlines():
+    files = []
+    for lock in locks:
+        with contextlib.suppress(OSError):
+            status = system.path(lock).stat()
+            files.append(f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}")
+    holders: dict[str, int] = {}
+    for line in (system.text("/proc/locks") or "").splitlines() if files else ():
         # 1: POSIX  ADVISORY  WRITE 1234 08:01:131074 0 EOF; apt and dpkg take no other kind, and a waiter has an arrow
         fields = line.split()
-        if len(fields) >= 6 and fields[1] == "POSIX" and fields[5] == file:
-            return int(fields[4])
-    return None
+        if len(fields) >= 6 and fields[1] == "POSIX":
+            holders.setdefault(fields[5], int(fields[4]))
+    return next((holders[file] for file in files if file in holders), None)
 
 
 def run_locked(system: System, argv: Sequence[str], *, stdin: str | None = None) -> Completed:

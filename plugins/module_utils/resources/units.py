@@ -39,6 +39,7 @@ _PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,Inv
 _JOURNAL_LINES = 15
 PROBE_DEADLINE_S = 10.0
 _DOWN = ("inactive", "failed")
+_ON_DISK = ("unmask", "enable", "disable")  # links that systemd reads at its next reload; `mask` waits for a stop
 
 
 @dataclass(frozen=True)
@@ -180,36 +181,53 @@ class UnitKind(Kind[Unit, UnitState]):
             write_owed(system, {**state.owed, **new})
 
     def apply(self, system: System, steps: Sequence[Step[Unit]], state: UnitState, progress: Progress) -> None:
-        if progress.unit_files or any(step.action == "reload" for step in steps):
+        """What is about files comes first, then one reload for all of it: that is most of what units cost a host."""
+        carried_out: list[Step[Unit]] = []
+        try:
+            self._carry_out(system, steps, progress, carried_out)
+        finally:  # told in the order of the plan, and what was done before a failure as well
+            progress.done.extend(step for step in steps if any(step is done for done in carried_out))
+        if any(step.action in ("start", "restart", "repair") and _has_program(step.resource) for step in steps):
+            system.clock.sleep(SETTLE_S)
+
+    def _carry_out(
+        self, system: System, steps: Sequence[Step[Unit]], progress: Progress, carried_out: list[Step[Unit]]
+    ) -> None:
+        on_disk = [step for step in steps if step.action in _ON_DISK]
+        for step in on_disk:
+            self._run(system, step, [step.action, "--no-reload"])
+            carried_out.append(step)
+        if on_disk or progress.unit_files or any(step.action == "reload" for step in steps):
             daemon_reload(system, progress)
         for step in steps:
-            resource = step.resource
+            if step.action in _ON_DISK:
+                continue
             if step.action != "reload":
-                self._act(system, step, _verb(step, resource, progress))
-            progress.done.append(step)
-        if any(step.action in ("start", "restart", "repair") for step in steps):
-            system.clock.sleep(SETTLE_S)
+                self._act(system, step, _verb(step, step.resource, progress))
+            carried_out.append(step)
 
     def _act(self, system: System, step: Step[Unit], verb: str) -> None:
         name = step.resource.name
         if verb in ("start", "restart"):
             # A unit that has failed too often would refuse for a while, although its inputs are right now.
             system.run(["systemctl", "reset-failed", name])
-        # `enable --no-reload` would be cheaper, but then systemd says of every unit that it owes a reload.
         commands = [[verb]]
         if not step.resource.wait and verb in ("start", "restart"):
             # The end is waited for, so that what runs afterwards has the new inputs; only the start is not.
             commands = [["stop"]] if verb == "restart" else []
             commands.append(["start", "--no-block"])
         for command in commands:
-            done = system.run(["systemctl", *command, name], timeout=START_TIMEOUT_S)
-            if done.rc != 0:
-                said = f"systemctl {command[0]} failed: {done.words}"
-                raise HostError(f"{step.resource.label}: {said}{self.explain(system, step)}")
+            self._run(system, step, command)
         if step.action == "restart":
             owed = dict(read_owed(system))
             owed.pop(name, None)
             write_owed(system, owed)
+
+    def _run(self, system: System, step: Step[Unit], command: Sequence[str]) -> None:
+        done = system.run(["systemctl", *command, step.resource.name], timeout=START_TIMEOUT_S)
+        if done.rc != 0:
+            said = f"systemctl {command[0]} failed: {done.words}"
+            raise HostError(f"{step.resource.label}: {said}{self.explain(system, step)}")
 
     def record(self, resource: Unit, state: UnitState) -> dict[str, Any]:
         """A oneshot service comes and goes by itself, so of that it says nothing."""
@@ -299,6 +317,11 @@ def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
     if step.action == "start" and any(done.resource.label in resource.inputs for done in progress.done):
         return "restart"
     return step.action
+
+
+def _has_program(resource: Unit) -> bool:
+    """Whether there is something that can fail after systemd has called it started; a timer has nothing."""
+    return resource.name.endswith(".service")
 
 
 def _may_appear(resource: Unit, plan: Plan) -> bool:

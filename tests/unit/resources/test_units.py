@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.files import unit_pattern
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import OWED_RESTARTS
+from ansible_collections.gb10.fleet.plugins.module_utils.resources.units import OWED_RESTARTS, SETTLE_S
 from ansible_collections.gb10.fleet.plugins.module_utils.system import Completed, HostError
 
 if TYPE_CHECKING:
@@ -84,7 +84,11 @@ class FakeSystemd:
         return ""
 
     def act(self, argv: list[str], stdin: str | None) -> str:
+        self.show(["systemctl", "show", "--property=", argv[-1]], None)  # a file is enough to know a unit
         unit = self.units[argv[-1]]
+        if "--no-reload" in argv:
+            for known in self.units.values():
+                known["NeedDaemonReload"] = "yes"  # any new link in its folders may concern any unit
         assert unit["LoadState"] != "masked" or argv[1] not in ("enable", "start", "restart"), f"{argv[2]} is masked"
         if argv[1] in ("enable", "disable"):
             unit["UnitFileState"] = argv[1] + "d"
@@ -133,14 +137,48 @@ def test_a_new_unit_is_loaded_enabled_and_started_without_consent(host: FakeHost
     assert outcome.pending == []
     # A restart, because the package of a unit may have started it meanwhile with its old inputs.
     assert systemd.acts() == [
+        "systemctl enable --no-reload demo.service",
         "systemctl daemon-reload",
-        "systemctl enable demo.service",
         "systemctl reset-failed demo.service",
         "systemctl restart demo.service",
     ]
     host.calls.clear()
     assert host.converge(DOCUMENT).changes == []
     assert len(host.calls) == 1
+
+
+def test_many_new_units_cost_one_reload_and_are_told_in_the_order_of_the_plan(
+    host: FakeHost, systemd: FakeSystemd
+) -> None:
+    names = ("a", "b", "c")
+    files = [{"file": f"/etc/systemd/system/{name}.service", "content": "[Service]\n"} for name in names]
+    outcome = host.both([*files, *({"unit": f"{name}.service", "enabled": True, "state": "started"} for name in names)])
+
+    assert [change["action"] for change in outcome.changes] == ["create"] * 3 + ["enable", "start"] * 3
+    acts = systemd.acts()
+    assert acts.count("systemctl daemon-reload") == 1
+    assert acts[:4] == [*(f"systemctl enable --no-reload {name}.service" for name in names), "systemctl daemon-reload"]
+
+
+def test_what_was_done_before_a_unit_failed_is_told(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Completed]
+) -> None:
+    systemd.add("a.service")
+    systemd.add("b.service")
+    host.on("systemctl start b.service", fail("no"))
+    with pytest.raises(ApplyError, match=r"unit:b\.service: systemctl start failed") as caught:
+        host.converge([{"unit": f"{name}.service", "enabled": True, "state": "started"} for name in "ab"])
+    told = [(change["resource"], change["action"]) for change in caught.value.changes]
+    assert told == [("unit:a.service", "enable"), ("unit:a.service", "start"), ("unit:b.service", "enable")]
+
+
+@pytest.mark.parametrize(("unit", "waited_s"), [("demo.service", SETTLE_S), ("demo.timer", 0), ("demo.path", 0)])
+def test_only_a_program_is_given_the_time_to_fail(
+    host: FakeHost, systemd: FakeSystemd, unit: str, waited_s: float
+) -> None:
+    systemd.add(unit)
+    host.converge([{"unit": unit, "state": "started"}])
+    assert host.clock.time == waited_s
 
 
 def test_a_change_restarts_a_running_unit_with_consent(host: FakeHost, systemd: FakeSystemd) -> None:
