@@ -35,7 +35,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 # Of ssh's masters. One folder for all runs, so that the next one ends what a killed one has left; and a short name.
 SOCKETS = Path("/run/gb10-bench")
 FIRST_HOSTS = 10
-FIRST = ("ours", "pyinfra", "idiomatic")  # the ways whose changing run on fresh hosts is measured
+FIRST = ("apt", "pyinfra", "idiomatic")  # beside ours, the ways whose changing run on fresh hosts is measured
 SLOW_RUNS = 2
 
 
@@ -101,7 +101,8 @@ class Session:
             place = Workplace(WORK, self.sockets, inventory, FIRST_HOSTS)
             ours = place.ours()[0]
             self.run(ours, FIRST_HOSTS, "first")
-            ways = self.wanted(place.others(state_of(place)))
+            wanted = state_of(place)
+            ways = self.wanted([place.packages_alone(wanted), *place.others(wanted)])
         for way in ways:
             if way.name in FIRST:
                 with fleet(FIRST_HOSTS):

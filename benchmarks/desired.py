@@ -125,6 +125,12 @@ def floor(desired: Desired) -> str:
     return "\n".join(lines) + "\n"
 
 
+def packages_alone(desired: Desired) -> str:
+    """What no way to converge fresh hosts can do without: apt's own work, in one command."""
+    wanted = (f"{name}={version}" if version else name for name, version in desired.packages.items())
+    return f"exec env DEBIAN_FRONTEND=noninteractive apt-get install -y {shlex.join(wanted)}\n"
+
+
 def _same(command: str, wanted: str, least: bool = False) -> str:
     """A line of shell: the command's output is what is wanted (or a number not below it)."""
     test = f'test "$({command})" {"-ge" if least else "="} {shlex.quote(wanted.rstrip())}'

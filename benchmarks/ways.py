@@ -95,7 +95,7 @@ class Workplace:
         if differing:
             raise ValueError(f"{differing[0]} is asked for another state than the others; the ways know one for all")
         state = self._write("desired.json", json.dumps(same))
-        floor = self._floor(wanted)
+        floor = self._in_parallel("floor", {host: desired.floor(state) for host, state in wanted.items()})
         pyinfra = self._pyinfra(state)
         play = ("ansible-playbook", "-i", str(self.inventory), "-e", f"@{state}", str(HERE / "idiomatic.yml"))
         nothing = self._write("defaults.cfg", f"[defaults]\ncollections_path = {ROOT / 'collections'}\n")
@@ -114,13 +114,18 @@ class Workplace:
             Way("idiomatic", play, plain, most=10, slow=True),
         ]
 
-    def _floor(self, wanted: Mapping[str, desired.Desired]) -> tuple[str, ...]:
-        scripts = self.folder / "floor"
+    def packages_alone(self, wanted: Mapping[str, desired.Desired]) -> Way:
+        """On fresh hosts, the packages and nothing else."""
+        scripts = {host: desired.packages_alone(state) for host, state in wanted.items()}
+        return Way("apt", self._in_parallel("apt", scripts), self.environment)
+
+    def _in_parallel(self, name: str, scripts: Mapping[str, str]) -> tuple[str, ...]:
+        folder = self.folder / name
         for host, address in self.hosts.items():
-            self._write(f"floor/{address}", desired.floor(wanted[host]))
+            self._write(f"{name}/{address}", scripts[host])
         addresses = self._write("addresses", "".join(f"{address}\n" for address in self.hosts.values()))
         ssh = shlex.join(["ssh", *self.ssh_options(), "-l", self.variables["ansible_user"]])
-        one = f"exec {ssh} {{}} 'sudo -n sh -s' <{shlex.quote(str(scripts))}/{{}}"
+        one = f"exec {ssh} {{}} 'sudo -n sh -s' <{shlex.quote(str(folder))}/{{}}"
         return ("xargs", "-a", str(addresses), f"-P{AT_ONCE}", "-I{}", "sh", "-c", one)
 
     def ssh_options(self) -> list[str]:
