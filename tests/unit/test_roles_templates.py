@@ -977,41 +977,9 @@ def in_play(expression: str, **variables: Any) -> Any:
     """What a variable of playbooks/state.yml says."""
     loader = DataLoader()  # type: ignore[no-untyped-call]
     (play,) = loader.load_from_file(str(ROOT / "playbooks/state.yml"), trusted_as_template=True)
-    given = {"inventory_hostname": "spark-a", "ansible_run_tags": ["all"], "ansible_skip_tags": []}
-    return Templar(loader, variables=play["vars"] | given | variables).template(play["vars"][expression])
-
-
-def test_the_play_knows_every_role() -> None:
-    assert in_play("__state_roles") == list(catalog.ROLES)
-
-
-def test_the_play_refuses_a_tag_that_nobody_has() -> None:
-    tags = {"ansible_run_tags": ["fabrik", "host"], "ansible_skip_tags": ["vllm", "validat"]}
-    assert in_play("__state_mistyped", **tags) == ["fabrik", "validat"]
-    every = ["tagged", "untagged", "always", "doctor", "validate", "host", "fabric", "serving", *catalog.ROLES]
-    assert in_play("__state_mistyped", ansible_run_tags=every) == []
-    assert in_play("__state_mistyped") == []
-    (play,) = yaml.safe_load((ROOT / "playbooks/state.yml").read_text())
-    leave, refuse = play["tasks"][:2]
-    assert leave["ansible.builtin.meta"] == "end_play" and leave["when"].endswith(" and not __state_mistyped")
-    assert refuse["name"].startswith("Refuse") and "__state_mistyped" in refuse["ansible.builtin.assert"]["that"]
-
-
-@pytest.mark.parametrize(
-    ("given", "roles"),
-    [
-        ({"ansible_run_tags": ["docker"]}, ["docker"]),
-        ({"ansible_run_tags": ["fabric", "serving"]}, ["fabric", "vllm"]),
-        ({"ansible_run_tags": ["host"], "ansible_skip_tags": ["docker"]}, ["driver", "page_cache"]),
-        ({"ansible_skip_tags": ["host"]}, ["fabric", "vllm"]),
-        ({"ansible_skip_tags": ["host", "validate"], "gb10_roles": ["docker", "fabric"]}, ["fabric"]),
-        ({"ansible_run_tags": ["validate"]}, []),
-        ({"gb10_roles": ["fabric", "driver"]}, ["driver", "fabric"]),
-    ],
-)
-def test_tags_choose_among_the_roles_of_a_host(given: dict[str, Any], roles: list[str]) -> None:
-    most = {"gb10_roles": ["driver", "docker", "page_cache", "fabric", "vllm"]}
-    assert in_play("__state_roles", **(most | given)) == roles
+    return Templar(loader, variables=play["vars"] | {"inventory_hostname": "spark-a"} | variables).template(
+        play["vars"][expression]
+    )
 
 
 @pytest.mark.parametrize(
