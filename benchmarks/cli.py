@@ -37,19 +37,30 @@ SOCKETS = Path("/run/gb10-bench")
 FIRST_HOSTS = 10
 FIRST = ("pyinfra", "idiomatic")  # beside ours, the ways whose changing run on fresh hosts is measured
 SLOW_RUNS = 2
+WAYS = ("ours", "drift", "floor", "pyinfra", "mitogen", "tuned", "idiomatic")
 
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m benchmarks", description="What a run costs. Needs root and the lab.")
     top.add_argument("--hosts", type=_numbers, default=[1, 10, 30, 60], metavar="N,N", help="default 1,10,30,60")
     top.add_argument("--runs", type=int, default=5, help=f"of each way and size (of slow ways {SLOW_RUNS}); default 5")
-    top.add_argument("--only", type=lambda text: text.split(","), metavar="WAY,WAY", help="only these ways")
+    top.add_argument("--only", type=_ways, metavar="WAY,WAY", help=f"only these ways of {', '.join(WAYS)}")
     top.add_argument("--skip-first", action="store_true", help="leave out the changing runs on fresh hosts")
+    top.add_argument(
+        "--first-hosts", type=int, default=FIRST_HOSTS, metavar="N", help=f"fresh hosts of these; default {FIRST_HOSTS}"
+    )
     return top
 
 
 def _numbers(text: str) -> list[int]:
     return sorted({int(word) for word in text.split(",")})
+
+
+def _ways(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := sorted(set(names) - set(WAYS)):
+        raise argparse.ArgumentTypeError(f"{unknown[0]} is none of {', '.join(WAYS)}")
+    return names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -79,9 +90,10 @@ def bench(args: argparse.Namespace, sockets: Path) -> None:
     os.environ["XDG_CACHE_HOME"] = str(WORK / "cache")  # where `ours` keeps the facts; read below
     session = Session(sockets, args.runs, args.only)
     if not args.skip_first:
-        session.first_runs()
+        session.first_runs(args.first_hosts)
     counts = session.unchanged_runs(args.hosts)
-    show(Results(session.runs), session.notes, counts, versions)
+    whole = vars(args) == vars(parser().parse_args([]))
+    show(Results(session.runs), session.notes, counts, versions, whole)
 
 
 class Session:
@@ -95,25 +107,25 @@ class Session:
     def wanted(self, ways: Iterable[Way]) -> list[Way]:
         return [way for way in ways if self.only is None or way.name in self.only]
 
-    def first_runs(self) -> None:
+    def first_runs(self, hosts: int) -> None:
         """On fresh hosts each, and on fresh hosts that have the packages, for apt's part is the same for all ways.
 
         Ours goes first: the others' state follows from what the hosts then are.
         """
-        with fleet(FIRST_HOSTS) as inventory:
-            place = Workplace(WORK, self.sockets, inventory, FIRST_HOSTS)
+        with fleet(hosts) as inventory:
+            place = Workplace(WORK, self.sockets, inventory, hosts)
             ours = place.ours()[0]
-            self.run(ours, FIRST_HOSTS, "first")
+            self.run(ours, hosts, "first")
             wanted = state_of(place)
         apt = place.packages_alone(wanted)
         ways = [way for way in self.wanted(place.others(wanted)) if way.name in FIRST]
         for way in ways:
-            with fleet(FIRST_HOSTS):
-                self.run(way, FIRST_HOSTS, "first")
+            with fleet(hosts):
+                self.run(way, hosts, "first")
         for way in (ours, *ways):
-            with fleet(FIRST_HOSTS):
-                self.run(apt, FIRST_HOSTS, "first")
-                self.run(way, FIRST_HOSTS, "packages there")
+            with fleet(hosts):
+                self.run(apt, hosts, "first")
+                self.run(way, hosts, "packages there")
 
     def unchanged_runs(self, sizes: Sequence[int]) -> dict[str, dict[str, Counts]]:
         """Every way in turn, round by round, so that whatever disturbs the machine disturbs all of them."""
@@ -218,7 +230,11 @@ def lab(*words: str) -> None:
 
 
 def show(
-    results: Results, notes: Sequence[str], counts: dict[str, dict[str, Counts]], versions: dict[str, str]
+    results: Results,
+    notes: Sequence[str],
+    counts: dict[str, dict[str, Counts]],
+    versions: dict[str, str],
+    whole: bool,
 ) -> None:
     found = report.bars(results)
     print(f"\n{report.table(results)}\n{report.bar_table(found)}")
@@ -229,11 +245,12 @@ def show(
         print(f"note: {note}")
     now = datetime.now(UTC)
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{now:%Y-%m-%d}.json"
+    path = RESULTS / (f"{now:%Y-%m-%d}.json" if whole else f"{now:%Y-%m-%dT%H%M}.json")
     content = {
         "format": 1,
         "when": f"{now:%Y-%m-%dT%H:%M:%SZ}",
         "machine": controller_words(),
+        "commit": _commit(),
         "versions": versions,
         "runs": [asdict(run) for run in results.runs],
         "bars": [{**asdict(bar), "holds": bar.holds} for bar in found],
@@ -243,3 +260,10 @@ def show(
     path.write_text(json.dumps(content, indent=1) + "\n")
     path.with_suffix(".svg").write_text(report.plot(results))
     print(f"\n{path.relative_to(ROOT)} and {path.with_suffix('.svg').name} written")
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"

@@ -61,7 +61,11 @@ _ALIKE = re.compile(
     r"\^?(?:[a-z0-9-]|\.\*?|\[0-9\](?:\{[1-9]\})?|\((?=[a-z0-9.\[(-])"
     r"|(?<=[a-z0-9.*\]})?-])(?:\)\??|\|(?=[a-z0-9.\[(-])))+\$?\Z"
 )
-_STARS = 3
+_SHORT, _STARS, _CHOICES = (
+    200,
+    3,
+    10,
+)  # Python tries 2 to the power of the choices, and a name's length to that of the stars
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
 _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 
@@ -392,7 +396,8 @@ def posix(expression: str, texts: Collection[str] = ()) -> tuple[str | None, lis
 
 def _read_alike(expression: str) -> bool:
     """Whether Python and the C library mean the same by it, and neither can ponder it: all that we write ourselves."""
-    if not _ALIKE.match(expression) or expression.count("*") > _STARS:
+    choices = expression.count("|") + expression.count("?")
+    if len(expression) > _SHORT or expression.count("*") > _STARS or choices > _CHOICES or not _ALIKE.match(expression):
         return False
     try:
         re.compile(expression)

@@ -28,7 +28,7 @@ def chosen_roles(
     """The roles that a run takes of a host's `own` (None: every role), of one part or of all, in the order of work."""
     taken = set(ROLES) if "all" in run_tags else _named(run_tags)
     taken -= _named(skip_tags)
-    return [role for role in PARTS.get(part or "", ROLES) if role in taken and (own is None or role in own)]
+    return [role for role in (PARTS[part] if part else ROLES) if role in taken and (own is None or role in own)]
 
 
 def mistyped_tags(run_tags: Iterable[str], skip_tags: Iterable[str]) -> list[str]:

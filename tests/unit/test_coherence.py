@@ -482,7 +482,19 @@ def _alike(expression: str) -> bool:
 
 
 @pytest.mark.parametrize(
-    "expression", ["a**", "[[:digit:]]", r"a\.b", "(?i)a", "(a", "()", "a{2,1}", "(.*)(.*)(.*)(.*)"]
+    "expression",
+    [
+        "a**",
+        "[[:digit:]]",
+        r"a\.b",
+        "(?i)a",
+        "(a",
+        "()",
+        "a{2,1}",
+        "(.*)(.*)(.*)(.*)",
+        "(.|.)" * 11,
+        "(" * 600 + "a" + ")" * 600,
+    ],
 )
 def test_what_python_could_read_otherwise_or_ponder_is_left_to_the_c_library(expression: str) -> None:
     assert not _alike(expression)

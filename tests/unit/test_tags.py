@@ -46,6 +46,11 @@ def test_tags_choose_among_the_roles_of_a_host(
     assert list(chain.from_iterable(of_parts)) == roles
 
 
+def test_a_mistyped_part_is_not_taken_for_all_of_them() -> None:
+    with pytest.raises(KeyError, match="sevring"):
+        chosen_roles(None, ["all"], [], "sevring")
+
+
 def test_a_tag_that_nobody_has_is_named() -> None:
     assert mistyped_tags(["fabrik", "host"], ["vllm", "validat"]) == ["fabrik", "validat"]
     assert mistyped_tags(known_tags(), []) == mistyped_tags(["all"], ["molecule-notest", "notest"]) == []

@@ -193,11 +193,17 @@ class UnitKind(Kind[Unit, UnitState]):
     def _carry_out(
         self, system: System, steps: Sequence[Step[Unit]], progress: Progress, carried_out: list[Step[Unit]]
     ) -> None:
-        on_disk = [step for step in steps if step.action in _ON_DISK]
-        for step in on_disk:
-            self._run(system, step, [step.action, "--no-reload"])
-            carried_out.append(step)
-        if on_disk or progress.unit_files or any(step.action == "reload" for step in steps):
+        refused: HostError | None = None
+        for place, step in enumerate(steps):
+            if step.action in _ON_DISK:
+                try:
+                    self._run(system, step, [step.action, "--no-reload"])
+                except HostError as error:
+                    # What stands before it is done all the same: a gateway that fails must not keep a firewall down.
+                    refused, steps = error, steps[:place]
+                    break
+                carried_out.append(step)
+        if carried_out or progress.unit_files or any(step.action == "reload" for step in steps):
             daemon_reload(system, progress)
         for step in steps:
             if step.action in _ON_DISK:
@@ -205,6 +211,8 @@ class UnitKind(Kind[Unit, UnitState]):
             if step.action != "reload":
                 self._act(system, step, _verb(step, step.resource, progress))
             carried_out.append(step)
+        if refused is not None:
+            raise refused
 
     def _act(self, system: System, step: Step[Unit], verb: str) -> None:
         name = step.resource.name

@@ -172,6 +172,21 @@ def test_what_was_done_before_a_unit_failed_is_told(
     assert told == [("unit:a.service", "enable"), ("unit:a.service", "start"), ("unit:b.service", "enable")]
 
 
+def test_a_unit_that_cannot_be_enabled_holds_back_none_before_it(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Completed]
+) -> None:
+    systemd.add("a.service")
+    systemd.add("b.service")
+    systemd.add("other.service", active="active", file="enabled")
+    host.on("systemctl enable --no-reload b.service", fail("Failed to enable unit: File b.service already exists"))
+    with pytest.raises(ApplyError, match=r"unit:b\.service: systemctl enable failed") as caught:
+        host.converge([{"unit": f"{name}.service", "enabled": True, "state": "started"} for name in "ab"])
+    told = [(change["resource"], change["action"]) for change in caught.value.changes]
+    assert told == [("unit:a.service", "enable"), ("unit:a.service", "start")]
+    assert systemd.units["a.service"]["ActiveState"] == "active"
+    assert host.converge([{"unit": "other.service", "state": "started"}]).changes == []
+
+
 @pytest.mark.parametrize(("unit", "waited_s"), [("demo.service", SETTLE_S), ("demo.timer", 0), ("demo.path", 0)])
 def test_only_a_program_is_given_the_time_to_fail(
     host: FakeHost, systemd: FakeSystemd, unit: str, waited_s: float
