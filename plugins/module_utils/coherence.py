@@ -58,14 +58,11 @@ _ONCE, _SAVED = ("${next_entry}", "$next_entry"), ("${saved_entry}", "$saved_ent
 _IMAGE = re.compile(r"(?:vmlinu[xz]|kernel|Image)-(.+)\Z")
 # Names of packages with `(a|b)`, `(a)?`, `.`, `.*`, `[0-9]` and `[0-9]{3}` in them.
 _ALIKE = re.compile(
-    r"\^?(?:[a-z0-9-]|\.\*?|\[0-9\](?:\{[1-9]\})?|\((?=[a-z0-9.\[(-])"
+    r"\^?(?:[a-z0-9-]|\.\*?|\[0-9\](?:\{[1-9]\})?|\("
     r"|(?<=[a-z0-9.*\]})?-])(?:\)\??|\|(?=[a-z0-9.\[(-])))+\$?\Z"
 )
-_SHORT, _STARS, _CHOICES = (
-    200,
-    3,
-    10,
-)  # Python tries 2 to the power of the choices, and a name's length to that of the stars
+# At worst Python tries a name's length to the power of the stars, and 2 to that of the choices.
+_SHORT, _STARS, _CHOICES = 200, 3, 10
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
 _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 
