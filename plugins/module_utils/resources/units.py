@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import (
@@ -184,16 +184,17 @@ class UnitKind(Kind[Unit, UnitState]):
         """What is about files comes first, then one reload for all of it: that is most of what units cost a host."""
         carried_out: list[Step[Unit]] = []
         try:
-            self._carry_out(system, steps, progress, carried_out)
-        finally:  # told in the order of the plan, and what was done before a failure as well
+            for step in self._carry_out(system, steps, progress):
+                carried_out.append(step)  # also those before a failure
+        finally:  # told in the order of the plan
             progress.done.extend(step for step in steps if any(step is done for done in carried_out))
         if any(step.action in ("start", "restart", "repair") and _has_program(step.resource) for step in steps):
             system.clock.sleep(SETTLE_S)
 
-    def _carry_out(
-        self, system: System, steps: Sequence[Step[Unit]], progress: Progress, carried_out: list[Step[Unit]]
-    ) -> None:
+    def _carry_out(self, system: System, steps: Sequence[Step[Unit]], progress: Progress) -> Iterator[Step[Unit]]:
+        """Each step once it is done."""
         refused: HostError | None = None
+        linked = False
         for place, step in enumerate(steps):
             if step.action in _ON_DISK:
                 try:
@@ -202,15 +203,16 @@ class UnitKind(Kind[Unit, UnitState]):
                     # What stands before it is done all the same: a gateway that fails must not keep a firewall down.
                     refused, steps = error, steps[:place]
                     break
-                carried_out.append(step)
-        if carried_out or progress.unit_files or any(step.action == "reload" for step in steps):
+                linked = True
+                yield step
+        if linked or progress.unit_files or any(step.action == "reload" for step in steps):
             daemon_reload(system, progress)
         for step in steps:
             if step.action in _ON_DISK:
                 continue
             if step.action != "reload":
                 self._act(system, step, _verb(step, step.resource, progress))
-            carried_out.append(step)
+            yield step
         if refused is not None:
             raise refused
 
