@@ -50,12 +50,14 @@ _PACKAGES = re.compile(
     r"(lib)?nvidia|linux-.*nvidia|docker|containerd|perftest\Z|cuda-drivers|.*-video-nvidia|systemd-oomd|earlyoom|nginx\Z"
 )
 _IP = re.compile(r"[0-9A-Fa-f.:]*[.:][0-9A-Fa-f.:]*\Z")  # of what the session says, enough to hand it to `ip`
-# A port of sshd_config(5) or of a socket unit; an IPv6 address stands in brackets where a port follows it.
+# A port of sshd_config(5) or of a socket unit; an IPv6 address stands in brackets where a port follows it. The value
+# may be quoted, and a comment or a routing domain may follow.
 _SSH_PORT = re.compile(
-    r"^[ \t]*(?:Port[ \t=]+|ListenAddress[ \t=]+(?:\[[^]\s]*\]|[^:\s]+):|ListenStream[ \t]*=[ \t]*(?:\S*:)?)"
-    r"(\d+)[ \t]*$",
+    r"^[ \t]*(?:Port[ \t=]+\"?|ListenAddress[ \t=]+\"?(?:\[[^]\s]*\]|[^:\s]+):|ListenStream[ \t]*=[ \t]*(?:\S*:)?)"
+    r"(\d+)\"?[ \t\r]*(?:[#r].*)?$",
     re.MULTILINE | re.IGNORECASE,
 )
+_SSH_INCLUDE = re.compile(r"^[ \t]*Include[ \t=]+(.*)$", re.MULTILINE | re.IGNORECASE)
 _SSH_FOLDERS = (
     "/etc/ssh/sshd_config.d",
     "/etc/systemd/system/ssh.socket.d",
@@ -460,9 +462,25 @@ def _ssh_ports(host: Host) -> list[int]:
     files = ["/etc/ssh/sshd_config"]
     for folder in _SSH_FOLDERS:
         files += [f"{folder}/{name}" for name in host.names(folder) if name.endswith(".conf")]
-    said = [port for file in files for port in _SSH_PORT.findall(host.system.text(file) or "")]
+    said = []
+    for file in files:  # which grows by what they include
+        text = host.system.text(file) or ""
+        said += _SSH_PORT.findall(text)
+        files += [found for found in _ssh_included(host, text) if found not in files]
     words = host.system.once(session_words)
     return sorted({int(port) for port in [*said, *(words or ())[3:]] if port.isdigit()} or {SSH_PORT})
+
+
+def _ssh_included(host: Host, text: str) -> list[str]:
+    """The files that a file of sshd includes, where only their names are a pattern, and not those of folders."""
+    found = []
+    for pattern in (word.strip('"') for line in _SSH_INCLUDE.findall(text) for word in line.split()):
+        folder, _, name = os.path.join("/etc/ssh", pattern).rpartition("/")  # noqa: PTH118 - a path on the host
+        if folder not in _SSH_FOLDERS:  # those are read anyway
+            from fnmatch import fnmatchcase  # rarely needed, and each look would pay for it
+
+            found += [f"{folder}/{entry}" for entry in host.names(folder) if fnmatchcase(entry, name)]
+    return found
 
 
 def ssh_session(system: System) -> tuple[str, str] | None:

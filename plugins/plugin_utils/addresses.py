@@ -1,30 +1,50 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an inventory may say where a role asks for TCP ports or networks: the tests `ports`, `network`."""
+"""What an inventory may say where a role asks for TCP ports or networks: the tests `ports`, `within`, `network`."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 from typing import Any
 
 HIGHEST_PORT = 65535
 _PORTS = re.compile(r"([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))?\Z")
+_NETWORK = re.compile(r"(?:[0-9.]+|[0-9A-Fa-f:]+)(?:/[0-9]+)?\Z")
 
 
 def is_ports(value: Any) -> bool:
     """One port, as a number or its digits, or a range from low to high: `8000`, `8000-8010`."""
-    found = _PORTS.match(str(value))
-    if found is None:
-        return False
-    low, high = int(found[1]), int(found[2] or found[1])
-    return low <= high <= HIGHEST_PORT and found[1] != found[2]
+    return _bounds(value) is not None
+
+
+def is_within(value: Any, all_of: Iterable[Any]) -> bool:
+    """Whether a port, or each one of a range, is in one of these ports and ranges."""
+    found = _bounds(value)
+    return found is not None and any(
+        low <= found[0] and found[1] <= high for low, high in filter(None, map(_bounds, all_of))
+    )
 
 
 def is_network(value: Any) -> bool:
-    """A network of either family without host bits, or one address: `192.0.2.0/24`, `2001:db8::1`."""
+    """A network of either family without host bits, or one address: `192.0.2.0/24`, `2001:db8::1`.
+
+    As nft reads it: a prefix in digits, no zone, and no IPv4 within IPv6, which no packet carries here.
+    """
+    if not isinstance(value, str) or not _NETWORK.match(value):
+        return False
     try:
-        return isinstance(value, str) and "%" not in value and bool(ipaddress.ip_network(value))
+        ipaddress.ip_network(value)
     except ValueError:
         return False
+    return True
+
+
+def _bounds(value: Any) -> tuple[int, int] | None:
+    found = _PORTS.match(str(value))
+    if found is None:
+        return None
+    low, high = int(found[1]), int(found[2] or found[1])
+    return (low, high) if low <= high <= HIGHEST_PORT and found[1] != found[2] else None

@@ -371,6 +371,7 @@ def _environment() -> Environment:
     environment.tests = {**core_tests.TestModule().tests(), **environment.tests}  # type: ignore[no-untyped-call]
     environment.tests["dpkg_newer_than"] = debian_version.newer_than
     environment.tests["ports"] = addresses.is_ports
+    environment.tests["within"] = addresses.is_within
     environment.tests["network"] = addresses.is_network
     return environment
 

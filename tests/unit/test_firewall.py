@@ -5,6 +5,7 @@ The packets run between network namespaces, which takes root; the rest does not.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -132,6 +133,14 @@ def test_no_port_depends_on_a_set() -> None:
         ({"firewall_clients": ["192.0.2.1/24"]}, "firewall_clients holds 192.0.2.1/24."),
         ({"firewall_clients": ["everybody"]}, "firewall_clients holds everybody."),
         ({"firewall_clients": [3221225985]}, "firewall_clients holds 3221225985."),
+        ({"firewall_clients": ["10.0.0.0/255.0.0.0"]}, "firewall_clients holds 10.0.0.0/255.0.0.0."),
+        ({"firewall_clients": ["::ffff:192.0.2.1"]}, "firewall_clients holds ::ffff:192.0.2.1."),
+        ({"vllm_master_port": "29501; flush ruleset"}, "vllm_master_port is '29501; flush ruleset'."),
+        ({"gateway_port": ""}, "gateway_port is ''."),
+        ({"vllm_host": "0.0.0.0", "vllm_port": 10001, "firewall_clients": ["::/0"]}, "vllm_port 10001 is closed"),  # noqa: S104
+        ({"vllm_environment": {"VLLM_PORT": "12000"}}, "VLLM_PORT has vLLM listen on port 12000"),
+        ({"vllm_extra_args": ["--grpc-port", 12000]}, "--grpc-port has vLLM listen on port 12000"),
+        ({"vllm_extra_args": ["--data_parallel_rpc_port=1"]}, "--data_parallel_rpc_port has vLLM listen on port 1,"),
         *(({"vllm_host": host}, "firewall_clients names nobody") for host in ("::", "192.0.2.11", "spark-a.lan")),
     ],
 )
@@ -139,6 +148,22 @@ def test_wrong_inputs_are_refused_by_field(given: dict[str, Any], says: str) -> 
     made = document(**given)
     (found,) = made.refusals
     assert says in found and made.resources == []
+
+
+def test_ports_that_vllm_is_told_may_be_guarded_ones() -> None:
+    given = {"VLLM_PORT": "40000", "VLLM_DP_MASTER_PORT": 29555, "SOME_PORT": "12000"}
+    args = ["--data-parallel-rpc-port", "29550", "--data-parallel-multi-port-external-lb"]
+    assert document("pair", vllm_environment=given, vllm_extra_args=args).refusals == []
+
+
+@pytest.mark.parametrize("value", [8000, "8010", "8003-8005", "8000-8010"])
+def test_within(value: Any) -> None:
+    assert addresses.is_within(value, [22, "8000-8010", "nonsense"])
+
+
+@pytest.mark.parametrize("value", [7999, "8000-8011", "22-8000", "", None, "8005-8004"])
+def test_not_within(value: Any) -> None:
+    assert not addresses.is_within(value, [22, "8000-8010", "nonsense"])
 
 
 @pytest.mark.parametrize("value", [1, 65535, "8000", "1-65535"])
@@ -156,7 +181,9 @@ def test_networks(value: str) -> None:
     assert addresses.is_network(value)
 
 
-@pytest.mark.parametrize("value", ["", "192.0.2.0/33", "fe80::1%eth0", "192.0.2.0/24\n", 4, None])
+@pytest.mark.parametrize(
+    "value", ["", "192.0.2.0/33", "fe80::1%eth0", "192.0.2.0/24\n", "::1.2.3.4", "10.0.0.0/0.0.0.255", 4, None]
+)
 def test_no_networks(value: Any) -> None:
     assert not addresses.is_network(value)
 
@@ -220,6 +247,36 @@ for port in ports:
         if source != "-": s.bind((source, 0))
         s.connect((target, int(port))); print(port)
     except OSError: pass
+"""
+FORGER = """
+# Makes conntrack of the target see both ways of a connection that never was, then connects from the same port.
+import socket, struct, sys
+source, target, port, own, mac = sys.argv[1:]
+port, own, six = int(port), int(own), ":" in target
+family = socket.AF_INET6 if six else socket.AF_INET
+def checksum(data):
+    data += b"\\0" * (len(data) % 2); total = sum(struct.unpack(f"!{len(data)//2}H", data))
+    while total >> 16: total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+def frame(one, other, one_port, other_port, seq, ack, options=b""):
+    one, other = socket.inet_pton(family, one), socket.inet_pton(family, other)
+    words = 5 + len(options) // 4
+    tcp = struct.pack("!HHIIBBHHH", one_port, other_port, seq, ack, words << 4, 0x10, 60000, 0, 0) + options
+    pseudo = one + other + (struct.pack("!I3xB", len(tcp), 6) if six else struct.pack("!BBH", 0, 6, len(tcp)))
+    tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp)) + tcp[18:]
+    if six: head = struct.pack("!IHBB", 6 << 28, len(tcp), 6, 64) + one + other
+    else:
+        head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp), 77, 0, 64, 6, 0, one, other)
+        head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
+    kind = b"\\x86\\xdd" if six else b"\\x08\\0"
+    wire.send(bytes.fromhex(mac.replace(":", "")) + wire.getsockname()[4] + kind + head + tcp)
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); wire.bind(("eth0", 0))
+# A signature that nobody asked for: the listener says nothing, but conntrack takes up what it thinks it has missed.
+frame(source, target, own, port, 1000, 5000, b"\\x13\\x12" + b"x" * 16 + b"\\1\\1")
+frame(target, source, port, own, 5000, 1000)
+s = socket.socket(family); s.settimeout(1); s.bind((source, own))
+try: s.connect((target, port)); print("connected")
+except OSError: print("refused")
 """
 KNOCKER = """
 # Opens two hundred connections at a time until its input ends; says how many there were, and how many came in.
@@ -465,6 +522,19 @@ except TimeoutError: pass
 
 
 @needs_root
+@pytest.mark.parametrize("target", [LAN, LAN6])
+def test_what_conntrack_believes_opens_nothing(net: Net, target: str) -> None:
+    """Two forged packets, and it calls a connection established that nobody accepted. The SYN that follows is its."""
+    (link,) = json.loads(net.run("host", "ip", "-j", "link", "show", "enP7s7"))
+    source = "2001:db8::200" if ":" in target else "192.0.2.200"
+    for number, port in enumerate((29501, 80)):
+        said = net.run(
+            "stranger", sys.executable, "-c", FORGER, source, target, str(port), str(20000 + number), link["address"]
+        )
+        assert said == ("refused\n" if port == 29501 else "connected\n")
+
+
+@needs_root
 def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
     text = rules("pair", vllm_host="0.0.0.0", firewall_clients=["192.0.2.100"])  # noqa: S104
     net.run("host", "nft", "add table ip foreign")
@@ -481,29 +551,63 @@ def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
 # -- the program on the host -------------------------------------------------------------------------------------------
 
 
-@needs_root
-def test_the_program_sees_each_change_of_the_live_table(net: Net, tmp_path: Path) -> None:
-    rules_file, loaded = tmp_path / "firewall.nft", tmp_path / "loaded"
-    rules_file.write_text(rules("pair"))
-    program = tmp_path / "gb10-firewall"
-    text = content(document("pair"), PROGRAM)
-    program.write_text(text.replace(RULES, str(rules_file)).replace("/run/gb10-firewall/loaded", str(loaded)))
+class Program:
+    """gb10-firewall, with its files in a folder of the test."""
 
-    def holds() -> bool:
-        argv = net.inside("host", "sh", str(program), "holds")
+    def __init__(self, net: Net, folder: Path) -> None:
+        self.net, self.file = net, folder / "gb10-firewall"
+        (folder / "firewall.nft").write_text(rules("pair"))
+        text = content(document("pair"), PROGRAM).replace(RULES, str(folder / "firewall.nft"))
+        self.file.write_text(text.replace("/run/gb10-firewall/loaded", str(folder / "loaded")))
+
+    def load(self) -> None:
+        self.net.run("host", "sh", str(self.file), "load")
+
+    def holds(self) -> bool:
+        argv = self.net.inside("host", "sh", str(self.file), "holds")
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
         assert done.returncode == 0 or "is not as gb10-firewall.service loaded it" in done.stderr
         return done.returncode == 0
 
-    assert not holds(), "nobody has loaded anything"
-    for harm in (
-        "flush ruleset",
-        "delete table inet gb10_fleet",
-        "flush chain inet gb10_fleet arriving",
-        "insert rule inet gb10_fleet judge accept",
-        "flush chain inet gb10_fleet judge",
-    ):
-        net.run("host", "sh", str(program), "load")
-        assert holds()
+
+AGAIN = "delete table inet gb10_fleet; add table inet gb10_fleet; "
+HARMS = (
+    "flush ruleset",
+    "delete table inet gb10_fleet",
+    "flush chain inet gb10_fleet arriving",
+    "insert rule inet gb10_fleet judge accept",
+    "flush chain inet gb10_fleet judge",
+    "add chain inet gb10_fleet arriving { policy drop; }",
+    "add set inet gb10_fleet peers { type inet_service; }",
+    "add chain inet gb10_fleet other { type filter hook input priority 0; policy drop; }",
+    AGAIN + "add chain inet gb10_fleet arriving { type filter hook prerouting priority -100; }",
+    AGAIN + "add chain inet gb10_fleet arriving",
+    AGAIN + "add chain inet gb10_fleet judge { type filter hook prerouting priority 0; policy drop; }",
+)
+
+
+@needs_root
+def test_the_program_sees_and_mends_each_change_of_the_live_table(net: Net, tmp_path: Path) -> None:
+    program = Program(net, tmp_path)
+    assert not program.holds(), "nobody has loaded anything"
+    for harm in HARMS:
+        program.load()
+        assert program.holds()
         net.run("host", "nft", harm)
-        assert not holds(), harm
+        assert not program.holds(), harm
+    program.load()
+    assert program.holds()
+    assert net.reached("stranger", LAN, 22, 29501) == {22}
+    assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted
+
+
+@needs_root
+def test_rules_that_nft_does_not_take_change_nothing(net: Net, tmp_path: Path) -> None:
+    program = Program(net, tmp_path)
+    program.load()
+    with (tmp_path / "firewall.nft").open("a") as file:
+        file.write("add rule inet gb10_fleet judge nonsense\n")
+    with pytest.raises(AssertionError, match="nonsense"):
+        program.load()
+    assert program.holds()
+    assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted

@@ -540,6 +540,12 @@ def test_a_plain_ssh_session_is_in_the_own_environment(spark: Host) -> None:
         ),
         ("/etc/ssh/sshd_config.d/a.conf", "ListenAddress 2001:db8::8000\nListenAddress 192.0.2.11\n", [22]),
         ("/etc/ssh/sshd_config.d/a.txt", "Port 50022\n", [22]),
+        ("/etc/ssh/sshd_config", 'Port 50022 # by me\nPort "50023"\n#Port 50024\n', [22, 50022, 50023]),
+        (
+            "/etc/ssh/sshd_config",
+            'ListenAddress "0.0.0.0:50022"\nListenAddress [::]:22 rdomain x\n',
+            [22, 50022],
+        ),
         ("/etc/systemd/system/ssh.socket.d/a.conf", "[Socket]\nListenStream=\nListenStream=50022\n", [22, 50022]),
         ("/run/systemd/generator/ssh.socket.d/a.conf", "[Socket]\nListenStream=[::]:50022\n", [22, 50022]),
     ],
@@ -547,6 +553,15 @@ def test_a_plain_ssh_session_is_in_the_own_environment(spark: Host) -> None:
 def test_where_sshd_listens(spark: Host, file: str, text: str, ports: list[int]) -> None:
     write(spark.system.root, file, text)
     assert collect(spark)["ssh_ports"] == ports
+
+
+@pytest.mark.parametrize("pattern", ["/srv/ssh/*.conf", '"/srv/ssh/a.conf"', "/etc/none.conf /srv/ssh/a*"])
+def test_what_sshd_includes_counts(spark: Host, pattern: str) -> None:
+    write(spark.system.root, "/etc/ssh/sshd_config", f"Include {pattern}\n")
+    write(spark.system.root, "/srv/ssh/a.conf", "Port 50022\nInclude /srv/ssh/a.conf mine\n")
+    write(spark.system.root, "/srv/ssh/b.txt", "Port 50023\n")
+    write(spark.system.root, "/etc/ssh/mine", "Port 50024\n")
+    assert collect(spark)["ssh_ports"] == [22, 50022, 50024]
 
 
 def test_the_port_of_this_very_session_counts(spark: Host) -> None:
