@@ -217,9 +217,12 @@ def kernel(abi: str, upload: str, driver: str | None) -> list[Package]:
             files=tuple(File(f"{tree}/modules.{name}") for name in ("order", "builtin", "builtin.modinfo")),
             scripts={"postinst": f"depmod {release}", "postrm": f"rm -f {tree}/modules.*"},
         ),
+        # GPUDirect Storage. Sparks have it, some without its metapackage: that another one asks for it is inferred.
+        Package(f"linux-modules-nvidia-fs-{release}", upload, f"linux-modules-{release}"),
+        Package("linux-modules-nvidia-fs-nvidia-hwe-24.04", upload, f"linux-modules-nvidia-fs-{release}"),
         Package(f"linux-headers-{release}", upload),
         Package(f"linux-tools-{release}", upload),
-        Package("linux-image-nvidia-hwe-24.04", upload, f"linux-image-{release}"),
+        Package("linux-image-nvidia-hwe-24.04", upload, f"linux-image-{release}, linux-modules-nvidia-fs-{release}"),
         Package("linux-headers-nvidia-hwe-24.04", upload, f"linux-headers-{release}"),
         Package("linux-tools-nvidia-hwe-24.04", upload, f"linux-tools-{release}"),
         Package(
@@ -331,6 +334,7 @@ PREINSTALLED = [
     "linux-nvidia-hwe-24.04",
     "linux-tools-nvidia-hwe-24.04",
     "linux-modules-nvidia-580-open-nvidia-hwe-24.04",
+    "linux-modules-nvidia-fs-nvidia-hwe-24.04",
     "gb10-lab-unrelated",
     "libnvidia-egl-wayland1",
 ]

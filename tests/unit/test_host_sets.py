@@ -27,6 +27,8 @@ INSTALLED = {
     "linux-image-nvidia-hwe-24.04": "6.17.0-1014.14",
     "linux-nvidia-hwe-24.04": "6.17.0-1014.14",
     META: "6.17.0-1014.14+1000",
+    "linux-modules-nvidia-fs-6.17.0-1014-nvidia": "6.17.0-1014.14",
+    "linux-modules-nvidia-fs-nvidia-hwe-24.04": "6.17.0-1014.14",
     "nvidia-container-toolkit": "1.19.0-1",
     "libnvidia-egl-wayland1": "1:1.1.13-1build1",
 }
@@ -44,6 +46,9 @@ MOVED = {
     "linux-image-nvidia-hwe-24.04": "6.17.0-1032.32",
     "linux-nvidia-hwe-24.04": "6.17.0-1032.32",
     META: "6.17.0-1032.32+1000",
+    "linux-modules-nvidia-fs-6.17.0-1014-nvidia": "6.17.0-1014.14",
+    "linux-modules-nvidia-fs-6.17.0-1032-nvidia": "6.17.0-1032.32",
+    "linux-modules-nvidia-fs-nvidia-hwe-24.04": "6.17.0-1032.32",
 }
 
 
@@ -90,6 +95,9 @@ def test_a_move_names_what_comes_and_what_goes() -> None:
         "linux-image-nvidia-hwe-24.04": kernel,
         "linux-nvidia-hwe-24.04": kernel,
         META: kernel,
+        # Of the kernel's own source, and of no driver: the one of the kernel that stays does too.
+        "linux-modules-nvidia-fs-6.17.0-1032-nvidia": kernel,
+        "linux-modules-nvidia-fs-nvidia-hwe-24.04": kernel,
         # They were built for the driver that goes; their kernel stays.
         "linux-modules-nvidia-580-open-6.17.0-1014-nvidia": "absent",
     }

@@ -707,6 +707,10 @@ PREFERENCES = [
     ("linux-image-6.17.0-1014-nvidia", "6.17.0-1014.15", 990),
     ("linux-modules-nvidia-580-open-6.17.0-1014-nvidia", "6.17.0-1014.14+1", 990),
     ("linux-modules-nvidia-580-open-nvidia-hwe-24.04", "6.17.0-1014.14+1000", 990),
+    ("linux-modules-nvidia-fs-6.17.0-1014-nvidia", "6.17.0-1014.14", 990),
+    ("linux-modules-nvidia-fs-nvidia-hwe-24.04", "6.17.0-1014.14", 990),
+    ("linux-modules-nvidia-fs-6.17.0-1032-nvidia", "6.17.0-1032.32", -1),
+    ("linux-modules-nvidia-fs-nvidia-hwe-24.04", "7.0.0-1025.25", -1),
     # rebuilt for another driver, under the same name
     ("linux-modules-nvidia-580-open-nvidia-hwe-24.04", "6.17.0-1014.14+1001", -1),
     ("linux-modules-nvidia-580-6.17.0-1014-nvidia", "6.17.0-1014.14+1", -1),  # the proprietary flavour
