@@ -121,6 +121,9 @@ def test_a_certificate_has_to_be_there_before_anything_is_touched() -> None:
         ({"gateway_keys": {}}, "gateway_keys is empty"),
         ({"gateway_keys": {"laptop": "sesame"}}, "the key of laptop is shorter than 32"),
         ({"gateway_keys": {"laptop": ""}}, "the key of laptop"),
+        ({"gateway_keys": {"laptop": "a" * 513}}, "or longer than 512"),
+        ({"gateway_port": 8443.5}, "gateway_port 8443.5 is no TCP port"),
+        ({"gateway_port": "8443-8444"}, "gateway_port 8443-8444 is no TCP port"),
         ({"gateway_keys": {"laptop": "open sesame " * 5}}, "the key of laptop"),
         ({"gateway_keys": {"laptop": "a" * 40 + "\n"}}, "the key of laptop"),
         ({"gateway_keys": {"laptop": "é" * 40}}, "the key of laptop"),
@@ -247,9 +250,9 @@ class Gateway:
     upstream: Upstream
     log: Log
 
-    def send(self, raw: bytes) -> bytes:
+    def send(self, raw: bytes, source: str = "127.0.0.1") -> bytes:
         """The whole of what comes back until the connection ends."""
-        with socket.create_connection(("127.0.0.1", self.port), timeout=30) as client:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=30, source_address=(source, 0)) as client:
             client.sendall(raw)
             said = b""
             while part := client.recv(65536):
@@ -280,14 +283,11 @@ def written(folder: Path, port: int, vllm_port: int, **variables: Any) -> Path:
     found = named(document(**given))
     (folder / "keys.conf").write_text(found[KEYS]["content"])
     text: str = found[CONFIG]["content"]
-    temporary = "".join(
-        f"    {kind}_temp_path {folder}/{kind};\n" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
     for old, new in (
         (KEYS, str(folder / "keys.conf")),
         ("unix:/dev/log", f"unix:{folder}/log"),
         ("user www-data;\n", "user root;\n" if os.geteuid() == 0 else ""),  # or it could not enter pytest's folder
-        ("http {\n", "http {\n" + temporary),
+        ("/var/lib/gb10-fleet/", f"{folder}/"),
     ):
         assert old in text
         text = text.replace(old, new)
@@ -596,6 +596,24 @@ def test_the_answers_do_not_say_what_answers(gateway: Gateway, heard: list[Any])
 
 
 @needs_nginx
+@needs_nginx
+def test_a_stranger_does_not_fill_the_log(gateway: Gateway) -> None:
+    one = b"GET / HTTP/1.1\r\nHost: gateway\r\n"
+    said = gateway.send((one + b"\r\n") * 5 + one + b"Connection: close\r\n\r\n", source="127.0.0.77")
+    assert said.count(b"HTTP/1.1 401 ") == 6
+    gateway.send(request("GET /v1/models"), source="127.0.0.78")
+    gateway.log.await_line('127.0.0.78 "laptop" "GET /v1/models" 200')
+    assert gateway.log.said.count('127.0.0.77 "" "-" 401 ') == 1
+
+
+@needs_nginx
+def test_health_may_not_be_asked_without_end(gateway: Gateway, heard: list[Any]) -> None:
+    said = [status(gateway.send(request("GET /health", key=None), source="127.0.0.79")) for _ in range(60)]
+    assert set(said) == {200, 429} and said[0] == 200
+    assert len(heard) == said.count(200)
+    assert status(gateway.send(request("GET /v1/models"))) == 200, "who has a key is not meant"
+
+
 def test_without_the_model_it_says_so_at_once_and_stays_up(tmp_path: Path) -> None:
     port, nobody = free_port(), free_port()
     with (tmp_path / "stderr").open("wb") as stderr:
