@@ -58,6 +58,7 @@ def assert_moved(found: dict[str, list[str]]) -> None:
         "580.178.04-0ubuntu0.24.04.1"
     }
     assert found["linux-modules-nvidia-580-open-6.17.0-1032-nvidia"][0] == "6.17.0-1032.32+1"
+    assert found["linux-modules-nvidia-fs-6.17.0-1032-nvidia"][0] == "6.17.0-1032.32", "GPUDirect Storage comes along"
     assert "linux-image-6.17.0-1014-nvidia" in found, "the old kernel stays to fall back to"
     assert "linux-modules-nvidia-580-open-6.17.0-1014-nvidia" not in found, "built for the driver that is gone"
 
