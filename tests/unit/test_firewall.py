@@ -248,16 +248,21 @@ for port in ports:
         s.connect((target, int(port))); print(port)
     except OSError: pass
 """
-FORGER = """
-# Makes conntrack of the target see both ways of a connection that never was, then connects from the same port.
-import socket, struct, sys
-source, target, port, own, mac = sys.argv[1:]
-port, own, six = int(port), int(own), ":" in target
-family = socket.AF_INET6 if six else socket.AF_INET
+CHECKSUM = """
+import struct
 def checksum(data):
     data += b"\\0" * (len(data) % 2); total = sum(struct.unpack(f"!{len(data)//2}H", data))
     while total >> 16: total = (total & 0xffff) + (total >> 16)
     return ~total & 0xffff
+"""
+FORGER = (
+    CHECKSUM
+    + """
+# Makes conntrack of the target see both ways of a connection that never was, then connects from the same port.
+import socket, sys
+source, target, port, own, mac = sys.argv[1:]
+port, own, six = int(port), int(own), ":" in target
+family = socket.AF_INET6 if six else socket.AF_INET
 def frame(one, other, one_port, other_port, seq, ack, options=b""):
     one, other = socket.inet_pton(family, one), socket.inet_pton(family, other)
     words = 5 + len(options) // 4
@@ -278,6 +283,7 @@ s = socket.socket(family); s.settimeout(1); s.bind((source, own))
 try: s.connect((target, port)); print("connected")
 except OSError: print("refused")
 """
+)
 KNOCKER = """
 # Opens two hundred connections at a time until its input ends; says how many there were, and how many came in.
 import select, socket, sys
@@ -492,12 +498,10 @@ def test_what_was_open_before_the_rules_stays_open(net: Net) -> None:
 @needs_root
 def test_fragments_do_not_hide_a_connection(net: Net) -> None:
     """The first eight bytes of TCP in one fragment, with the ports, and the flags in the next one."""
-    send = """
-import socket, struct, sys
-def checksum(data):
-    data += b"\\0" * (len(data) % 2); total = sum(struct.unpack(f"!{len(data)//2}H", data))
-    while total >> 16: total = (total & 0xffff) + (total >> 16)
-    return ~total & 0xffff
+    send = (
+        CHECKSUM
+        + """
+import socket, sys
 source, target = map(socket.inet_aton, ("192.0.2.200", "192.0.2.11"))
 tcp = struct.pack("!HHIIBBHHH", 45678, int(sys.argv[1]), 7, 0, 6 << 4, 2, 1024, 0, 0) + b"\\2\\4\\5\\xb4"
 pseudo = source + target + struct.pack("!BBH", 0, 6, len(tcp))
@@ -507,6 +511,7 @@ for offset, more, part in ((0, 0x2000, tcp[:8]), (1, 0, tcp[8:])):
     header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(part), 4242, more | offset, 64, 6, 0, source, target)
     raw.sendto(header + part, ("192.0.2.11", 0))
 """
+    )
     receive = """
 import socket, subprocess, sys
 answers = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP); answers.settimeout(0.6)

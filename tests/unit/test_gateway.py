@@ -596,7 +596,6 @@ def test_the_answers_do_not_say_what_answers(gateway: Gateway, heard: list[Any])
 
 
 @needs_nginx
-@needs_nginx
 def test_a_stranger_does_not_fill_the_log(gateway: Gateway) -> None:
     one = b"GET / HTTP/1.1\r\nHost: gateway\r\n"
     said = gateway.send((one + b"\r\n") * 5 + one + b"Connection: close\r\n\r\n", source="127.0.0.77")
@@ -614,6 +613,7 @@ def test_health_may_not_be_asked_without_end(gateway: Gateway, heard: list[Any])
     assert status(gateway.send(request("GET /v1/models"))) == 200, "who has a key is not meant"
 
 
+@needs_nginx
 def test_without_the_model_it_says_so_at_once_and_stays_up(tmp_path: Path) -> None:
     port, nobody = free_port(), free_port()
     with (tmp_path / "stderr").open("wb") as stderr:
