@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils import last_facts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 
 from benchmarks import desired, report
 from benchmarks.counts import Counts, count

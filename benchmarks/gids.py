@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils import gids
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids
 
 LIMIT_MS = 30  # for reading and describing, with the GIDs of a rail
 LEAST_RATIO = 50

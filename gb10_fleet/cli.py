@@ -22,9 +22,12 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
-from gb10_fleet import __version__, discover_cli, evidence, report_cli, rollout_cli
+from gb10_fleet import __version__, evidence
+from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
+from gb10_fleet.report import cli as report_cli
+from gb10_fleet.rollout import cli as rollout_cli
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -220,7 +223,7 @@ def plan(
 ) -> None:
     """Say how to serve a model: checkpoint, flags, memory, speed, and what speaks against it. Asks no host."""
     # Here, for no other command needs it: it reads catalogs.
-    from ansible_collections.gb10.fleet.plugins.plugin_utils import memory_fit, serving_plan
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, serving_plan
 
     if (model is not None) == everything:
         raise typer.BadParameter("name a model, or say --all; one of the two")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from gb10_fleet import words
+from gb10_fleet.rollout import words
 
 # ansible-playbook would wait for ever for an answer that nobody can give it.
 _PROMPTS = {"ask_pass": "--ask-pass", "become_ask_pass": "--ask-become-pass", "ask_vault_pass": "--ask-vault-pass"}

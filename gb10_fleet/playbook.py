@@ -26,7 +26,7 @@ from ansible_runner.interface import init_runner
 # comes before anything changes.
 DOCTOR_PLAY, REFUSING_TASK = "Doctor: look at every host before anything changes", "Refuse"
 REFUSING_PLAYS = (
-    "State: host, fabric and serving as declared",
+    "Converge: host, fabric and serving as declared",
     "Undo: back to what stood before",
     "Reboot: with consent, and everything back",
     "Benchmark: how fast the model is, and whether that is as fast as it should be",
@@ -102,7 +102,7 @@ class Report:
     )  # these three by host, as the engine has them
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    settled: list[str] = field(default_factory=list)  # hosts that are as they should be: no task was theirs alone
+    unchanged: list[str] = field(default_factory=list)  # hosts that are as they should be: no task was theirs alone
     tasks: bool = False  # whether one has begun
     # These four are of what came before the roll call of a rollout, and of the call. `through`: hosts that answered it,
     # so Ansible went on with them to the end; None: there was none.
@@ -121,7 +121,7 @@ class Report:
         kind, action = event.get("event"), data.get("resolved_action")
         if kind == "playbook_on_stats":
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
-        elif action in ("gb10.fleet.doctor", "gb10.fleet.look", "gb10.fleet.undo"):
+        elif action in ("gb10.fleet.doctor", "gb10.fleet.probe", "gb10.fleet.undo"):
             self.findings += result.get("findings", [])
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)
@@ -169,10 +169,10 @@ class Report:
     def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         action, host = data.get("resolved_action"), data.get("host", "")
         looks = {}  # a host where there is nothing to do gets no other call
-        if action == "gb10.fleet.look":
-            looks, self.settled = result.get("looks", {}), result.get("settled", [])
+        if action == "gb10.fleet.probe":
+            looks, self.unchanged = result.get("looks", {}), result.get("unchanged", [])
         elif action == "gb10.fleet.doctor":
-            looks = {host: result.get("ansible_facts", {}).get("gb10_look", {})}
+            looks = {host: result.get("ansible_facts", {}).get("gb10_probe", {})}
         if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and not data["task"].startswith(REFUSING_TASK):
             self._add(host, result)
         for name, look in looks.items():
@@ -211,7 +211,7 @@ class Report:
         names = {host for key in words for host in self.stats.get(key, {})}
         counts = {host: {word: self.stats.get(key, {}).get(host, 0) for key, word in words.items()} for host in names}
         looked_at = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
-        return dict(sorted(({name: dict(looked_at) for name in self.settled} | counts).items()))
+        return dict(sorted(({name: dict(looked_at) for name in self.unchanged} | counts).items()))
 
 
 def _brief(result: Mapping[str, Any], silent: str) -> str:

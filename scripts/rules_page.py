@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, rules, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, vllm_cli
 
 from scripts.gates import ROOT
 

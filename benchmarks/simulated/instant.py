@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.plugins.connection import ConnectionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils.transport import MARKER
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.transport import MARKER
 
 DOCUMENTATION = """
 name: instant

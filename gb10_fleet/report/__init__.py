@@ -13,8 +13,8 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 
-from gb10_fleet.journal import Journal
 from gb10_fleet.report import model, page
+from gb10_fleet.rollout.journal import Journal
 
 DOCUMENT, PAGE = "report.json", "index.html"
 EVIDENCE = "evidence.json"

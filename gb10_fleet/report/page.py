@@ -13,9 +13,9 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from ansible_collections.gb10.fleet.plugins.plugin_utils import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 
-from gb10_fleet.journal import BAD, GOOD, moment_of
+from gb10_fleet.rollout.journal import BAD, GOOD, moment_of
 
 Record = dict[str, Any]
 

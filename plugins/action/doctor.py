@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of plugin_utils/look.py: looks at a host in one call, and fails it when something blocks.
+"""Front of plugin_utils/hosts/probe.py: looks at a host in one call, and fails it when something blocks.
 
 A host that cannot be reached becomes a *failed* host with a finding: Ansible's any_errors_fatal stops a run on failed
 hosts, but lets it go on (and change the others) past an unreachable one.
@@ -13,7 +13,8 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import documents, host, look, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, transport
 
 
 class ActionModule(ActionBase):
@@ -32,7 +33,7 @@ class ActionModule(ActionBase):
             result.update(_delivered(arguments["said"]))
             return result
         task_vars = task_vars or {}
-        asked = look.prepare(host.Host(self, task_vars), task_vars, int(task_vars["ansible_forks"]))
+        asked = probe.prepare(host.Host(self, task_vars), task_vars, int(task_vars["ansible_forks"]))
         answer = failure = None
         try:
             answer = asked.host.heard(transport.call(self, asked.request, task_vars))
@@ -40,7 +41,7 @@ class ActionModule(ActionBase):
             failure = asked.failure(error.said, answered=True)
         except AnsibleError as error:  # connection failures, refused privilege escalation
             failure = asked.failure(str(error))
-        result.update(look.judge(asked, answer, failure, refuse=arguments["refuse"]))
+        result.update(probe.judge(asked, answer, failure, refuse=arguments["refuse"]))
         return result
 
 
@@ -51,7 +52,7 @@ def _delivered(said: Any) -> dict[str, Any]:
     except TypeError as error:
         raise AnsibleActionFail(f"said: {error}") from None  # type: ignore[no-untyped-call]
     if not isinstance(result, dict) or not {"findings", "msg", "failed"} <= result.keys():
-        raise AnsibleActionFail("said: expected what gb10.fleet.look has said of this host")  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail("said: expected what gb10.fleet.probe has said of this host")  # type: ignore[no-untyped-call]
     return result
 
 

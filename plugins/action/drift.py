@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of plugin_utils/scan.py and drift_report.py: one task that asks every host of the play whether it drifted.
+"""Front of hosts/scan.py and reports/drift_report.py: one task asks every host of the play whether it drifted.
 
 The engine plans the manifest that lies on the host, so nothing is rendered and every host gets the same bytes.
 """
@@ -16,8 +16,10 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, drift_report, scan, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN, before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
 
 class ActionModule(ActionBase):

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of plugin_utils/evidence.py: runs on the controller and touches no host."""
+"""Front of plugin_utils/reports/evidence.py: runs on the controller and touches no host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 
 
 class ActionModule(ActionBase):

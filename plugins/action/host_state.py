@@ -12,9 +12,11 @@ from typing import Any
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.resources.common import DocumentError
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, documents, host
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 
 ARGUMENTS = {
     # Not typed: a message about a wrong type would show the value, which may be a secret.

@@ -14,8 +14,10 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils import documents, host, model_files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
 
 MODULE = "gb10.fleet.model_files"
 PROGRESS = "/run/gb10-fleet/files/progress.json"

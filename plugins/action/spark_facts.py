@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 
 
 class ActionModule(ActionBase):

@@ -9,9 +9,10 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, host, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 
 
 class ActionModule(ActionBase):

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gb10.fleet.plugins.plugin_utils import cabling, fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import cabling
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric as fabric_plan
 
 
 def plan(hosts: Sequence[str], topology: str, facts: Mapping[str, Mapping[str, Any]], **options: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.pull_fault import pull_fault
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import pull_fault
 
 
 class FilterModule:

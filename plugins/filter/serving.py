@@ -9,7 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, serving_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
 
 
 def plan(model: str, memories_bytes: Sequence[float], **options: Any) -> dict[str, Any]:

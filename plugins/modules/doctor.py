@@ -14,7 +14,7 @@ version_added: "0.1.0"
 description:
   - Looks at the host in one call that changes nothing, and judges its facts, the inventory's variables and the cluster.
   - The same call plans the documents of all roles of the host (the variable C(gb10_roles)) - what would change is in
-    C(ansible_facts.gb10_look), and what a role refuses is a finding with the id C(<role>_refused). What follows from
+    C(ansible_facts.gb10_probe), and what a role refuses is a finding with the id C(<role>_refused). What follows from
     the facts of the other hosts of a cluster is refused by M(gb10.fleet.host_state), which knows them.
   - Fails the host when a finding of severity error is not accepted. An unreachable host fails too, so that
     C(any_errors_fatal) stops the whole run; Ansible alone would go on with the other hosts.
@@ -31,7 +31,7 @@ options:
     default: true
   said:
     description:
-      - What M(gb10.fleet.look) has said of this host. It becomes the result, and the host is not asked.
+      - What M(gb10.fleet.probe) has said of this host. It becomes the result, and the host is not asked.
     type: raw
 author:
   - gb10-fleet contributors (@gb10-fleet)
@@ -46,7 +46,7 @@ attributes:
     description: There is nothing to compare.
     support: none
   facts:
-    description: Sets C(gb10_spark), C(gb10_run) and C(gb10_look), unless the host is refused.
+    description: Sets C(gb10_spark), C(gb10_run) and C(gb10_probe), unless the host is refused.
     support: full
   platform:
     description: Target OS of the action.
@@ -55,7 +55,7 @@ attributes:
 notes:
   - Use it with C(become=true) and C(any_errors_fatal=true).
 seealso:
-  - module: gb10.fleet.look
+  - module: gb10.fleet.probe
   - module: gb10.fleet.spark_facts
   - module: gb10.fleet.host_state
 """
@@ -127,7 +127,7 @@ ansible_facts:
       description: All facts, as M(gb10.fleet.spark_facts) returns them; docs/architecture.md lists the keys.
       type: dict
       returned: always
-    gb10_look:
+    gb10_probe:
       description: What the documents of the roles would change.
       type: dict
       returned: always
@@ -136,7 +136,7 @@ ansible_facts:
           description: The run that looked, as P(gb10.fleet.this_run#test) knows it.
           type: str
           returned: always
-        settled:
+        unchanged:
           description: Whether there is nothing to do, and the documents were made from facts that hold.
           type: bool
           returned: always

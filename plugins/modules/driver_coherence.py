@@ -92,7 +92,7 @@ stdout_lines:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils import coherence
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ module: host_state
 short_description: Bring one host to the state that documents describe
 version_added: "0.1.0"
 description:
-  - Renders the documents of roles (C(roles/<role>/state.yml) of this collection) or takes a list of resources, and
+  - Renders the documents of roles (C(roles/<role>/desired.yml) of this collection) or takes a list of resources, and
     sends them to the host in one call, as a program on the standard input of C(python3 -I -S -).
   - There, one engine reads the whole state that they talk about in a few batches, plans, applies only what differs, and
     reads again - what still differs then is a failure.

@@ -147,8 +147,9 @@ tests:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils import arguments, gids, perftest_ends
+from ansible_collections.gb10.fleet.plugins.module_utils import arguments
 from ansible_collections.gb10.fleet.plugins.module_utils.children import StuckError
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids, perftest_ends
 
 TEST = {
     "name": {"type": "str", "required": True},

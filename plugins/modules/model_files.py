@@ -85,7 +85,7 @@ model:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils import model_files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_files
 
 
 def main() -> None:

@@ -80,7 +80,7 @@ mute:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils import neighbours
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import neighbours
 
 RAIL = {
     "netdev": {"type": "str", "required": True},

@@ -160,7 +160,7 @@ stdout_lines:
 import ipaddress
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils import gids
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids
 
 
 def main() -> None:

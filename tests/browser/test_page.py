@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 
-from tests.proofs import NOW, documents, proof, thresholds
+from tests.support.proofs import NOW, documents, proof, thresholds
 
 pytestmark = pytest.mark.browser
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils import transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
-from tests.rig import ROOT, SNAPSHOT, Play, Rig
+from tests.support.rig import ROOT, SNAPSHOT, Play, Rig
 
 HERE = Path(__file__).parent
 PYTHON = "/usr/bin/python3"

@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.fleet.fleet import HERE, PYTHON, Fleet
-from tests.rig import ROOT, Play, differences
+from tests.support.rig import ROOT, Play, differences
 
 QUIET_LIMIT_S = 120  # for what a killed controller leaves on the hosts to come to its end
 

@@ -21,7 +21,7 @@ from typing import Any
 
 from tests.fleet.fleet import HERE, PYTHON, Fleet
 from tests.fleet.kills import Campaign
-from tests.rig import ROOT, Play
+from tests.support.rig import ROOT, Play
 
 GB10 = [sys.executable, "-c", "from gb10_fleet.cli import main; main()"]
 PLAYBOOK = "tests/fleet/site.yml"

@@ -9,8 +9,11 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils import coherence
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, findings, look, transport
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe as look
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
 from lab.image import Image
 from lab.shell import STATE
@@ -19,11 +22,11 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.upgrades import sandbox
 from tests.fleet.upgrades.offers import preferences
 from tests.fleet.upgrades.sandbox import ENGINE_CACHE, REQUEST, SPARE, Sandbox
-from tests.rig import ROOT
+from tests.support.rig import ROOT
 
 pytestmark = pytest.mark.lab
 
-GATE = ROOT / "plugins/module_utils/coherence.py"
+GATE = ROOT / "plugins/module_utils/programs/coherence.py"
 ABI = "6.17.0-1014"
 # As on a Spark: GRUB has booted the kernel that runs, and its driver is loaded. The /proc of a copy knows of neither.
 BOOTED = f"""

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.fleet.fleet import MANIFEST, Fleet, named
-from tests.rig import ROOT, differences
+from tests.support.rig import ROOT, differences
 
 pytestmark = pytest.mark.lab
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fleet.fleet import HERE, PYTHON, Fleet
-from tests.rig import Play, differences
+from tests.support.rig import Play, differences
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 

@@ -18,7 +18,7 @@ import pytest
 
 from tests.fleet.fleet import Fleet
 from tests.fleet.rollouts import Gb10, RolloutCampaign, states
-from tests.rig import differences
+from tests.support.rig import differences
 
 pytestmark = pytest.mark.lab
 

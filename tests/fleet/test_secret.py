@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.fleet.fleet import EXTRA, HERE, Fleet
-from tests.rig import ROOT, Play
+from tests.support.rig import ROOT, Play
 
 pytestmark = pytest.mark.lab
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.fleet.fleet import EXTRA, Fleet, named
-from tests.rig import differences
+from tests.support.rig import differences
 
 pytestmark = pytest.mark.lab
 

@@ -22,14 +22,14 @@ from tests.fleet.upgrades import outcome, sandbox
 from tests.fleet.upgrades.offers import BY_HAND, OFFERS, VERBS, Offer
 from tests.fleet.upgrades.outcome import READ, Host
 from tests.fleet.upgrades.sandbox import Sandbox
-from tests.rig import ROOT
+from tests.support.rig import ROOT
 
 pytestmark = pytest.mark.lab
 
 OURS, UNHELD, PLAIN = "ours", "ours without holds", "plain hold"
 COLUMNS = (OURS, UNHELD, PLAIN)
 ROWS = (*OFFERS, BY_HAND)
-GATE = ROOT / "plugins/module_utils/coherence.py"
+GATE = ROOT / "plugins/module_utils/programs/coherence.py"
 WORKERS = 2
 
 
@@ -43,7 +43,7 @@ class Cell:
     output: str
     # Of our column: what the next run of the role says, and the host after it.
     run: dict[str, Any] | None = None
-    settled: Host | None = None
+    unchanged: Host | None = None
 
     @property
     def word(self) -> str:
@@ -82,7 +82,7 @@ def fill(host: Sandbox, offer: Offer, verb: str, column: str, before: Host) -> C
         command = VERBS[verb] or f"apt-get -y {offer.explicit}"
         output = root.run(f"{command}\n{READ}").stdout
         cell = Cell(offer, verb, column, before, outcome.parse(output), output)
-        return cell if column != OURS else replace(cell, run=root.converge("driver"), settled=read(root))
+        return cell if column != OURS else replace(cell, run=root.converge("driver"), unchanged=read(root))
     finally:
         root.drop()
 
@@ -179,7 +179,9 @@ def test_everything_else_moves_on(cells: list[Cell]) -> None:
 def test_the_next_run_completes_the_holds(cells: list[Cell]) -> None:
     refused = {cell.name: cell.run for cell in by_apt(cells) if cell.run and (cell.run["error"] or cell.run["refused"])}
     assert refused == {}
-    assert {cell.name: cell.settled.unheld for cell in by_apt(cells) if cell.settled and cell.settled.unheld} == {}
+    assert {
+        cell.name: cell.unchanged.unheld for cell in by_apt(cells) if cell.unchanged and cell.unchanged.unheld
+    } == {}
 
 
 def test_the_gate_tells_what_is_wrong_and_nothing_else(matrix: Matrix) -> None:
@@ -194,8 +196,8 @@ def test_what_dpkg_installed_is_not_taken_for_the_set(cells: list[Cell]) -> None
     """Nothing stops `dpkg -i`; but the next run does not make a set of what it brought."""
     for cell in (cell for cell in of(cells, OURS) if cell.offer is BY_HAND):
         assert cell.word == "MIXED", cell.output
-        assert cell.run and cell.settled
-        assert cell.run["refused"] or outcome.word(cell.before, cell.settled) == "kept", (cell.name, cell.run)
+        assert cell.run and cell.unchanged
+        assert cell.run["refused"] or outcome.word(cell.before, cell.unchanged) == "kept", (cell.name, cell.run)
 
 
 def test_plain_hold_fails_in_the_ways_that_are_known(cells: list[Cell]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rig import ROOT, Rig
+from tests.support.rig import ROOT, Rig
 
 
 class Pair(Rig):

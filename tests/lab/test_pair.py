@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.rig import ROOT, Play, differences
+from tests.support.rig import ROOT, Play, differences
 
 from .conftest import Pair
 
@@ -220,7 +220,7 @@ class TestTruth:
         pair.ssh("spark-a", f"sudo {cause}")
         assert pair.play(playbook="playbooks/drift.yml").rc != 0, "drift must not look like success"
         assert rails_that_drifted() == {"spark-a": [PROFILE]}
-        repaired = pair.play(playbook="playbooks/state.yml")
+        repaired = pair.play(playbook="playbooks/converge.yml")
         assert repaired.rc == 0
         assert repaired.recap["spark-a"]["changed"] > 0
         pair.play(playbook="playbooks/drift.yml")
@@ -230,7 +230,9 @@ class TestTruth:
         sentinel = "sentinel-4be1-of-the-pair-tests"
         variables = tmp_path / "secret.json"
         variables.write_text(json.dumps({"vllm_api_key": sentinel}))
-        run = pair.play("--check", "--diff", "-vvv", "-e", f"@{variables}", playbook="playbooks/state.yml", show=False)
+        run = pair.play(
+            "--check", "--diff", "-vvv", "-e", f"@{variables}", playbook="playbooks/converge.yml", show=False
+        )
         assert run.rc == 0
         assert "file:/etc/gb10-fleet/vllm.env" in run.output
         assert sentinel not in run.output
@@ -276,7 +278,7 @@ class TestPageCache:
             pair.ssh(host, f"id {OPERATOR} 2>/dev/null || sudo useradd -m -s /bin/bash {OPERATOR}")
         asked = json.dumps({"gb10_roles": MEMORY_ROLES, "page_cache_operators": [OPERATOR]})
         for changes in (True, False):
-            run = pair.play("-e", asked, playbook="playbooks/state.yml")
+            run = pair.play("-e", asked, playbook="playbooks/converge.yml")
             assert run.rc == 0
             assert {row["changed"] > 0 for row in run.recap.values()} == {changes}
 
@@ -359,7 +361,7 @@ class TestReboot:
         assert self.boots(pair) == before
 
     def test_the_gate_is_on_the_hosts(self, pair: Pair) -> None:
-        run = pair.play("-e", '{"gb10_roles": ["driver", "coherence"]}', playbook="playbooks/state.yml")
+        run = pair.play("-e", '{"gb10_roles": ["driver", "coherence"]}', playbook="playbooks/converge.yml")
         assert run.rc == 0
         for host in pair.hosts:
             assert '"coherent": true' in pair.ssh(host, f"sudo gb10-driver-coherence && systemctl is-active {TIMER}")
@@ -389,7 +391,7 @@ class TestReboot:
             assert before[host] != after[host]
             rails = "cat /sys/class/net/enp1s0f0np0/carrier /sys/class/net/enP2p1s0f0np0/carrier"
             assert pair.ssh(host, f"{rails}; systemctl is-active {TIMER}").split() == ["1", "1", "active"]
-        run = pair.play("-e", '{"gb10_roles": ["driver", "coherence"]}', playbook="playbooks/state.yml")
+        run = pair.play("-e", '{"gb10_roles": ["driver", "coherence"]}', playbook="playbooks/converge.yml")
         assert run.changed == 0, "a reboot is no drift"
 
     def test_what_is_not_back_is_named(self, pair: Pair) -> None:
@@ -510,7 +512,7 @@ class TestDocker:
 
     def play(self, pair: Pair, **variables: Any) -> Play:
         asked = {"gb10_roles": DOCKER_ROLES, "docker_allow_restart": True, **variables}
-        return pair.play("-e", json.dumps(asked), playbook="playbooks/state.yml")
+        return pair.play("-e", json.dumps(asked), playbook="playbooks/converge.yml")
 
     def start(self, pair: Pair, driver: str = "cgroupfs") -> None:
         """A container with the GPU and the probe, under this cgroup driver."""

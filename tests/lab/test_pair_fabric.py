@@ -22,7 +22,7 @@ from lab.machine import qmp
 from lab.network import NAMESPACE
 from lab.shell import STATE
 from lab.topology import RAILS, topology
-from tests.rig import ROOT, Play
+from tests.support.rig import ROOT, Play
 
 from .conftest import Pair
 from .test_pair import PROFILE, RAIL, rails_that_drifted
@@ -59,7 +59,7 @@ def site(pair: Pair, *args: str) -> Play:
 
 
 def state(pair: Pair, *args: str) -> Play:
-    return pair.play(*ONLY_FABRIC, *args, playbook="playbooks/state.yml")
+    return pair.play(*ONLY_FABRIC, *args, playbook="playbooks/converge.yml")
 
 
 def validate(pair: Pair) -> Play:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.rig import Play
+from tests.support.rig import Play
 
 from .conftest import Pair
 
@@ -206,7 +206,7 @@ class TestPorts:
             f" -out {certificate[0]} -keyout {certificate[1]} 2>/dev/null",
         )
         run = serve(
-            pair, "playbooks/state.yml", gateway_address=address, gateway_keys={"tests": KEY},
+            pair, "playbooks/converge.yml", gateway_address=address, gateway_keys={"tests": KEY},
             gateway_certificate=certificate[0], gateway_certificate_key=certificate[1],
         )  # fmt: skip
         assert run.rc == 0
@@ -233,7 +233,7 @@ class TestPorts:
         assert KEY not in pair.ssh("spark-a", "sudo journalctl -u gb10-gateway -o cat; ps -eo args")
 
     def test_without_an_address_it_is_gone(self, pair: Pair) -> None:
-        assert serve(pair, "playbooks/state.yml").rc == 0
+        assert serve(pair, "playbooks/converge.yml").rc == 0
         assert open_ports(pair.address("spark-a")) == {22}
 
 
@@ -339,12 +339,12 @@ class TestOneHost:
 
     def test_an_unreachable_registry_has_its_name(self, alone: Alone) -> None:
         nowhere = f"198.18.7.1:9/vllm@sha256:{'0' * 64}"
-        run = serve(alone, "playbooks/state.yml", vllm_image=nowhere)
+        run = serve(alone, "playbooks/converge.yml", vllm_image=nowhere)
         assert run.rc != 0 and "registry_unreachable" in run.output
 
     def test_an_unknown_image_has_its_name(self, alone: Alone) -> None:
         unknown = f"{alone.image.partition('@')[0]}@sha256:{'0' * 64}"
-        run = serve(alone, "playbooks/state.yml", vllm_image=unknown)
+        run = serve(alone, "playbooks/converge.yml", vllm_image=unknown)
         assert run.rc != 0 and "image_missing" in run.output
 
     def why(self, alone: Alone) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from lab.network import NAMESPACE
 from lab.topology import topology
-from tests.rig import ROOT, Rig
+from tests.support.rig import ROOT, Rig
 
 from .test_pair_fabric import NOTHING_RUNS, ONLY_FABRIC
 

@@ -66,7 +66,7 @@ def test_the_play_refuses_such_a_tag_before_it_reaches_a_host(tmp_path: Path) ->
             Path(sys.executable).with_name("ansible-playbook"),
             "-i",
             inventory,
-            "playbooks/state.yml",
+            "playbooks/converge.yml",
             "--tags",
             "fabrik",
         ],
@@ -85,7 +85,7 @@ def test_the_play_refuses_such_a_tag_before_it_reaches_a_host(tmp_path: Path) ->
 
 
 def test_nothing_of_the_play_comes_before_that() -> None:
-    (play,) = yaml.safe_load((ROOT / "playbooks/state.yml").read_text())
+    (play,) = yaml.safe_load((ROOT / "playbooks/converge.yml").read_text())
     leave, refuse = play["tasks"][:2]
-    assert leave["ansible.builtin.meta"] == "end_play" and leave["when"].endswith(" and not __state_mistyped")
-    assert refuse["name"].startswith("Refuse") and "__state_mistyped" in refuse["ansible.builtin.assert"]["that"]
+    assert leave["ansible.builtin.meta"] == "end_play" and leave["when"].endswith(" and not __converge_mistyped")
+    assert refuse["name"].startswith("Refuse") and "__converge_mistyped" in refuse["ansible.builtin.assert"]["that"]

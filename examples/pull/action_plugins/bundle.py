@@ -10,7 +10,7 @@ from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import host, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, transport
 
 NAMESPACE = "gb10-fleet-pull"
 

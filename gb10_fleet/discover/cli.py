@@ -1,0 +1,131 @@
+"""`gb10 discover`: who is there, is every SSH host key its own, and an inventory to begin with.
+
+What it runs on is imported when it runs: Ansible's plugin loader would cost every other command 0.3 s.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gb10_fleet.playbook import Outcome
+
+if TYPE_CHECKING:
+    from gb10_fleet.discover.mdns import Discovery
+
+app = typer.Typer()
+
+
+@app.command("discover")
+def find(
+    where: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="ADDRESS...",
+            help="Names, addresses, 192.0.2.11-20, 192.0.2.0/24, any with :PORT, or @FILE. None: multicast DNS.",
+            show_default=False,
+        ),
+    ] = None,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Who logs in; else as your ssh would.")] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The inventory to write.")] = Path(
+        "inventory/found/hosts.yml"
+    ),
+    seconds: Annotated[
+        float, typer.Option("--seconds", min=0.1, max=600, help="How long to listen to multicast DNS.")
+    ] = 5,
+    force: Annotated[bool, typer.Option("--force", help="Write over an inventory that is there.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
+) -> None:
+    """Find Sparks, refuse host keys that several of them have, write an inventory. Changes nothing on any host."""
+    from gb10_fleet.discover import mdns as discover
+
+    if not output.name or output.is_dir():
+        raise typer.BadParameter(f"{output} is a folder; name the file, as in --output inventory/mine/hosts.yml")
+    for file in (output, output.with_name(discover.KNOWN_HOSTS)):
+        if file.exists() and not force:
+            raise typer.BadParameter(f"{file} is there; name another file with --output, or say --force")
+    try:
+        asked = discover.places(where or ()) if where else discover.browse(seconds)
+        found = discover.judge(asked, discover.ask(discover.keys_of(asked), user, progress=_progress))
+    except discover.BadPlace as error:
+        raise typer.BadParameter(str(error)) from None
+    except FileNotFoundError as error:
+        raise typer.BadParameter(f"{error.filename} is not on this machine: install the client of OpenSSH") from None
+    outcome = _outcome(found)
+    written = bool(found.sparks) and not found.duplicates
+    if written:
+        try:
+            discover.write(found, output, user, datetime.now(UTC))
+        except OSError as error:
+            raise typer.BadParameter(f"{output} cannot be written: {error.strerror}") from None
+    if as_json:
+        print(json.dumps(_answer(found, outcome, output if written else None), indent=2))
+    else:
+        _show(found, output if written else None)
+    raise typer.Exit(outcome)
+
+
+def _progress(done: int, total: int) -> None:
+    print(f"{done} of {total} hosts answered", file=sys.stderr)
+
+
+def _outcome(found: Discovery) -> Outcome:
+    if found.duplicates:
+        return Outcome.refused
+    named_and_locked = any(place.named for place in found.locked)
+    if found.silent or named_and_locked:
+        return Outcome.unreachable
+    return Outcome.done if found.sparks else Outcome.failed
+
+
+def _answer(found: Discovery, outcome: Outcome, file: Path | None) -> dict[str, Any]:
+    from gb10_fleet.discover import mdns as discover
+
+    return {
+        "outcome": outcome.name,
+        "sparks": [
+            {
+                "name": spark.name,
+                "address": spark.place.address,
+                "port": spark.place.port,
+                "also": [str(place) for place in spark.also],
+                "product": spark.product,
+                "boot_id": spark.facts["boot_id"],
+                "fingerprints": spark.fingerprints,
+            }
+            for spark in found.sparks
+        ],
+        "others": [str(place) for place in found.others],
+        "locked": {str(place): silence for place, silence in found.locked.items()},
+        "silent": [str(place) for place in found.silent],
+        "duplicates": [{"fingerprint": one.fingerprint, "machines": [*one.machines]} for one in found.duplicates],
+        "way_out": discover.WAY_OUT if found.duplicates else None,
+        "inventory": str(file) if file else None,
+        "known_hosts": str(file.with_name(discover.KNOWN_HOSTS)) if file else None,
+    }
+
+
+def _show(found: Discovery, file: Path | None) -> None:
+    from gb10_fleet.discover import mdns as discover
+
+    for spark in found.sparks:
+        print(f"{spark.name}  {spark.place}  {spark.product}  {spark.fingerprint}")
+    for place in found.others:
+        print(f"{place}  is no Spark")
+    for place, silence in found.locked.items():
+        print(f"{place}  {silence}")
+    for place in found.silent:
+        print(f"{place}  no answer over SSH; check power, network and the address", file=sys.stderr)
+    for duplicate in found.duplicates:
+        print(f"refused: {duplicate}", file=sys.stderr)
+    if found.duplicates:
+        print(f"    way out: {discover.WAY_OUT}", file=sys.stderr)
+    elif file:
+        print(f"{file}: compare the fingerprints, then go on with: gb10 doctor -i {file}")
+    elif not found.silent:
+        print("no Spark was found; name addresses if multicast DNS does not reach them", file=sys.stderr)

@@ -1,0 +1,381 @@
+"""`gb10 plan-rollout`, `rollout`, `resume`, `rollback` and `status`: a playbook over the fleet in waves."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from rich.console import Console
+
+from gb10_fleet.options import Inventory, Json, Limit, Playbook
+from gb10_fleet.playbook import Outcome, run
+from gb10_fleet.rollout import live, locks, recipes, waves, window
+from gb10_fleet.rollout import loop as rollout
+from gb10_fleet.rollout.journal import WAY_OUT, Journal, JournalError, NoRun, place, refusal, resolved, text_of, utc
+from gb10_fleet.rollout.live import Lines, Silent, Terminal
+from gb10_fleet.rollout.waves import Policy, Refused, Wave
+
+app = typer.Typer()
+OTHERS = 5  # runs that `gb10 status` names beside the one that it shows
+
+What = Annotated[str, typer.Argument(metavar="PLAYBOOK", help="site, reboot, another one of a collection, or a file.")]
+To = Annotated[list[str] | None, typer.Option("--to", help="A host set or an image; the consent to take it.")]
+Reboot = Annotated[bool, typer.Option("--reboot", help="With --to HOST_SET: reboot into it, before all else runs.")]
+Canary = Annotated[str | None, typer.Option("--canary", help="First wave: hosts, a percentage, or a name.")]
+Growth = Annotated[list[str] | None, typer.Option("--growth", help="Next wave; repeat it. Hosts or a percentage.")]
+Threshold = Annotated[str | None, typer.Option("--threshold", help="Bad hosts that do not stop it: 2, or 5%.")]
+Soak = Annotated[int | None, typer.Option("--soak", help="Seconds to leave a good wave alone.")]
+Timeout = Annotated[int | None, typer.Option("--timeout", help="Seconds that the playbook of a wave may take.")]
+Windows = Annotated[
+    list[str] | None,
+    typer.Option("--window", help='When a wave may begin: "Sat,Sun 22:00-06:00 Europe/Oslo", or always.'),
+]
+State = Annotated[Path | None, typer.Option("--state", help="Folder of the journal; else .gb10 beside the inventory.")]
+Drain = Annotated[bool, typer.Option("--drain/--no-drain", help="Stop the model before, and start it after.")]
+Prove = Annotated[bool, typer.Option("--prove/--no-prove", help="Prove each wave, as gb10 validate does.")]
+Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Its name; else the latest.", show_default=False)]
+
+
+def _policy(
+    canary: str | None,
+    growth: list[str] | None,
+    threshold: str | None,
+    soak: int | None,
+    timeout: int | None,
+    windows: list[str] | None,
+) -> Policy:
+    sizes = {"canary": waves.size_of(canary), "growth": [waves.size_of(text) for text in growth or ()]}
+    return waves.policy(**sizes, **_limits(threshold, soak, timeout, windows))
+
+
+def _policy_of(
+    record: Mapping[str, Any], threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None
+) -> Policy:
+    """That of a run, but for what is said now. How it grows stays: its waves are planned."""
+    return waves.changed(Policy(**record["policy"]), **_limits(threshold, soak, timeout, windows))
+
+
+def _limits(threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None) -> dict[str, Any]:
+    """What a policy says of waves that are planned; None says nothing."""
+    return {"threshold": waves.size_of(threshold), "soak_s": soak, "timeout_s": timeout, "window": windows}
+
+
+@app.command("plan-rollout", cls=Playbook)
+def plan_rollout(
+    ctx: typer.Context,
+    playbook: What,
+    inventory: Inventory,
+    to: To = None,
+    reboot: Reboot = False,
+    limit: Limit = None,
+    canary: Canary = None,
+    growth: Growth = None,
+    threshold: Threshold = None,
+    soak: Soak = None,
+    timeout: Timeout = None,
+    windows: Windows = None,
+    drain: Drain = True,
+    prove: Prove = True,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Show the waves of a rollout with the same options: who, when and how long. Touches no host."""
+    with refusals(as_json):
+        policy = _policy(canary, growth, threshold, soak, timeout, windows)
+        recipe = recipes.forward(
+            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove
+        )
+        planned = waves.plan(rollout.who(recipe, run), policy)
+        seconds = _wave_seconds(place(inventory, state), playbook)
+        timed = list(_times(planned, policy, seconds, utc()))
+        if as_json:
+            found = [{**item, "hosts": [{"host": name} for name in item["hosts"]]} for item in timed]
+            print(
+                json.dumps(
+                    {"playbook": playbook, "policy": asdict(policy), "wave_s": seconds, "waves": found}, indent=2
+                )
+            )
+            return
+        for item in timed:
+            when = f", from about {item['begins']}" if item["begins"] else ""
+            print(
+                printable(
+                    f"wave {item['wave']}, {len(item['hosts'])} of {sum(len(wave.hosts) for wave in planned)}{when}:"
+                )
+            )
+            print(printable(f"    {', '.join(item['hosts'])}"))
+        known = (
+            f"{seconds:.0f} s each, as earlier ones took" if seconds is not None else "no earlier run tells how long"
+        )
+        print(f"{len(planned)} waves, {known}; {policy.soak_s} s between them")
+
+
+def _wave_seconds(folder: Path, playbook: str) -> float | None:
+    try:
+        with Journal(folder) as journal:
+            return journal.seconds(playbook)
+    except JournalError:  # of the first rollout there is nothing yet
+        return None
+
+
+def _times(planned: list[Wave], policy: Policy, seconds: float | None, now: datetime) -> Iterator[dict[str, Any]]:
+    """When each wave begins, if all goes well; null where nobody can tell."""
+    moment = window.opening(policy.window, now)
+    for wave in planned:
+        known = seconds is not None or wave.number == 1
+        yield {
+            "wave": wave.number,
+            "begins": text_of(moment) if known else None,
+            "clusters": wave.clusters,
+            "hosts": wave.hosts,
+        }
+        moment = window.opening(policy.window, moment + timedelta(seconds=(seconds or 0) + policy.soak_s))
+
+
+@app.command("rollout", cls=Playbook)
+def roll_out(
+    ctx: typer.Context,
+    playbook: What,
+    inventory: Inventory,
+    to: To = None,
+    reboot: Reboot = False,
+    limit: Limit = None,
+    canary: Canary = None,
+    growth: Growth = None,
+    threshold: Threshold = None,
+    soak: Soak = None,
+    timeout: Timeout = None,
+    windows: Windows = None,
+    drain: Drain = True,
+    prove: Prove = True,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Run a playbook wave after wave, and stop where a wave is not good. gb10 plan-rollout shows the waves."""
+
+    def start(journal: Journal) -> tuple[str, int]:
+        hosts = rollout.who(recipe, run)
+        return rollout.begin(journal, recipe, policy, hosts, waves.plan(hosts, policy)), 1
+
+    with refusals(as_json):
+        policy = _policy(canary, growth, threshold, soak, timeout, windows)
+        recipe = recipes.forward(
+            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove
+        )
+        _go(place(inventory, state), start, as_json)
+
+
+@app.command()
+def resume(
+    inventory: Inventory,
+    run_: Run = None,
+    threshold: Threshold = None,
+    soak: Soak = None,
+    timeout: Timeout = None,
+    windows: Windows = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Go on with a rollout that was killed, interrupted or stopped, from where its journal says that it stands."""
+
+    def start(journal: Journal) -> tuple[str, int]:
+        record = journal.record(run_, resolved(inventory))
+        recipes.refuse_resume(record, journal.later(record))
+        policy = _policy_of(record, threshold, soak, timeout, windows)
+        return record["run"], journal.resume(record["run"], asdict(policy))
+
+    with refusals(as_json):
+        _go(place(inventory, state), start, as_json, write_new=False)
+
+
+@app.command(cls=Playbook)
+def rollback(
+    ctx: typer.Context,
+    run_: Annotated[str, typer.Argument(metavar="RUN", help="The run to take back; gb10 status names it.")],
+    inventory: Inventory,
+    threshold: Threshold = None,
+    soak: Soak = None,
+    timeout: Timeout = None,
+    windows: Windows = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Take back what a run did on the hosts that it touched: in the same waves, with the same gates, at any time."""
+
+    def start(journal: Journal) -> tuple[str, int]:
+        record = journal.record(run_, resolved(inventory))
+        recipe = recipes.back(record, journal.earlier(record), journal.later(record), words=ctx.obj)
+        # What has to be taken back does not wait for the hours in which changes were allowed.
+        policy = _policy_of(record, threshold, soak, timeout, windows or ["always"])
+        hosts, planned = rollout.touched(record)
+        return rollout.begin(journal, recipe, policy, hosts, planned, of=record["run"]), 1
+
+    with refusals(as_json, "rollback"):
+        _go(place(inventory, state), start, as_json, write_new=False)
+
+
+@app.command()
+def status(inventory: Inventory, run_: Run = None, state: State = None, as_json: Json = False) -> None:
+    """Say how the latest rollout stands, or another one. Touches no host; exits with 0."""
+    with refusals(as_json):
+        folder = place(inventory, state)
+        try:
+            with Journal(folder) as journal:
+                record = journal.record(run_, resolved(inventory))
+                runs = journal.runs(resolved(inventory))
+        except NoRun as error:
+            if run_ is not None:
+                raise
+            print(json.dumps({"run": None}) if as_json else error)
+            return
+        owner = locks.owner(folder)
+        orphans = [] if owner else locks.orphans([record["run"]])
+        if as_json:
+            more = {"owner": asdict(owner) if owner else None, "orphans": [asdict(process) for process in orphans]}
+            print(json.dumps({**record, **more}, indent=2))
+            return
+        for other in [item for item in runs if item["run"] != record["run"]][-OTHERS:]:
+            print(printable(f"{_title(other)}: {other['outcome'] or 'not at its end'}"))
+        _show(record)
+        for process in orphans:
+            print(printable(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}"))
+        if record["ended"] is None and owner:
+            print(printable(f"at work: process {owner.pid}{_where(record)}"))
+        elif record["ended"] is None:
+            print("nobody is at work on it: gb10 resume goes on")
+
+
+def _where(record: Mapping[str, Any]) -> str:
+    """Which wave, and which of its steps."""
+    steps = record["order"]["steps"]
+    for wave in record["waves"]:
+        if wave["state"] == "running":
+            step = steps[min(wave["step"], len(steps) - 1)]["name"]
+            return f", wave {wave['wave']} of {len(record['waves'])}: {step}"
+    return ""
+
+
+# -- what all have in common -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def refusals(as_json: bool, kind: str = "rollout") -> Iterator[None]:
+    """What cannot be done ends the command with its reason, before anything is touched."""
+    try:
+        yield
+    except (Refused, JournalError, locks.Busy) as error:
+        _give_up(Outcome.refused, str(error), as_json, kind)
+    except (OSError, sqlite3.Error) as error:
+        _give_up(Outcome.refused, _words(error), as_json, kind)
+
+
+def _words(error: OSError | sqlite3.Error) -> str:
+    """Of the system or of SQLite, with the file if there is one."""
+    if isinstance(error, OSError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return f"the journal cannot be used: {error}; {WAY_OUT}"
+
+
+def _give_up(outcome: Outcome, reason: str, as_json: bool, kind: str) -> NoReturn:
+    if as_json:
+        live.out(json.dumps({**refusal(kind, reason), "outcome": outcome.name}, indent=2), keep="\n")
+    else:
+        print(printable(f"{outcome.name}: {reason}"), file=sys.stderr)
+    raise typer.Exit(outcome) from None
+
+
+def _go(
+    folder: Path, start: Callable[[Journal], tuple[str, int]], as_json: bool, *, write_new: bool = True
+) -> NoReturn:
+    """Under the fleet's lock: clear what a killed command left, begin or go on, and end with the outcome."""
+    if not write_new:
+        Journal(folder).close()  # says what is missing before a folder is made
+    with locks.held(folder) as say, Journal(folder, write=True) as journal:
+        first: live.Silent = Silent() if as_json else Lines()
+        rollout.clear(journal, first)
+        name, attempt = start(journal)
+        say(name)
+        record = journal.record(name)
+        os.chdir(record["order"]["directory"])
+        console = Console()
+        seconds = journal.seconds(record["order"]["playbook"])
+        soak_s = record["policy"]["soak_s"]
+        view = Terminal(console, seconds, soak_s) if console.is_terminal and not as_json else first
+        going = rollout.Rollout(journal, name, run, view, attempt)
+        heard = _end_on_signals(going)
+        try:
+            with view if isinstance(view, Terminal) else nullcontext():
+                record = going.go()
+        except rollout.Stopped:
+            record = journal.record(name)
+        except Exception as error:  # hosts are changed already: this is no refusal, and nothing of it goes on by itself
+            with suppress(rollout.Orphaned, sqlite3.Error):
+                rollout.end_orphans(journal, [name], first)
+            if not isinstance(error, rollout.Orphaned | OSError | sqlite3.Error):
+                raise
+            why = str(error) if isinstance(error, rollout.Orphaned) else _words(error)
+            _give_up(Outcome.failed, f"{name} is not at its end: {why}", as_json, record["kind"])
+        page = _report(journal, name)
+    if as_json:
+        live.out(json.dumps(record, indent=2), keep="\n")
+    else:
+        _show(record)
+        if record["ended"] is None:
+            live.out("not at its end: gb10 resume goes on")
+        if page is not None:
+            live.out(f"report: {page}")
+    # As a shell has it for a command that a signal has ended.
+    signalled = 128 + (heard[0] if heard else signal.SIGINT)
+    raise typer.Exit(signalled if record["ended"] is None else Outcome[record["outcome"]])
+
+
+def _end_on_signals(going: rollout.Rollout) -> list[int]:
+    """Ctrl-C, SIGTERM and a terminal that goes away end it in order. Returns the list of those that came."""
+    heard: list[int] = []
+
+    def end(number: int, _: object) -> None:
+        heard.append(number)
+        going.stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+            signal.signal(number, end)
+    return heard
+
+
+def _report(journal: Journal, name: str) -> Path | None:
+    """The page of the run. What a rollout did counts, and not whether a page could be written of it."""
+    from gb10_fleet import report  # templates and Ansible: 0.3 s that no other command should pay
+
+    try:
+        return report.put(journal, name)
+    except (OSError, sqlite3.Error) as error:
+        print(printable(f"no report: {_words(error)}"), file=sys.stderr)
+        return None
+
+
+def _show(record: Mapping[str, Any]) -> None:
+    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
+    live.out(f"{_title(record)}: {counts}")
+    for line in rollout.bad_lines(record):
+        live.out(line)
+    if record["ended"] is not None:
+        live.out(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}")
+    if record["outcome"] == Outcome.done.name:
+        for name, value in recipes.named(record).items():
+            live.out(f"the next gb10 site brings what the inventory says: make that {name}: {value}")
+
+
+def _title(record: Mapping[str, Any]) -> str:
+    return f"run {record['run']}, {record['kind']} of {record['of'] or record['order']['playbook']}"

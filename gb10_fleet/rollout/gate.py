@@ -1,0 +1,99 @@
+"""Whether a rollout goes on: every host that should have been in a wave is counted, not only those that said something.
+
+Ansible's own brakes count tasks that failed. They go on after a canary that gave no answer, and call a run green whose
+failure was rescued or ignored, or in which a host did not take part. And of a host without a failure of its own, its
+results do not tell whether Ansible went on with it to the end or stopped there because of another one. So a play at the
+end of the work calls the roll (`ROLL_CALL`): Ansible runs it only for those with which it goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gb10_fleet.playbook import ROLL_CALL, Report
+
+State = tuple[str, str | None]  # "done" or a state of journal.BAD, and why
+# States that say of a host itself that something is wrong; one that is `skipped` only waited for such a host.
+CUT = "skipped"
+
+ROLL_CALL_PLAY: dict[str, Any] = {
+    "name": ROLL_CALL,
+    "hosts": "all",
+    "gather_facts": False,
+    "become": False,
+    "tags": ["always"],
+    "tasks": [
+        {
+            "name": "Who came through",
+            "ansible.builtin.assert": {
+                "that": True,
+                "quiet": True,
+                "success_msg": "{{ {'called': ansible_play_hosts_all, 'through': ansible_play_hosts} | to_json }}",
+            },
+            "run_once": True,
+            "connection": "local",
+        }
+    ],
+}
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """`hosts` has every host of the wave."""
+
+    stop: bool
+    hosts: dict[str, State]
+
+
+def work(hosts: Iterable[str], report: Report) -> dict[str, State]:
+    """Who is bad after the work on these hosts; whoever is not named came through all of it."""
+    judged = {host: _state(host, report) for host in hosts}
+    return {host: state for host, state in judged.items() if state is not None}
+
+
+def _state(host: str, report: Report) -> State | None:
+    through = report.through is not None and host in report.through
+    trouble = report.troubles.get(host)
+    if trouble is not None:
+        if trouble.kind == "failed" and through:
+            return "rescued", f"a failure was rescued: {trouble.text}"
+        if trouble.kind == "ignored":
+            return "ignored", f"a failure was ignored: {trouble.text}"
+        return trouble.kind, trouble.text
+    seen = host in report.seen or host in report.unchanged
+    if through and seen:
+        return None
+    if report.killed:
+        return "failed", "ansible-playbook was killed on the way"
+    if report.timed_out:
+        return "timed_out", "it was not done when the time of its wave was up"
+    if not report.tasks and report.errors:
+        return "failed", "; ".join(report.errors)
+    if report.troubles and not through:
+        names = sorted(report.troubles)
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        return CUT, f"Ansible went no further here, because of {', '.join(names[:3])}{more}"
+    return "absent", "no task of the playbook has a result for it"
+
+
+def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str, State]:
+    """Who is not proven by an evidence.json: a cluster is healthy as a whole or not at all."""
+    of = {host: cluster for cluster in (evidence or {}).get("clusters", []) for host in cluster["hosts"]}
+    judged: dict[str, State] = {}
+    for host in hosts:
+        cluster = of.get(host)
+        if cluster is None:
+            judged[host] = ("unhealthy", "nothing proves it: no evidence of this wave has it")
+        elif cluster["verdict"] != "healthy":
+            reasons = [f"{reason['where']}: {reason['what']}: {reason['text']}" for reason in cluster["reasons"]]
+            judged[host] = ("unhealthy", "; ".join(reasons) or f"its cluster is {cluster['verdict']}")
+    return judged
+
+
+def judge(hosts: Collection[str], bad: Mapping[str, State], tolerated: int, earlier: int = 0) -> Judgement:
+    """The gate after a wave. A bad host of an earlier wave keeps its place: it counts here as well."""
+    states = {host: bad.get(host, ("done", None)) for host in hosts}
+    count = sum(state != "done" for state, _ in states.values())
+    return Judgement(earlier + count > tolerated, states)

@@ -1,0 +1,386 @@
+"""A playbook over a fleet in waves, each a job of ansible-runner with a gate behind it; on after a crash, and back.
+
+    who   the hosts, as Ansible sees them
+    go    wave after wave, from wherever the journal says that the run stands: drain, work, roll call, serve, proof
+
+What decides is pure and lies in `recipes`, `waves` and `gate`; here it is asked, written down and waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import ROLLOUT
+
+from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.rollout import gate, locks, window
+from gb10_fleet.rollout.gate import State
+from gb10_fleet.rollout.journal import Journal, Record, hosts_of, moment_of, text_of
+from gb10_fleet.rollout.recipes import Recipe, Step
+from gb10_fleet.rollout.waves import Host, Policy, Refused, Wave
+
+Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
+
+# In a limit these are no names: Ansible would take other hosts, too.
+_PATTERN = re.compile(r"[!&~@-]|.*[*?\[\],;\s]")
+
+
+class View(Protocol):
+    """Whoever watches. `say` is for lines that stay."""
+
+    def say(self, text: str) -> None: ...
+    def wave(self, record: Mapping[str, Any], number: int, step: str) -> None: ...
+    def event(self, event: Mapping[str, Any]) -> None: ...
+
+
+class Orphaned(Refused):
+    """Processes of this run do not end, and may still change hosts."""
+
+
+class Stopped(Exception):
+    """Somebody wants this to end: Ctrl-C or SIGTERM. The journal says where it stands."""
+
+
+# -- with whom ---------------------------------------------------------------------------------------------------------
+
+
+def who(recipe: Recipe, run: Playbook) -> list[Host]:
+    """The hosts of a rollout, as Ansible sees them: groups, limit, vault and all. Refuses a part of a cluster."""
+    everyone = _hosts(replace(recipe, limit=None), run) if recipe.limit else []
+    hosts = _hosts(recipe, run)
+    named, clusters = {host.name for host in hosts}, {host.cluster for host in hosts if host.cluster}
+    if missing := [host for host in everyone if host.cluster in clusters and host.name not in named]:
+        name, cluster = missing[0].name, missing[0].cluster
+        raise Refused(
+            f"--limit leaves out {name} of cluster {cluster}: its hosts are down together, so name all of them"
+        )
+    return hosts
+
+
+def _hosts(recipe: Recipe, run: Playbook) -> list[Host]:
+    heard: dict[str, Any] = {}
+
+    def listen(event: Mapping[str, Any]) -> None:
+        data = event.get("event_data", {})
+        if event.get("event") == "runner_on_ok" and data.get("task") == "List the hosts":
+            heard.update(json.loads(data["res"]["msg"]))
+
+    order = Order("gb10.fleet.hosts", recipe.inventories, recipe.limit, words=recipe.words)
+    _, report = run(order, quiet=True, watch=listen)
+    if report.canceled:
+        raise Refused("interrupted while the hosts were listed")
+    if not heard.get("hosts"):
+        said = [*report.errors, *(text for texts in report.messages.values() for text in texts)]
+        raise Refused("; ".join(said) or "there is no host to roll out to")
+    if odd := [name for name in heard["hosts"] if _PATTERN.match(name)]:
+        raise Refused(f"host {odd[0]!r}: to Ansible that is a pattern and not a name; rename it in the inventory")
+    columns = zip(heard["hosts"], heard["clusters"], heard["roles"], strict=True)
+    return [Host(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
+
+
+# -- doing it ----------------------------------------------------------------------------------------------------------
+
+
+class Member(NamedTuple):
+    """A host of a wave. `unit` is what it is down with: its cluster, or itself alone."""
+
+    name: str
+    unit: str
+    serves: bool
+
+
+def _members(wave: Mapping[str, Any]) -> list[Member]:
+    return [Member(host["host"], host["cluster"] or f"host {host['host']}", host["serves"]) for host in wave["hosts"]]
+
+
+@dataclass
+class Rollout:
+    """One run of the journal on its way; the caller holds the fleet's lock. `stop` is set by a signal."""
+
+    journal: Journal
+    run: str
+    playbook: Playbook
+    view: View
+    attempt: int = 1
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def __post_init__(self) -> None:
+        record = self.journal.record(self.run)
+        self.recipe, self.policy = Recipe.of(record), Policy(**record["policy"])
+        self.refused = False
+
+    def go(self) -> Record:
+        """Wave after wave, until all are done or the gate stops it. Returns the record of the run."""
+        try:
+            reason, refused = self._waves()
+        except Stopped:
+            self.journal.note(self.run, "interrupted", attempt=self.attempt)
+            raise
+        except Orphaned as error:
+            self.journal.note(self.run, "interrupted", attempt=self.attempt, reason=str(error))
+            raise
+        except Refused as error:  # on the way: the wave stays open, and a resume goes on with it
+            reason, refused = str(error), True
+        record = self.journal.record(self.run)
+        outcome = outcome_of([host["state"] for host in hosts_of(record)], refused=refused)
+        self.journal.end(self.run, outcome.name, reason)
+        return self.journal.record(self.run)
+
+    def _waves(self) -> tuple[str | None, bool]:
+        """Why it stopped, if it did, and whether that was before anything changed."""
+        for number in [wave["wave"] for wave in self.journal.record(self.run)["waves"]]:
+            waves = self.journal.record(self.run)["waves"]
+            wave = waves[number - 1]
+            if all(host["state"] == "done" for host in wave["hosts"]):
+                continue
+            self._soak(waves)
+            if (opens := window.opening(self.policy.window, now := self.journal.clock())) > now:
+                return f"wave {number} may not begin before {text_of(opens)}, when the window opens", True
+            self.refused = False
+            judged = self._wave(
+                wave, sum(_is_bad(host) for item in waves if item is not wave for host in item["hosts"])
+            )
+            if judged.stop:
+                return f"wave {number}: {_bad_ones(judged.hosts)}", self.refused
+        states = {host["host"]: (host["state"], None) for host in hosts_of(self.journal.record(self.run))}
+        return (_bad_ones(states) or None), False
+
+    def _soak(self, waves: Sequence[Mapping[str, Any]]) -> None:
+        """Leave the last good wave alone for a while; what an earlier attempt has waited counts."""
+        ended = max((moment_of(wave["ended"]) for wave in waves if wave["state"] == "done"), default=None)
+        left = (ended + timedelta(seconds=self.policy.soak_s) - self.journal.clock()).total_seconds() if ended else 0.0
+        left = min(left, self.policy.soak_s)  # the clock may have been ahead
+        if left > 0:
+            self.view.say(f"soak: the next wave begins in {left:.0f} s")
+        if self.stop.wait(max(left, 0.0)):
+            raise Stopped
+
+    def _wave(self, wave: Mapping[str, Any], earlier: int) -> gate.Judgement:
+        """The steps of a wave, for the clusters that are not done; whoever is bad after one is left out of the next."""
+        number, members = int(wave["wave"]), _members(wave)
+        states = {host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]}
+        open_units = {member.unit for member in members if states[member.name][0] != "done"}
+        open_ones = [member for member in members if member.unit in open_units]
+        tolerated = self.policy.tolerated(len(members))
+        bad: dict[str, State] = {}
+        first = 0
+        if wave["state"] == "running":  # an earlier attempt did not come to its end: what it finished is not done twice
+            first = int(wave["step"])
+            bad = {name: state for name, state in states.items() if state[0] not in ("planned", "running", "done")}
+        else:
+            self.journal.begin_wave(self.run, number, [member.name for member in open_ones])
+        for index, step in enumerate(self.recipe.steps):
+            units = {member.unit for member in members if member.name in bad}
+            alive = [member for member in open_ones if member.unit not in units]
+            if index < first or not alive:
+                continue
+            self.journal.begin_step(self.run, number, index, step.name)
+            self.view.wave(self.journal.record(self.run), number, step.name)
+            found, report = self._step(step, alive, tolerated - earlier - len(bad))
+            self.journal.end_step(self.run, number, index, found, report.changes, report.evidence)
+            bad |= found
+        judged = gate.judge([member.name for member in members], _with_mates(members, bad), tolerated, earlier)
+        self.journal.end_wave(self.run, number, judged.hosts, stop=judged.stop)
+        self.view.wave(self.journal.record(self.run), number, "stop" if judged.stop else "done")
+        return judged
+
+    def _step(self, step: Step, members: Sequence[Member], room: int) -> tuple[dict[str, State], Report]:
+        """A step for these hosts; where a bad one stopped Ansible for all and is tolerated, once more without it."""
+        bad: dict[str, State] = {}
+        merged, left = Report(), list(members)
+        while True:
+            report = self._job(step, left)
+            merged.changes |= report.changes
+            merged.evidence = str(Path(report.evidence).resolve()) if report.evidence else merged.evidence
+            found = self._judge(step, left, report)
+            units = {member.unit for member in left if found.get(member.name, ("done",))[0] not in ("done", gate.CUT)}
+            cut = [member for member in left if member.name in found and member.unit not in units]
+            bad |= {name: state for name, state in found.items() if name not in {member.name for member in cut}}
+            if not (cut and units and len(bad) <= room):
+                bad |= {member.name: found[member.name] for member in cut}
+                self.refused = self.refused or report.refused
+                self._serve_again(left if report.refused else cut)
+                return bad, merged
+            left = cut
+
+    def _judge(self, step: Step, members: Sequence[Member], report: Report) -> dict[str, State]:
+        found = gate.work([member.name for member in members], report)
+        if self._is_last(step) and self.recipe.prove:
+            proven = None
+            with contextlib.suppress(OSError, ValueError):
+                proven = json.loads(Path(report.evidence or "", "evidence.json").read_text(encoding="utf-8"))
+            found |= gate.proof([member.name for member in members if member.name not in found], proven)
+        return found
+
+    def _is_last(self, step: Step) -> bool:
+        return step is self.recipe.steps[-1]
+
+    def _job(self, step: Step, members: Sequence[Member]) -> Report:
+        """One ansible-playbook: the work, and around it what a wave needs, so that Ansible starts once."""
+        serves = self.recipe.drain and any(member.serves for member in members)
+        last = self._is_last(step)
+        return self._run(
+            [
+                *([{"import_playbook": "gb10.fleet.drain"}] if serves else []),
+                *step.plays,
+                gate.ROLL_CALL_PLAY,
+                *([{"import_playbook": "gb10.fleet.serve"}] if serves and last else []),
+                # Tags choose the work, and not whether it is proven.
+                *(
+                    [{"import_playbook": "gb10.fleet.validate", "tags": ["always"]}]
+                    if last and self.recipe.prove
+                    else []
+                ),
+            ],
+            members,
+        )
+
+    def _serve_again(self, members: Sequence[Member]) -> None:
+        """Hosts on which nothing was changed after all."""
+        if self.recipe.drain and any(member.serves for member in members):
+            self._run([{"import_playbook": "gb10.fleet.serve"}], members)
+
+    def _run(self, plays: Sequence[Mapping[str, Any]], members: Sequence[Member]) -> Report:
+        file = _wave_file(self.recipe, self.journal.folder, self.run)
+        try:
+            file.write_text(yaml.safe_dump([*plays], sort_keys=False), encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"{file}: {error.strerror}; the playbook of a wave has to lie beside yours") from None
+        try:
+            # A thousand names are no command line. And not beside the journal: Ansible takes a space in this path for
+            # the beginning of another pattern.
+            with tempfile.NamedTemporaryFile("w", prefix="gb10-limit-", encoding="utf-8") as limit:
+                limit.write("".join(f"{member.name}\n" for member in members))
+                limit.flush()
+                order = Order(
+                    str(file),
+                    self.recipe.inventories,
+                    f"@{limit.name}",
+                    variables=self.recipe.to,
+                    words=self.recipe.words,
+                    environment={ROLLOUT: f"{self.run}/{self.attempt}"},
+                    timeout_s=self.policy.timeout_s,
+                )
+                _, report = self.playbook(
+                    order, quiet=True, watch=self.view.event, cancel=self.stop.is_set, folder=self.journal.folder
+                )
+        finally:
+            file.unlink(missing_ok=True)
+        if report.timed_out or report.canceled or report.killed:
+            end_orphans(self.journal, [self.run], self.view)
+        if report.canceled or self.stop.is_set():
+            raise Stopped
+        return report
+
+
+def outcome_of(states: Sequence[str], *, refused: bool = False) -> Outcome:
+    """The one word for a rollout. Where at least one host is done and another is not, it is `partial`."""
+    if all(state == "done" for state in states):
+        return Outcome.done
+    if "done" in states:
+        return Outcome.partial
+    if "unreachable" in states:
+        return Outcome.unreachable
+    return Outcome.refused if refused else Outcome.failed
+
+
+def _is_bad(host: Mapping[str, Any]) -> bool:
+    return host["state"] not in ("planned", "running", "done")
+
+
+def _bad_ones(states: Mapping[str, State]) -> str:
+    bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done")]
+    return ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+
+
+def _with_mates(members: Iterable[Member], bad: Mapping[str, State]) -> dict[str, State]:
+    """A cluster is good as a whole: the others of a bad host are `skipped`."""
+    members = list(members)
+    blame = {member.unit: member.name for member in reversed(members) if member.name in bad}
+    mates = {
+        member.name: (gate.CUT, f"{blame[member.unit]} of its cluster is {bad[blame[member.unit]][0]}")
+        for member in members
+        if member.unit in blame and member.name not in bad
+    }
+    return {**mates, **bad}
+
+
+def _wave_file(recipe: Recipe, folder: Path, run: str) -> Path:
+    """Beside the user's own playbook, for `playbook_dir` and group_vars are found from there; else with the journal."""
+    theirs = next(
+        (Path(play["import_playbook"]) for play in recipe.steps[-1].plays if "/" in play["import_playbook"]), None
+    )
+    return (theirs.parent if theirs else folder) / f".gb10-{run}.yml"
+
+
+# -- beginnings ------------------------------------------------------------------------------------------------------
+
+
+def begin(
+    journal: Journal,
+    recipe: Recipe,
+    policy: Policy,
+    hosts: Sequence[Host],
+    waves: Sequence[Wave],
+    of: str | None = None,
+) -> str:
+    """Write down a run with all that it is going to do. Returns its name."""
+    return journal.begin("rollback" if of else "rollout", asdict(recipe), asdict(policy), hosts, waves, of)
+
+
+def touched(record: Mapping[str, Any]) -> tuple[list[Host], list[Wave]]:
+    """The hosts that a run has begun to work on, in its own waves: what a rollback works on."""
+    waves, hosts = list[Wave](), list[Host]()
+    for wave in record["waves"]:
+        ours = [host for host in wave["hosts"] if host["started"]]
+        if ours:
+            hosts += [Host(host["host"], host["cluster"], host["serves"]) for host in ours]
+            waves.append(Wave(len(waves) + 1, tuple(host["host"] for host in ours), tuple(wave["clusters"])))
+    return hosts, waves
+
+
+def clear(journal: Journal, view: View) -> None:
+    """What killed commands have left on this machine: processes first, then files."""
+    runs = journal.runs()
+    end_orphans(journal, [run["run"] for run in runs], view)
+    for run in runs:
+        if run["ended"] is None:
+            _wave_file(Recipe.of(run), journal.folder, run["run"]).unlink(missing_ok=True)
+    for leftover in journal.folder.glob("gb10-*"):
+        shutil.rmtree(leftover, ignore_errors=True)
+
+
+def end_orphans(journal: Journal, runs: Sequence[str], view: View) -> None:
+    """End the processes that runs have left behind, by their ids; name them, and refuse to go on beside them."""
+
+    def find() -> list[locks.Process]:
+        return locks.orphans(runs)
+
+    if not (found := find()):
+        return
+    for process in found:
+        journal.note(process.rollout.rpartition("/")[0], "orphan", **asdict(process))
+        view.say(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}")
+    if left := locks.end(found, find):
+        pids = ", ".join(f"{process.pid} of {process.rollout}" for process in left)
+        raise Orphaned(f"processes {pids} do not end; they may still change hosts, so end them first")
+
+
+def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each host that is not as it should be: which, what and why. All of a long reason is in the report."""
+    for wave in record["waves"]:
+        for host in wave["hosts"]:
+            if _is_bad(host):
+                why, *more = str(host["reason"]).splitlines() or [""]
+                yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {why}{' ...' if more else ''}"

@@ -1,0 +1,269 @@
+"""What a rollout does with each wave, from the words of a command; and what takes it back.
+
+    forward   the steps of a rollout, each one ansible-playbook, with the variables behind --to
+    back      the steps of a rollback, from the records of the run and of those around it
+
+Pure: nobody is asked, and nothing is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+from gb10_fleet.playbook import Outcome
+from gb10_fleet.rollout import words as ansible_words
+from gb10_fleet.rollout.journal import hosts_of, resolved
+from gb10_fleet.rollout.waves import Refused
+
+_COLLECTION = "gb10.fleet."
+# What the playbook site does before its proof, which every wave has anyway.
+_SITE = ("gb10.fleet.doctor", "gb10.fleet.converge")
+# What --to moves, by the variable that names it: the consent that goes with it, and the role that does it.
+_MOVES = {"driver_host_set": ("driver_allow_move", "driver"), "vllm_image": ("vllm_allow_tag", "vllm")}
+_NOBODY_KNOWS: Mapping[str, Any] = {"": None}  # where a run that moved a host ended badly
+_FULL_NAME = re.compile(r"[a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*")
+_IMAGE = re.compile(r"\w[\w./:-]*(@sha256:[0-9a-f]{64}|:\w[\w.-]*)")
+
+
+@dataclass(frozen=True)
+class Step:
+    """One ansible-playbook of a wave; `plays` are imports, each `{import_playbook, vars}`."""
+
+    name: str
+    plays: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done with each wave, as the journal keeps it. `to`: the variables behind --to."""
+
+    playbook: str
+    inventories: Sequence[str]
+    directory: str
+    steps: Sequence[Step]
+    to: Mapping[str, Any] = field(default_factory=dict)
+    limit: str | None = None
+    words: Sequence[str] = ()
+    drain: bool = True
+    prove: bool = True
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Recipe:
+        """Out of the record of a run."""
+        return cls(**{**record["order"], "steps": [Step(**step) for step in record["order"]["steps"]]})
+
+
+def forward(
+    playbook: str,
+    inventories: Sequence[str],
+    *,
+    to: Sequence[str] = (),
+    reboot: bool = False,
+    limit: str | None = None,
+    words: Sequence[str] = (),
+    drain: bool = True,
+    prove: bool = True,
+) -> Recipe:
+    """From the words of the command; Refused says which of them cannot be."""
+    _refuse_words(words)
+    variables = targets(to)
+    if reboot and "driver_host_set" not in variables:
+        raise Refused("--reboot goes with --to HOST_SET; to reboot in waves, roll out the playbook reboot")
+    work = [{"import_playbook": name} for name in _playbooks(playbook)]
+    return Recipe(
+        playbook=playbook,
+        inventories=resolved(inventories),
+        directory=str(Path.cwd()),
+        steps=[*(_move() if reboot else ()), Step("work", work)],
+        to=variables,
+        limit=limit,
+        words=[*words],
+        drain=drain,
+        prove=prove,
+    )
+
+
+def _refuse_words(said: Sequence[str]) -> None:
+    """The journal keeps these words, and a wave that only looks would count as done."""
+    if not said:
+        return
+    try:
+        options = ansible_words.read(said)
+    except ValueError as error:
+        raise Refused(str(error)) from None
+    if options.check or options.syntax or options.listhosts or options.listtasks or options.listtags:
+        raise Refused("--check, --list-... or --syntax-check: a rollout that changes nothing would be called done")
+    if options.subset or options.inventory:
+        raise Refused("--limit and --inventory: say them before --, where gb10 sees them")
+    if any(not value.startswith("@") for value in options.extra_vars):
+        raise Refused("-e, --extra-vars: the journal would keep that value; put it into a file and say -e @FILE")
+
+
+def targets(to: Sequence[str]) -> dict[str, Any]:
+    """The variables behind --to. To name a host set is the consent to move to it, to name a tag that to take it."""
+    sets = catalog.load("host_sets")["host_sets"]
+    found: dict[str, Any] = {}
+    for word in to:
+        if word in sets:
+            new: dict[str, Any] = {"driver_host_set": word, "driver_allow_move": True}
+        elif _IMAGE.fullmatch(word):
+            new = {"vllm_image": word, "vllm_allow_tag": "@" not in word}
+        else:
+            known = ", ".join(sets)
+            raise Refused(f"--to {word}: neither an image (name@sha256:... or name:tag) nor a host set: {known}")
+        if new.keys() & found.keys():
+            raise Refused(f"--to {word}: one of its kind was said before it")
+        found |= new
+    return found
+
+
+def _move() -> list[Step]:
+    """The driver alone, then the boot: a model that starts between the two finds no GPU."""
+    driver = [{"import_playbook": name, "vars": {"gb10_roles": ["driver"]}} for name in _SITE]
+    boot = [{"import_playbook": "gb10.fleet.reboot", "vars": {"reboot_allow": True}}]
+    return [Step("move", driver), Step("reboot", boot)]
+
+
+def _playbooks(name: str) -> Sequence[str]:
+    """A file, a playbook of any collection by its full name, or one of ours by its short one."""
+    if Path(name).is_file():
+        return [str(Path(name).resolve())]
+    short = name.removeprefix(_COLLECTION)
+    if short == "site":
+        return _SITE
+    if short.isidentifier() and (catalog.collection_root() / "playbooks" / f"{short}.yml").exists():
+        return [f"{_COLLECTION}{short}"]
+    if not _FULL_NAME.fullmatch(name) or name.startswith(_COLLECTION):
+        raise Refused(f"{name} is no playbook: neither a file nor one of the collection (site, reboot, ...)")
+    return [name]
+
+
+def back(
+    record: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]],
+    later: Sequence[Mapping[str, Any]] = (),
+    words: Sequence[str] = (),
+) -> Recipe:
+    """How to undo a run, given the records of those before and after it, in order; `words` are more for Ansible.
+
+    What it was told with --to goes back to what an earlier rollout was told, an image else to that of the inventory.
+    The rest goes through the manifests of the hosts, which know what stood there before us.
+    """
+    _refuse_words(words)
+    forward = Recipe.of(record)
+    forward = replace(forward, words=[*forward.words, *words])
+    if not (touched := _touched(record)):
+        raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
+    _refuse_back(record, touched, later)
+    to: dict[str, Any] = {}
+    for key in _MOVES.keys() & forward.to.keys():
+        to |= _before(key, touched, record, earlier) or {}
+    if forward.to and ("driver_host_set" in to or "driver_host_set" not in forward.to):
+        return replace(forward, to=to)
+    roles = [role for role in sorted(_roles(*hosts_of(record))) if role == "driver" or not forward.to]
+    if not roles:
+        raise Refused(f"{record['run']} has changed nothing that a manifest knows: there is nothing to take back")
+    _refuse_twice(roles, touched, earlier)
+    undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": ",".join(roles)}}
+    consent = {"driver_allow_move": True} if "driver" in roles else {}
+    again = list(forward.steps[-1:]) if "vllm_image" in forward.to else []  # with the image of the inventory
+    return replace(forward, steps=[Step("undo", [undo]), *again], to={**to, **consent})
+
+
+def _touched(record: Mapping[str, Any]) -> set[str]:
+    """The hosts on which a run has begun."""
+    return {host["host"] for host in hosts_of(record) if host["started"]}
+
+
+def _roles(*hosts: Mapping[str, Any]) -> set[str]:
+    """Which roles have changed something on these hosts of a run."""
+    return {change["role"] for host in hosts for change in host["changes"]}
+
+
+def _refuse_twice(roles: Sequence[str], touched: set[str], earlier: Sequence[Mapping[str, Any]]) -> None:
+    """What a role did there in an earlier run cannot be told from what it did in this one."""
+    gone = {(run["of"], host["host"]) for run in earlier for host in hosts_of(run) if host["state"] == "done"}
+    for run in earlier:
+        for host in hosts_of(run):
+            if run["kind"] == "rollback" or (run["run"], host["host"]) in gone:
+                continue  # the manifest has forgotten it
+            if host["host"] in touched and (twice := sorted(_roles(host) & set(roles))):
+                raise Refused(
+                    f"{', '.join(twice)} on {host['host']} came with {run['run']}, and the manifest knows only what"
+                    " stood before that. Put the inventory back as it was, and roll it out"
+                )
+
+
+def _refuse_back(record: Mapping[str, Any], touched: set[str], later: Sequence[Mapping[str, Any]]) -> None:
+    """What was built on it since has to go first."""
+    keys, roles = named(record).keys(), _roles(*hosts_of(record))
+    taken = {run["of"] for run in later if run["outcome"] == Outcome.done.name}
+    for run in later:
+        both = touched & _touched(run)
+        again = {
+            host["host"]
+            for host in hosts_of(run)
+            if host["host"] in both and (keys & named(run).keys() or roles & _roles(host))
+        }
+        if again and run["of"] == record["run"] and run["outcome"] == Outcome.done.name:
+            raise Refused(f"{record['run']} was taken back already, by {run['run']}")
+        if again and run["kind"] == "rollout" and run["run"] not in taken:
+            raise Refused(f"{run['run']} has worked on {min(again)} since: take that one back first")
+
+
+def _before(
+    key: str, hosts: Iterable[str], record: Mapping[str, Any], earlier: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """To what these hosts were told to move before that run, as variables; None: what the inventory says."""
+    consent, role = _MOVES[key]
+    orders = {run["run"]: run["order"] for run in earlier}
+    had: dict[str, tuple[Mapping[str, Any] | None, str]] = dict.fromkeys(sorted(hosts), (None, ""))
+    for run in earlier:
+        to, back_from = run["order"]["to"], orders.get(run["of"], {"to": {}})["to"]
+        # Without --to it is the inventory that says it: to whoever did the same, or was changed by that role.
+        same = key in back_from or run["order"]["playbook"] == record["order"]["playbook"]
+        for host in hosts_of(run):
+            name, done = host["host"], host["state"] == "done"
+            if name not in had or not host["started"]:
+                continue
+            if key in to:
+                moved = {word: to[word] for word in (key, consent) if word in to}
+                had[name] = (moved if done else _NOBODY_KNOWS, run["run"])
+            elif role in _roles(host) or (same and done):
+                had[name] = (None if done else _NOBODY_KNOWS, run["run"])
+    way_out = f"Say it: gb10 rollout {record['order']['playbook']} --to ... --limit ..."
+    for name, (value, run_name) in had.items():
+        if value is _NOBODY_KNOWS:
+            raise Refused(f"{key}: what {name} has had before is not known, for {run_name} did not end well. {way_out}")
+    values = [value for value, _ in had.values()]
+    if any(value != values[0] for value in values):
+        words = {name: value[key] if value else "that of the inventory" for name, (value, _) in had.items()}
+        told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:5])
+        raise Refused(f"{key}: the hosts did not have the same before ({told}{', ...' * (len(words) > 5)}). {way_out}")
+    return values[0] if values else None
+
+
+def refuse_resume(record: Mapping[str, Any], later: Sequence[Mapping[str, Any]]) -> None:
+    """Whose hosts were taken elsewhere since is not gone on with: those that are done are not so any more."""
+    if record["outcome"] == Outcome.done.name:
+        raise Refused(f"{record['run']} is done")
+    ours = _touched(record)
+    for run in later:
+        both = ours & _touched(run)
+        if both and run["of"] == record["run"]:
+            raise Refused(f"{record['run']} was taken back by {run['run']}: begin a new rollout")
+        for key, value in named(record).items():
+            if both and named(run).get(key, value) != value:
+                raise Refused(f"{run['run']} has moved {min(both)} to another {key} since: begin a new rollout")
+
+
+def named(record: Mapping[str, Any]) -> dict[str, str]:
+    """What --to has named, by variable: a host set, an image."""
+    to = record["order"]["to"]
+    return {key: to[key] for key in _MOVES if key in to}

@@ -1,0 +1,132 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The doctor's look at all hosts of a play, in one task: Ansible's process for each host costs more than the look.
+
+A host that is as it should be needs no task of its own. Each other one gets what was found out as the result of its own
+doctor, so that it is refused, shown and counted as a host.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, transport
+
+# Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
+TIMEOUT_S = 300
+_NAMED = 3  # hosts in a warning that several have in common; `gb10 doctor --json` has all
+
+
+class ActionModule(ActionBase):
+    """Look at all hosts."""
+
+    BYPASS_HOST_LOOP = True
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        self.validate_argument_spec(argument_spec={})  # type: ignore[no-untyped-call]
+        task_vars = task_vars or {}
+        said: dict[str, dict[str, Any]] = {}
+        members: dict[str, list[str]] = {}
+        # A password that was typed for this run is with Ansible, and only the task of a host gets it.
+        if not (self._play_context.password or self._play_context.become_pass):
+            questions: dict[str, probe.Question] = {}
+            forks = int(task_vars["ansible_forks"])
+            for reply in scan.ask(
+                self._targets(task_vars, questions),
+                concurrency=forks,
+                timeout_s=TIMEOUT_S,
+                progress=_progress,
+            ):
+                asked = questions[reply.host]
+                # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
+                with contextlib.suppress(Exception):
+                    said[reply.host] = _judged(asked, reply)
+                    members[reply.host] = asked.host.members
+        unchanged = [
+            name for name, cluster in members.items() if all(_unchanged(said.get(member, {})) for member in cluster)
+        ]
+        result.update(_of_the_unchanged({name: said.pop(name) for name in unchanged}))
+        result.update(changed=False, unchanged=unchanged, said=said)
+        hosts = len(task_vars["ansible_current_hosts"])
+        result["msg"] = f"{len(unchanged)} of {hosts} hosts are as they should be"
+        Display().display(result["msg"])
+        return result
+
+    def _targets(self, task_vars: Mapping[str, Any], questions: dict[str, probe.Question]) -> Iterator[scan.Target]:
+        """How to ask each host. One that cannot be asked from here is left to its own doctor."""
+        routes = scan.Routes(self)
+        for name in task_vars["ansible_current_hosts"]:
+            # As the host's own task would see them: those of the play are among them.
+            variables = task_vars["hostvars"]._variable_manager.get_vars(
+                play=self._task.play, host=task_vars["hostvars"]._inventory.get_host(name), task=self._task
+            )
+            try:
+                own = host.Host(self, variables, self._templar.copy_with_new_env(available_variables=variables))
+                asked = probe.prepare(own, variables, int(task_vars["ansible_forks"]))
+                interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
+                target = routes.target(
+                    name, variables, transport.command(interpreter), transport.program(asked.request)
+                )
+            except AnsibleError:
+                continue
+            questions[name] = asked
+            yield target
+
+
+def _judged(asked: probe.Question, reply: scan.Reply) -> dict[str, Any]:
+    """The doctor's result for one host."""
+    answer = failure = None
+    try:
+        answer = asked.host.heard(transport.parse(reply.stdout))
+    except ValueError as error:
+        text = transport.instead(reply.stdout, reply.stderr, str(error))
+        if reply.status is None:
+            failure = asked.failure(f"no answer within {TIMEOUT_S} s: {text}")
+        elif reply.status == scan.SSH_FAILED:
+            failure = asked.failure(text)
+        else:
+            failure = asked.failure(f"{text} (exit status {reply.status})", answered=True)
+    return probe.judge(asked, answer, failure, refuse=True)
+
+
+def _unchanged(said: Mapping[str, Any]) -> bool:
+    return bool(said.get("ansible_facts", {}).get("gb10_probe", {}).get("unchanged"))
+
+
+def _of_the_unchanged(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """What there is to say of hosts that get no task of their own."""
+    return {
+        "findings": [finding for one in said.values() for finding in one["findings"]],
+        "warnings": _folded({name: one["warnings"] for name, one in said.items()}),
+        "looks": {name: one["ansible_facts"]["gb10_probe"] for name, one in said.items()},
+    }
+
+
+def _folded(warnings: Mapping[str, Sequence[str]]) -> list[str]:
+    """What several hosts have in common, once; each warning begins with its host."""
+    hosts: dict[str, list[str]] = {}
+    for name, texts in warnings.items():
+        for text in texts:
+            hosts.setdefault(text.removeprefix(f"{name}: "), []).append(name)
+    return [f"{_shown(names)}: {text}" for text, names in hosts.items()]
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+
+
+def _progress(done: int, total: int) -> None:
+    Display().display(f"look: {done} of {total} hosts answered")
+
+
+host.preload()

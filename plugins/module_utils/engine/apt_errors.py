@@ -1,0 +1,150 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What went wrong when apt or dpkg failed: a name, and the way out, in front of apt's own words.
+
+The words are those of apt 2.6 to 3.0 and dpkg 1.21 and 1.22 in the C locale; each was seen in a test with the fault.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+
+_MAX_WORDS = 600  # characters of apt's own text in a message
+_ERRORS = ("E:", "dpkg: error")
+
+
+class Fault(NamedTuple):
+    name: str
+    pattern: str  # compiled when it is first asked: a host where nothing fails has no use for them
+    way_out: str
+
+    def is_in(self, line: str) -> bool:
+        return re.search(self.pattern, line, re.IGNORECASE) is not None
+
+
+LOCKED = Fault(
+    "apt_locked",
+    r"^(E: )?(Could not get lock|Unable to (acquire the dpkg frontend lock|lock (directory|the administration)))"
+    r"|^dpkg: error: .*\block was locked",
+    "wait for that process or end it (often unattended-upgrades or a first-boot update), then run again",
+)
+# Of one line, the first that matches tells.
+FAULTS = (
+    LOCKED,
+    Fault(
+        "apt_sources_conflict",
+        r"Conflicting values set for option Signed-By",
+        "keep one of the definitions of that source under /etc/apt/sources.list.d, then run again",
+    ),
+    Fault(
+        "apt_sources_unreadable",
+        r"The list of sources could not be read|^E: (Malformed|Unparsable) ",
+        "correct or remove the file that apt names, then run again",
+    ),
+    Fault(
+        "dpkg_interrupted",
+        r"dpkg was interrupted, you must manually run",
+        "run again: an interrupted dpkg is repaired first",
+    ),
+    Fault(
+        "dpkg_killed",
+        r"Sub-process \S*dpkg (exited unexpectedly|was killed|received)",
+        "somebody or the kernel (out of memory?) ended dpkg in the middle: run again, and it is repaired first",
+    ),
+    Fault(
+        "apt_would_remove",
+        r"Packages need to be removed but remove is disabled",
+        "somebody has changed packages since apt was asked what it would do: run again, and you are told what would go",
+    ),
+    Fault(
+        "disk_full",
+        r"No space left on device|don't have enough free space",
+        "free space (apt-get clean, old kernels, docker image prune), then run again",
+    ),
+    Fault(
+        "apt_key_unknown",
+        r"NO_PUBKEY|Missing key [0-9A-F]{16}|is not signed|no longer signed",
+        "the source is signed by a key that its Signed-By file does not hold: compare the fingerprint with the one that"
+        " the vendor publishes, and put the right key there; do not switch the check off",
+    ),
+    Fault(
+        "apt_signature_wrong",
+        r"BADSIG|signatures were invalid|Clearsigned file isn't valid|unexpected data after|"
+        r"Signed file isn't valid|no signature|sqv returned an error|EXPKEYSIG|REVKEYSIG",
+        "the signature of the source is damaged, expired or not its vendor's: it may be a proxy in between; look at the"
+        " source from another network, and do not switch the check off",
+    ),
+    Fault(
+        "apt_release_expired",
+        r"Release file for .* is (expired|not valid yet)",
+        "the mirror has stopped updating (or serves an old state on purpose), or this host's clock is wrong: check"
+        " `timedatectl`, then use another mirror",
+    ),
+    Fault(
+        "apt_file_damaged",
+        r"Hash Sum mismatch|File has unexpected size|Mirror sync in progress|"
+        r"Connection (closed|was) prematurely|Undetermined Error|Error reading from server|Bad header",
+        "what arrived is not what the source's signed index says: a mirror half-way through an update, or a proxy;"
+        " nothing of it was installed. Wait some minutes, then run again",
+    ),
+    Fault(
+        "apt_name_unresolved",
+        r"Could not resolve|Temporary failure resolving|Name or service not known",
+        "check DNS on the host (`resolvectl query NAME`), then run again",
+    ),
+    Fault(
+        "apt_mirror_unreachable",
+        r"Could not connect|Cannot initiate the connection|Connection (timed out|refused|failed|reset)|"
+        r"Network is unreachable|No route to host|Unable to connect",
+        "check the host's network and proxy (`apt-config dump Acquire::http::Proxy`), then run again",
+    ),
+    Fault(
+        "apt_mirror_down",
+        r"Failed to fetch \S+ +(429|5\d\d) ",
+        "the mirror answers, and refuses: nothing was changed. Run again later, or use another mirror",
+    ),
+    Fault(
+        "apt_not_on_mirror",
+        r"Failed to fetch \S+ +404 |does not have a Release file",
+        "the source has no such suite or file any more: correct its definition under /etc/apt/sources.list.d",
+    ),
+)
+
+
+def find(text: str) -> Fault | None:
+    """The fault that a command's words tell of: the one that it names first, for others may follow from it.
+
+    Errors are asked before warnings: a source that did not answer comes early in the text and may have nothing to do
+    with what made the command fail.
+    """
+    lines = sorted(text.splitlines(), key=lambda line: not line.startswith(_ERRORS))
+    found = (fault for line in lines for fault in FAULTS if fault.is_in(line))
+    return next(found, None)
+
+
+def is_locked(done: Completed) -> bool:
+    """Whether a command gave up because of a lock; that it has waited for one is no failure."""
+    return done.rc != 0 and any(LOCKED.is_in(line) for line in done.stderr.splitlines())
+
+
+def explained(done: Completed, system: System) -> str:
+    """The name of what went wrong, the way out and what the command said; only the latter if nobody knows it."""
+    said = done.words[:_MAX_WORDS].rstrip(".")
+    fault = find(done.stderr)
+    if fault is None:
+        return said
+    holder = _holder(done.stderr, system) if fault is LOCKED else ""
+    return f"{fault.name}: {said}{holder}. Way out: {fault.way_out}"
+
+
+def _holder(said: str, system: System) -> str:
+    """The command line of the process that holds the lock; apt itself tells no more than its short name."""
+    match = re.search(r"(?:process|pid) (\d+)", said)
+    if match is None:
+        return ""
+    words = (system.text(f"/proc/{match[1]}/cmdline") or "").replace("\0", " ").strip()
+    return f" (process {match[1]}: {words[:120]})" if words else ""

@@ -1,0 +1,359 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One engine for the state of a host: parse documents, read the host, plan, apply, verify.
+
+The plan is the whole truth: check mode shows it, a real run carries it out in order, and a run has succeeded when a
+fresh reading of the host leads to an empty plan. Converge, drift and undo (a module each) give it three documents: what
+the roles want, what the manifest says they wanted, and what stood there before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Claim, Manifest, Record
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    CONSENT,
+    DocumentError,
+    Fields,
+    Kind,
+    Plan,
+    Progress,
+    Resource,
+    Step,
+    shown,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import Dpkg, DpkgKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import (
+    Expected,
+    ExpectedKind,
+    File,
+    FileKind,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold, HoldKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.kernel import (
+    ModuleKind,
+    SysctlKind,
+    persistence,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package, PackageKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import Profile, ProfileKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import Unit, UnitKind, settle_unit_files
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System, sha256
+
+# In the order of planning: a kind may look at the steps of those before it. The order of work is the documents'.
+_KINDS: tuple[Kind[Any, Any], ...] = (
+    FileKind(),
+    DpkgKind(),
+    PackageKind(),
+    HoldKind(),
+    ModuleKind(),
+    SysctlKind(),
+    ProfileKind(),
+    UnitKind(),
+    ExpectedKind(),
+)
+KINDS: Mapping[str, Kind[Any, Any]] = {kind.name: kind for kind in _KINDS}
+
+_WRITTEN = tuple(name for name in KINDS if name not in (Dpkg.KIND, Expected.KIND))  # what a document may name
+# A pin of these very documents must not decide how an interrupted installation is completed.
+_BEFORE_ALL = -1
+
+ROLE = re.compile(r"[a-z][a-z0-9_]*\Z")
+APT_FILES = ("/etc/apt/", "/usr/share/keyrings/")
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is wanted of a host. `consents`: what the operator allows, by the name of the variable.
+
+    `roles` and `claims` are for the manifest; what no role declares, as the way back in an undo, has none.
+    """
+
+    resources: tuple[Resource, ...]
+    consents: Mapping[str, bool]
+    roles: tuple[str, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    def of_kind(self, kind: str) -> list[Resource]:
+        return [resource for resource in self.resources if kind == resource.KIND]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Who works on the host, with which version of the project."""
+
+    name: str
+    project: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run did or, in check mode, would do.
+
+    `recorded`: there is nothing to do, and the manifest says so as well. Without it a run is due even if `changes` is
+    empty, because a host that always was right has no manifest yet.
+    """
+
+    changes: list[dict[str, str]]
+    pending: list[dict[str, str]]
+    diff: list[dict[str, str]]
+    orphans: list[dict[str, str]]
+    recorded: bool = True
+
+
+class ApplyError(HostError):
+    """A step failed; `changes` are those that were made before."""
+
+    def __init__(self, message: str, changes: list[dict[str, str]]) -> None:
+        super().__init__(message)
+        self.changes = changes
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+def parse_documents(documents: Sequence[tuple[Any, Any]], consents: Any) -> Document:
+    """The typed documents of (role, resources) as one, or DocumentError with the field that is wrong.
+
+    Looks at nothing but its arguments.
+    """
+    if not isinstance(consents, dict):
+        raise DocumentError("consents: expected a mapping from variable to true or false")
+    for name, value in consents.items():
+        if not isinstance(name, str) or not CONSENT.match(name) or not isinstance(value, bool):
+            raise DocumentError(
+                f"consents: expected names of variables with true or false, found {shown(name)}: {shown(value)}"
+            )
+    roles = [_parse_role(role) for role, _resources in documents]
+    ahead: list[_Declared] = []  # of what is behind
+    behind: list[_Declared] = []
+    for role, resources in documents:
+        if roles.count(role) > 1:
+            raise DocumentError(f"role: {role} has more than one document")
+        where = "resources" if len(documents) == 1 else f"{role}.resources"
+        if not isinstance(resources, (list, tuple)):
+            raise DocumentError(f"{where}: expected a list")
+        declared = [_Declared(role, f"{where}[{i}]", raw, consents) for i, raw in enumerate(resources)]
+        _refuse_late_inputs(declared)
+        leading = list(itertools.takewhile(_is_hoisted, declared))
+        ahead += leading
+        behind += declared[len(leading) :]
+    # The packages of all roles side by side are one transaction of apt.
+    ahead.sort(key=lambda declared: isinstance(declared.resource, Package))
+    merged = _merged([*ahead, *behind])
+    for index, item in enumerate(merged):
+        item.resource = replace(item.resource, index=index, role=item.roles[0])
+    return _with_derived(merged, roles, consents)
+
+
+class _Declared:
+    """A resource where a document declares it."""
+
+    def __init__(self, role: str, where: str, raw: Any, consents: Mapping[str, bool]) -> None:
+        if not isinstance(raw, dict):
+            raise DocumentError(f"{where}: expected a mapping with one of the keys {', '.join(_WRITTEN)}")
+        kinds = [name for name in _WRITTEN if name in raw]
+        if len(kinds) != 1:
+            found = f"found {' and '.join(kinds)}" if kinds else "found none"
+            raise DocumentError(f"{where}: expected exactly one of the keys {', '.join(_WRITTEN)}, {found}")
+        self.roles = [role]
+        self.where = f"{where}.{kinds[0]}"
+        self.raw = raw
+        self.resource: Resource = KINDS[kinds[0]].parse(0, Fields(raw, where, kinds[0], consents))
+
+    @property
+    def claim(self) -> Claim:
+        resource = self.resource
+        declared = {key: value for key, value in self.raw.items() if value is not None}
+        if isinstance(resource, File) and resource.secret and resource.content is not None:
+            declared["content"] = {"sha256": sha256(resource.content)}
+        return Claim(resource.label, tuple(self.roles), declared)
+
+
+def _parse_role(role: Any) -> str:
+    if not isinstance(role, str) or not ROLE.match(role):
+        raise DocumentError(f"role: expected the name of a role (lower case, digits, underscores), found {shown(role)}")
+    return role
+
+
+def _is_hoisted(declared: _Declared) -> bool:
+    """What a role may declare in front of everything else: packages, and what tells apt where to get them."""
+    resource = declared.resource
+    return isinstance(resource, Package) or (isinstance(resource, File) and resource.name.startswith(APT_FILES))
+
+
+def _merged(everything: Sequence[_Declared]) -> list[_Declared]:
+    """Each resource once. Several roles may say the same of it, and one role must not say it twice."""
+    seen: dict[str, _Declared] = {}
+    merged = []
+    for declared in everything:
+        resource = declared.resource
+        other = seen.get(resource.label)
+        if other is not None and other.resource == resource and declared.roles[0] not in other.roles:
+            other.roles += declared.roles
+            continue
+        keys = [resource.label]
+        if isinstance(resource, Profile):
+            keys += [f"uuid {resource.uuid}", f"interface {resource.interface}"]
+        for key in keys:
+            if key in seen:
+                raise DocumentError(
+                    f"{declared.where}: {key} is declared by {seen[key].where.rpartition('.')[0]} already"
+                )
+            seen[key] = declared
+        merged.append(declared)
+    return merged
+
+
+def _with_derived(merged: Sequence[_Declared], roles: Sequence[str], consents: Mapping[str, bool]) -> Document:
+    """With what nobody has to declare: the files that set sysctls and load modules at boot, and dpkg in order."""
+    resources: list[Resource] = [declared.resource for declared in merged]
+    claims = {declared.resource.label: declared for declared in merged}
+    derived = []
+    for role in roles:
+        for file in persistence(role, [declared.resource for declared in merged if role in declared.roles]):
+            if file.label in claims:
+                raise DocumentError(f"{claims[file.label].where}: this file is written for the role {role} already")
+            declared = {"content": file.content.decode()} if file.content is not None else {"state": file.state}
+            derived.append((file, Claim(file.label, (role,), {"file": file.name, **declared})))
+    ordered = sorted([*derived, *((item.resource, item.claim) for item in merged)], key=lambda pair: pair[0].index)
+    return Document(
+        (*resources, *(file for file, _claim in derived), *dpkg_for(resources)),
+        dict(consents),
+        tuple(roles),
+        tuple(claim for _resource, claim in ordered),
+    )
+
+
+def dpkg_for(resources: Iterable[Resource]) -> list[Resource]:
+    """An interrupted dpkg is repaired before anything is asked of it."""
+    asking = [resource for resource in resources if isinstance(resource, (Package, Hold))]
+    return [Dpkg(_BEFORE_ALL, "database", asking[0].role)] if asking else []
+
+
+def _refuse_late_inputs(document: Sequence[_Declared]) -> None:
+    """A unit restarts at its own place, so what it reads must have its place before."""
+    before = set()
+    for declared in document:
+        unit = declared.resource
+        for place, label in enumerate(unit.inputs if isinstance(unit, Unit) else ()):
+            if label not in before:
+                where = declared.where.rpartition(".")[0]
+                raise DocumentError(f"{where}.restart_on[{place}]: {label} is not declared before the unit")
+        before.add(unit.label)
+
+
+def remembered(known: Manifest, labels: Collection[str], consents: Mapping[str, bool]) -> list[Resource]:
+    """The resources that the manifest says were declared, in the order of work."""
+    resources = []
+    for label in sorted(labels, key=lambda label: known.resources[label].order):
+        entry = known.resources[label]
+        kind = next((name for name in _WRITTEN if name in entry.declared), "")
+        try:
+            if not kind:
+                raise DocumentError(f"names none of {', '.join(_WRITTEN)}")
+            resource: Resource = KINDS[kind].parse(entry.order, Fields(entry.declared, label, kind, consents))
+        except DocumentError as error:
+            raise HostError(
+                f"{manifests.MANIFEST}: this version of gb10-fleet does not understand what was declared ({error}); run"
+                " the roles again, or the version that wrote it"
+            ) from None
+        resources.append(replace(resource, role=next(iter(entry.roles))))
+    return resources
+
+
+# -- plan and work -----------------------------------------------------------------------------------------------------
+
+
+def make_plan(document: Document, states: Mapping[str, Any]) -> Plan:
+    """The steps from what was read to what is wanted. Pure."""
+    plan = Plan(consents=document.consents, document=document.resources)
+    for name, kind in KINDS.items():
+        if name in states:
+            kind.plan(document.of_kind(name), states[name], plan)
+    plan.steps.sort(key=lambda step: step.resource.index)  # stable: files that the engine derives come first
+    return plan
+
+
+def read_states(document: Document, system: System) -> dict[str, Any]:
+    states = {}
+    for name, kind in KINDS.items():
+        resources = document.of_kind(name)
+        if resources:
+            try:
+                states[name] = kind.read(system, resources)
+            except OSError as error:
+                raise HostError(_os_error(name, error)) from None
+    return states
+
+
+def read_again(document: Document, system: System) -> dict[str, Any]:
+    system.forget()
+    return read_states(document, system)
+
+
+def apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[Any]]:
+    """Carry out the plan; the steps as they came out."""
+    progress = Progress()
+    current = ""
+    try:
+        for name in states:
+            KINDS[name].prepare(system, plan, states[name])
+        for name, group in itertools.groupby(plan.steps, key=lambda step: step.resource.KIND):
+            steps = list(group)
+            current = steps[0].resource.label
+            KINDS[name].apply(system, steps, states[name], progress)
+        if any(step.resource.KIND == Package.KIND for step in progress.done):
+            # A package brings or takes unit files as well, and not each one tells systemd.
+            progress.unit_files.update(resource.name for resource in plan.document if isinstance(resource, Unit))
+        settle_unit_files(system, progress)
+        return progress.done
+    except HostError as error:
+        raise ApplyError(str(error), as_changes(progress.done)) from None
+    except OSError as error:
+        raise ApplyError(_os_error(current, error), as_changes(progress.done)) from None
+
+
+def verify(document: Document, done: Sequence[Step[Any]], system: System) -> tuple[dict[str, Any], Plan]:
+    """Read again: a run that leaves anything to do has failed, whatever the commands said."""
+    try:
+        states = read_again(document, system)
+        plan = make_plan(document, states)
+        for step in plan.steps:
+            said = KINDS[step.resource.KIND].explain(system, step)
+            raise HostError(f"{step.resource.label}: does not hold, it still needs {step.action} ({step.detail}){said}")
+    except HostError as error:
+        raise ApplyError(str(error), as_changes(done)) from None
+    return states, plan
+
+
+def as_changes(steps: Iterable[Step[Any]]) -> list[dict[str, str]]:
+    return [step.as_change() for step in steps]
+
+
+def _os_error(where: str, error: OSError) -> str:
+    return f"{where}: {error.filename or 'the operating system'}: {error.strerror or error}"
+
+
+def keep(manifest: Manifest, done: Sequence[Step[Any]], system: System) -> None:
+    """Write the manifest at the end of a run. Where that fails, the changes were made all the same."""
+    try:
+        manifests.save(system, manifest)
+    except HostError as error:
+        raise ApplyError(str(error), as_changes(done)) from None
+
+
+def records_of(document: Document, states: Mapping[str, Any], labels: Collection[str]) -> dict[str, Record]:
+    """How these resources stand."""
+    return {
+        resource.label: KINDS[resource.KIND].record(resource, states[resource.KIND])
+        for resource in document.resources
+        if resource.label in labels
+    }

@@ -1,0 +1,343 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""dpkg's database: what is installed and held, and whether an interrupted dpkg has to be repaired first.
+
+The status file is read as a file, once: that costs milliseconds, needs no lock, and shows what `dpkg --audit` shows.
+
+A repair may complete what was begun and nothing else. apt is free to mend broken dependencies by removing packages, so
+it is asked what it would do first, and it does not touch the driver or the kernel on its own account.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    Fields,
+    Kind,
+    Plan,
+    Progress,
+    Resource,
+    Step,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError, System
+
+STATUS = "/var/lib/dpkg/status"
+EXTENDED_STATES = "/var/lib/apt/extended_states"
+UPDATES = "/var/lib/dpkg/updates"
+PACKAGE = re.compile(r"[a-z0-9][a-z0-9+.-]+(:[a-z0-9-]+)?\Z")
+DPKG_LOCK = "/var/lib/dpkg/lock-frontend"
+
+LOCK_TIMEOUT_S = 600  # unattended-upgrades holds the lock for minutes while it builds kernel modules
+COMMAND_TIMEOUT_S = 3600
+_POLL_S = 2.0
+
+APT_OPTIONS = (
+    "-y",
+    f"-oDPkg::Lock::Timeout={LOCK_TIMEOUT_S}",
+    # A configuration file that somebody changed stays as it is, and no prompt ever waits for an answer.
+    "-oDpkg::Options::=--force-confdef",
+    "-oDpkg::Options::=--force-confold",
+)
+
+# What no repair may install or exchange unasked: the host set moves as one, and only on purpose.
+_HOST_SET = re.compile(r"(lib)?nvidia-(?!container)|linux-(image|modules|headers)")
+
+# Package states with work left over: a dpkg that was killed leaves these behind.
+_UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
+_PRESENT = ("installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
+
+
+class Installed(NamedTuple):
+    version: str
+    held: bool
+
+
+@dataclass(frozen=True)
+class Database:
+    """Installed packages by name (`name:architecture` for a foreign one), and those with work left over.
+
+    `holds`: all names on hold, also those that are not installed any more. `residual`: removed, and their configuration
+    is still there. `damaged`: those that dpkg was killed in the middle of unpacking, and now refuses to configure.
+    """
+
+    installed: Mapping[str, Installed]
+    unfinished: tuple[str, ...]
+    holds: tuple[str, ...] = ()
+    residual: frozenset[str] = frozenset()
+    damaged: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What apt would do: packages to install or change, packages to remove; or why it cannot."""
+
+    installs: frozenset[str] = frozenset()
+    removes: frozenset[str] = frozenset()
+    error: str = ""
+
+
+def simulate(system: System, argv: Sequence[str]) -> Simulation:
+    """`argv` is an `apt-get install` with all its options."""
+    done = system.run([*argv[:2], "--simulate", *argv[2:]], timeout=COMMAND_TIMEOUT_S)
+    return parse_simulation(done.stdout) if done.rc == 0 else Simulation(error=apt_errors.explained(done, system))
+
+
+def parse_simulation(text: str) -> Simulation:
+    words = [line.split() for line in text.splitlines()]
+    return Simulation(
+        frozenset(line[1] for line in words if len(line) > 1 and line[0] == "Inst"),
+        frozenset(line[1] for line in words if len(line) > 1 and line[0] in ("Remv", "Purg")),
+    )
+
+
+def read_database(system: System) -> Database:
+    """For `System.once`: facts, packages and holds share one reading."""
+    try:
+        text = system.path(STATUS).read_bytes().decode("utf-8", "replace")
+    except OSError:
+        raise HostError(f"{STATUS} cannot be read: packages and holds need a Debian or Ubuntu host") from None
+    database = parse_status(text)
+    if any(name.isdigit() for name in system.names(UPDATES)):
+        return replace(database, unfinished=(*database.unfinished, "dpkg's own journal"))
+    return database
+
+
+def parse_status(text: str) -> Database:
+    """The status file; the native architecture is the one of dpkg itself.
+
+    A DGX has 2,500 packages in 4 MB, and every run reads them: searching for four fields takes a fifth of the time of a
+    regular expression over all lines.
+    """
+    rows = []
+    native = ""
+    for block in text.split("\n\n"):
+        block = "\n" + block
+        name, status = _field(block, "\nPackage: "), _field(block, "\nStatus: ").split()
+        if name and len(status) == 3:
+            architecture = _field(block, "\nArchitecture: ")
+            rows.append((name, architecture, _field(block, "\nVersion: "), *status))
+            if name == "dpkg":
+                native = architecture
+    installed: dict[str, Installed] = {}
+    unfinished, holds, residual, damaged = [], [], set(), []
+    for name, architecture, version, want, flag, state in rows:
+        if native and architecture not in (native, "all", ""):
+            name = f"{name}:{architecture}"
+        if state in _UNFINISHED or flag == "reinstreq":
+            unfinished.append(name)
+        if state in _PRESENT:
+            installed[name] = Installed(version, want == "hold")
+            if flag == "reinstreq":
+                damaged.append(name)
+        if state == "config-files":
+            residual.add(name)
+        if want == "hold":
+            holds.append(name)
+    return Database(installed, tuple(unfinished), tuple(sorted(holds)), frozenset(residual), tuple(damaged))
+
+
+def read_automatic(system: System) -> set[str]:
+    """The packages that apt installed for others, and that nobody has asked for by name since (`apt-mark manual`)."""
+    automatic = set()
+    for block in (system.text(EXTENDED_STATES) or "").split("\n\n"):
+        block = "\n" + block
+        name = _field(block, "\nPackage: ")
+        architecture = _field(block, "\nArchitecture: ")
+        if _field(block, "\nAuto-Installed: ") == "1":
+            automatic |= {name, f"{name}:{architecture}"}
+    return automatic
+
+
+def _field(block: str, start: str) -> str:
+    """The value of a one-line field; `start` is its name with the end of the line before."""
+    place = block.find(start)
+    if place < 0:
+        return ""
+    place += len(start)
+    end = block.find("\n", place)
+    return (block[place:] if end < 0 else block[place:end]).strip()
+
+
+def lock_holder(system: System, *locks: str) -> int | None:
+    """The process that holds one of these files, the first one's before the others'.
+
+    From /proc/locks: asking by taking a lock could make somebody else fail. One look for all of them: for each the
+    kernel waits for all its cores, 5 ms in the lab.
+    """
+    # Numbers of inodes repeat from one file system to the next, so the device counts as well.
+    files = []
+    for lock in locks:
+        with contextlib.suppress(OSError):
+            status = system.path(lock).stat()
+            files.append(f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}")
+    holders: dict[str, int] = {}
+    for line in (system.text("/proc/locks") or "").splitlines() if files else ():
+        # 1: POSIX  ADVISORY  WRITE 1234 08:01:131074 0 EOF; apt and dpkg take no other kind, and a waiter has an arrow
+        fields = line.split()
+        if len(fields) >= 6 and fields[1] == "POSIX":
+            holders.setdefault(fields[5], int(fields[4]))
+    return next((holders[file] for file in files if file in holders), None)
+
+
+def run_locked(system: System, argv: Sequence[str], *, stdin: str | None = None) -> Completed:
+    """Run a command that may find its lock taken, as often as it takes for the lock to come free.
+
+    Every apt-get goes through here: DPkg::Lock::Timeout is for dpkg's lock, and apt gives up at once where another apt
+    holds the lock of its lists or of its archives.
+    """
+    deadline = system.clock.now() + LOCK_TIMEOUT_S
+    while True:
+        done = system.run(argv, input=stdin, timeout=COMMAND_TIMEOUT_S)
+        if not apt_errors.is_locked(done) or system.clock.now() >= deadline:
+            return done
+        system.clock.sleep(_POLL_S)
+
+
+def wait_for_dpkg(system: System) -> None:
+    """A dpkg at work looks like one that was interrupted: let it finish before judging."""
+    deadline = system.clock.now() + LOCK_TIMEOUT_S
+    while (holder := lock_holder(system, DPKG_LOCK)) is not None:
+        if system.clock.now() >= deadline:
+            raise HostError(
+                f"apt_locked: process {holder} ({_command(system, holder)}) has held dpkg's lock for"
+                f" {LOCK_TIMEOUT_S} s; wait for it or end it, then run again"
+            )
+        system.clock.sleep(_POLL_S)
+
+
+def _command(system: System, pid: int) -> str:
+    return (system.text(f"/proc/{pid}/cmdline") or "unknown").replace("\0", " ").strip()[:120]
+
+
+_ARCHIVES = "/var/cache/apt/archives"
+_CONFIGURE = ("dpkg", "--force-confdef", "--force-confold", "--configure", "-a")
+_FIX_BROKEN = ("apt-get", "install", "--fix-broken", *APT_OPTIONS)
+
+
+@dataclass(frozen=True)
+class Dpkg(Resource):
+    """dpkg's database in order; the engine puts it in front of every document with packages or holds.
+
+    `partly`: a consented driver move was interrupted, and what dpkg cannot complete is for the packages of the plan.
+    """
+
+    KIND = "dpkg"
+
+    partly: bool = False
+
+
+@dataclass(frozen=True)
+class DpkgState:
+    """`simulation` of the repair, asked only if there is one."""
+
+    database: Database
+    simulation: Simulation | None = None
+
+
+class DpkgKind(Kind[Dpkg, DpkgState]):
+    name = Dpkg.KIND
+
+    def parse(self, index: int, fields: Fields) -> Dpkg:
+        raise fields.fail(self.name, "is not a resource of a document")
+
+    def read(self, system: System, resources: Sequence[Dpkg]) -> DpkgState:
+        database = system.once(read_database)
+        if database.unfinished:
+            wait_for_dpkg(system)
+            system.forget()
+            database = system.once(read_database)
+        return DpkgState(database, simulate(system, _FIX_BROKEN) if database.unfinished else None)
+
+    def plan(self, resources: Sequence[Dpkg], state: DpkgState, plan: Plan) -> None:
+        if state.simulation is not None:
+            partly = _is_moving(plan.document, state.database)
+            if not partly:
+                # An error is no reason to give up yet: `dpkg --configure -a` may be all it takes.
+                _refuse_side_effects(state.simulation)
+            unfinished = ", ".join(state.database.unfinished)
+            resource = replace(resources[0], partly=partly)
+            plan.steps.append(Step(resource, "repair", f"dpkg was interrupted: {unfinished}"))
+
+    def apply(self, system: System, steps: Sequence[Step[Dpkg]], state: DpkgState, progress: Progress) -> None:
+        configured = run_locked(system, _CONFIGURE)
+        system.forget()  # it has also put dpkg's journal into the database
+        database = system.once(read_database)
+        if database.damaged:
+            _unpack_again(system, database)
+            configured = run_locked(system, _CONFIGURE)
+        if steps[0].resource.partly:
+            system.forget()
+            progress.done.extend(steps)
+            return
+        # Its exit status does not matter yet: packages with missing dependencies are for apt to complete.
+        simulation = simulate(system, _FIX_BROKEN)
+        _refuse_side_effects(simulation)
+        error = simulation.error
+        if not error:
+            fixed = run_locked(system, [*_FIX_BROKEN, "--no-remove"])
+            error = apt_errors.explained(fixed, system) if fixed.rc != 0 else ""
+        if error:
+            raise HostError(f"dpkg_interrupted: it cannot be repaired: {configured.words} / {error}")
+        system.forget()
+        progress.done.extend(steps)
+
+    def record(self, resource: Dpkg, state: DpkgState) -> dict[str, Any]:
+        """A repair is no state that anybody would want back."""
+        return {}
+
+    def restore(self, resource: Dpkg, record: Mapping[str, Any]) -> list[Resource]:
+        return []
+
+
+def _unpack_again(system: System, database: Database) -> None:
+    """The same versions over what is there, as dpkg asks for.
+
+    apt passes such a package over in its own repair, and to ask it for a reinstallation takes a host whose other
+    dependencies are in order. In this folder it verifies and takes what an earlier run has fetched.
+    """
+    files = []
+    for name in database.damaged:
+        version = database.installed[name].version
+        fetch = ["env", f"--chdir={_ARCHIVES}", "apt-get", "download", f"{name}={version}"]
+        done = system.run(fetch, timeout=COMMAND_TIMEOUT_S)
+        if done.rc != 0:
+            raise HostError(
+                f"dpkg_interrupted: {name} {version} is half unpacked, and what would complete it cannot be fetched:"
+                f" {apt_errors.explained(done, system)}"
+            )
+        start = f"{name.partition(':')[0]}_{version.replace(':', '%3a')}_"
+        files += [f"{_ARCHIVES}/{file}" for file in system.names(_ARCHIVES) if file.startswith(start)]
+    done = run_locked(system, ["dpkg", "--force-confdef", "--force-confold", "--unpack", *files])
+    if done.rc != 0:
+        raise HostError(f"dpkg_interrupted: {', '.join(database.damaged)} cannot be unpacked again: {done.words}")
+
+
+def _is_moving(document: Sequence[Resource], database: Database) -> bool:
+    """Whether these documents move the driver or kernel with the operator's consent, and have not come to the end."""
+    for resource in document:
+        package: Any = resource  # packages.py imports this file
+        if package.KIND != "package" or package.state != "present" or not (package.consent and package.allowed):
+            continue
+        installed = database.installed.get(package.name)
+        if _HOST_SET.match(package.name) and not (installed and package.accepts(installed.version)):
+            return True
+    return False
+
+
+def _refuse_side_effects(simulation: Simulation) -> None:
+    unwanted = [f"remove {name}" for name in sorted(simulation.removes)]
+    unwanted += [f"install {name}" for name in sorted(simulation.installs) if _HOST_SET.match(name)]
+    if unwanted:
+        raise HostError(
+            f"dpkg was interrupted, and to repair it apt would {', '.join(unwanted)}; look at"
+            " `apt-get install --simulate --fix-broken` and at the pins under /etc/apt/preferences.d, repair it by"
+            " hand, then run again"
+        )

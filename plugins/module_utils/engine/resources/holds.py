@@ -1,0 +1,148 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Holds: packages that apt must not move. The same bit as `apt-mark hold`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    Fields,
+    Kind,
+    Plan,
+    Progress,
+    Resource,
+    Step,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
+    PACKAGE,
+    Database,
+    read_database,
+    run_locked,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+_EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
+
+
+@dataclass(frozen=True)
+class Hold(Resource):
+    """One package by its name, or with `match` all installed packages that match and are not in `exclude`.
+
+    `former` is an undo: what was held before, by name; one that it does not name came later and is freed.
+    """
+
+    KIND = "hold"
+
+    state: str = "held"
+    match: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    former: Mapping[str, bool] | None = None
+
+    def holds(self, name: str) -> bool:
+        """What a covered package shall be."""
+        return self.state == "held" if self.former is None else self.former.get(name, False)
+
+    def frees(self, name: str) -> bool:
+        return bool(self.covers([name])) and not self.holds(name)
+
+    def covers(self, names: Iterable[str]) -> list[str]:
+        if not self.match:
+            return [name for name in names if name == self.name]
+        return sorted(
+            name
+            for name in names
+            if any(re.search(pattern, name) for pattern in self.match)
+            and not any(re.search(pattern, name) for pattern in self.exclude)
+        )
+
+
+class HoldKind(Kind[Hold, Database]):
+    name = Hold.KIND
+
+    def parse(self, index: int, fields: Fields) -> Hold:
+        resource = Hold(
+            index=index,
+            name=fields.name(PACKAGE, "the name of a package, or of a set with match"),
+            state=fields.choice("state", ("held", "free"), "held"),
+            match=_patterns("match", fields),
+            exclude=_patterns("except", fields),
+        )
+        if fields.has("match") and not resource.match:
+            raise fields.fail("match", "expected at least one regular expression")
+        if resource.exclude and not resource.match:
+            raise fields.fail("except", "needs match")
+        fields.finish()
+        return resource
+
+    def read(self, system: System, resources: Sequence[Hold]) -> Database:
+        return system.once(read_database)
+
+    def plan(self, resources: Sequence[Hold], state: Database, plan: Plan) -> None:
+        names = plan.prediction.packages if plan.prediction else frozenset(state.installed)
+        certain = plan.prediction is None or plan.prediction.complete
+        for resource in resources:
+            covered = resource.covers(names)
+            if not covered and certain and resource.state == "held" and resource.former is None:
+                raise HostError(f"{resource.label}: {_nothing(resource)}")
+            wrong = _wrong(resource, covered, state)
+            if wrong or not (covered or certain or resource.former is not None):
+                plan.steps.append(Step(resource, _action(resource), ", ".join(wrong) or "what is then installed"))
+
+    def apply(self, system: System, steps: Sequence[Step[Hold]], state: Database, progress: Progress) -> None:
+        # Asked again: packages installed earlier in this run may have brought names that nobody could predict.
+        database = system.once(read_database)
+        selections = []
+        told = []
+        for step in steps:
+            covered = step.resource.covers(database.installed)
+            wrong = _wrong(step.resource, covered, database)
+            selections += [f"{name} {'hold' if step.resource.holds(name) else 'install'}\n" for name in wrong]
+            told.append(replace(step, detail=", ".join(wrong)))
+        done = run_locked(system, ["dpkg", "--set-selections"], stdin="".join(selections))
+        if done.rc != 0:
+            raise HostError(f"{steps[0].resource.label}: dpkg --set-selections failed: {done.words}")
+        system.forget()
+        progress.done.extend(told)
+
+    def record(self, resource: Hold, state: Database) -> dict[str, Any]:
+        return {name: state.installed[name].held for name in resource.covers(state.installed)}
+
+    def restore(self, resource: Hold, record: Mapping[str, Any]) -> list[Resource]:
+        return [replace(resource, former=dict(record))]
+
+    def untouched(self, resource: Hold, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+        """Packages of a set come and go with the host; one that is new is free."""
+        return all(held == left.get(name, False) for name, held in live.items())
+
+
+def _wrong(resource: Hold, covered: Sequence[str], database: Database) -> list[str]:
+    """The covered packages whose hold is not as wanted; one that is about to be installed has none yet."""
+    held = {name for name, package in database.installed.items() if package.held}
+    return [name for name in covered if (name in held) != resource.holds(name)]
+
+
+def _action(resource: Hold) -> str:
+    if resource.former is not None:
+        return "restore"
+    return "hold" if resource.state == "held" else "free"
+
+
+def _nothing(resource: Hold) -> str:
+    if resource.match:
+        return f"no installed package matches {' or '.join(resource.match)}; correct the expressions"
+    return "the package is not installed; install it first, or name another one"
+
+
+def _patterns(key: str, fields: Fields) -> tuple[str, ...]:
+    patterns = fields.lines(key, _EXPRESSION, "a regular expression")
+    for place, pattern in enumerate(patterns):
+        try:
+            re.compile(pattern)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise fields.fail(f"{key}[{place}]", f"is no regular expression: {error}") from None
+    return patterns

@@ -1,0 +1,346 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""systemd units: enabled, running, and restarted when what they read has changed, if the operator lets us.
+
+A restart that is owed outlives this run: it may wait for consent, or the run may be killed between the new file and
+the restart. So it is written down before the first change, together with the unit's invocation ID. systemd gives a
+new ID at every start, so a restart by hand or a reboot settles the debt by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    Fields,
+    Kind,
+    Pending,
+    Plan,
+    Progress,
+    Resource,
+    Step,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
+START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only ends a run that nobody would end otherwise
+
+SETTLE_S = 1.0  # systemd calls a simple service started before its program has had the time to fail
+
+_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
+_INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
+_ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z")
+_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type,Job"
+_JOURNAL_LINES = 15
+PROBE_DEADLINE_S = 10.0
+_DOWN = ("inactive", "failed")
+_ON_DISK = ("unmask", "enable", "disable")  # links that systemd reads at its next reload; `mask` waits for a stop
+
+
+@dataclass(frozen=True)
+class Unit(Resource):
+    KIND = "unit"
+
+    enabled: bool | None = None
+    state: str = ""  # started, stopped, or empty for whatever it is
+    restart_on: tuple[str, ...] = ()
+    probe: tuple[str, ...] = ()  # succeeds while what the unit has set up still stands
+    consent: str | None = None
+    wait: bool = True  # false for one that is up only when something beyond this host is, too
+    masked: bool = False  # only an undo masks
+    lenient: bool = False  # an undo: a unit that has gone with its package or file is no error
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """`restart_on` as labels of resources."""
+        return tuple(f"file:{name}" if name.startswith("/") else name for name in self.restart_on)
+
+
+@dataclass(frozen=True)
+class Live:
+    """What systemd says of a unit, in its own words."""
+
+    load: str
+    active: str
+    sub: str
+    file_state: str
+    reload_owed: bool
+    invocation: str
+    type: str  # of a service
+    queued: bool  # whether systemd still has something to do with it
+
+    @property
+    def running(self) -> bool:
+        """Up or on its way up; one that waits for its next automatic restart has just died.
+
+        What is queued for a unit that is down can only be its start, which waits for a unit before it.
+        """
+        return (
+            self.active in ("active", "reloading")
+            or (self.active == "activating" and self.sub != "auto-restart")
+            or (self.active in _DOWN and self.queued)
+        )
+
+
+@dataclass(frozen=True)
+class UnitState:
+    live: Mapping[str, Live]
+    owed: Mapping[str, str]  # unit -> invocation that has not seen its new inputs
+    lost: Mapping[str, str] = field(default_factory=dict)  # unit that runs -> what its probe has against it
+
+
+class UnitKind(Kind[Unit, UnitState]):
+    name = Unit.KIND
+
+    def parse(self, index: int, fields: Fields) -> Unit:
+        resource = Unit(
+            index=index,
+            name=fields.name(_UNIT, "the full name of a unit, such as docker.service"),
+            enabled=fields.flag("enabled"),
+            state=fields.choice("state", ("started", "stopped"), ""),
+            restart_on=fields.lines("restart_on", _INPUT, "an absolute path or package:NAME"),
+            probe=fields.lines("probe", _ARGUMENT, "one argument of a command"),
+            consent=fields.consent(),
+            wait=fields.flag("wait") is not False,
+        )
+        if resource.probe and resource.state == "stopped":
+            raise fields.fail("probe", "a unit that is stopped has nothing to stand")
+        fields.finish()
+        return resource
+
+    def read(self, system: System, resources: Sequence[Unit]) -> UnitState:
+        names = [resource.name for resource in resources]
+        text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names])
+        live = parse_show(names, text)
+        probed = [resource for resource in resources if resource.probe and live[resource.name].running]
+        done = {resource.name: system.run(resource.probe, timeout=PROBE_DEADLINE_S) for resource in probed}
+        lost = {name: answer.words for name, answer in done.items() if answer.rc != 0}
+        return UnitState(live, read_owed(system), lost)
+
+    def plan(self, resources: Sequence[Unit], state: UnitState, plan: Plan) -> None:
+        for resource in resources:
+            live = state.live[resource.name]
+            gone = live.load == "not-found"
+            if gone and not resource.lenient and resource.state != "stopped" and not _may_appear(resource, plan):
+                raise HostError(
+                    f"{resource.label}: systemd has no such unit, and nothing earlier in the document brings it"
+                )
+            if not (gone and resource.lenient and live.active in _DOWN):
+                self._plan_unit(resource, state, plan)
+
+    def _plan_unit(self, resource: Unit, state: UnitState, plan: Plan) -> None:
+        live, owed = state.live[resource.name], state.owed.get(resource.name)
+
+        def step(action: str, detail: str) -> None:
+            plan.steps.append(Step(resource, action, detail))
+
+        def disrupt(action: str, detail: str) -> None:
+            if plan.consented(resource.consent):
+                step(action, detail)
+            else:
+                plan.pending.append(Pending(resource, action, resource.consent or ""))
+
+        starts = resource.state == "started" and not live.running
+        # What shall end up masked is unmasked only to be started; it may run on as it is.
+        unmasks = live.load == "masked" and bool(
+            starts if resource.masked else resource.enabled or resource.state == "started"
+        )
+        if live.reload_owed:
+            step("reload", "systemd still uses an older unit file")
+        if unmasks:
+            step("unmask", "masked")
+        if resource.enabled and live.file_state not in ("enabled", "alias"):
+            step("enable", f"{live.file_state or 'absent'} -> enabled")
+        if resource.enabled is False and live.file_state in ("enabled", "enabled-runtime", "alias"):
+            step("disable", f"{live.file_state} -> disabled")
+        if resource.state == "stopped" and live.active not in _DOWN:
+            # A document that stops a unit says so in plain words; that an undo stops one has to be consented to.
+            (disrupt if resource.lenient else step)("stop", f"{live.active} -> inactive")
+        if starts:
+            step("start", f"{live.active} -> active")
+        elif live.running and resource.state != "stopped" and (unmasks or live.load != "masked"):
+            changed = [label for label in resource.inputs if plan.changed(label)]
+            if changed or (owed is not None and owed == live.invocation):
+                disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
+            elif resource.name in state.lost:
+                # Not `restart`: that follows from another difference, and this is one of its own.
+                disrupt("repair", f"it is up, and what it has set up is not: {state.lost[resource.name]}")
+        if resource.masked and (unmasks or live.load != "masked"):
+            step("mask", "as before")
+
+    def prepare(self, system: System, plan: Plan, state: UnitState) -> None:
+        restarts = [step.resource.name for step in plan.steps if step.action == "restart"]
+        restarts += [pending.resource.name for pending in plan.pending if pending.action == "restart"]
+        new = {name: state.live[name].invocation for name in restarts}
+        if new and new.items() - state.owed.items():
+            write_owed(system, {**state.owed, **new})
+
+    def apply(self, system: System, steps: Sequence[Step[Unit]], state: UnitState, progress: Progress) -> None:
+        """What is about files comes first, then one reload for all of it: that is most of what units cost a host."""
+        carried_out: list[Step[Unit]] = []
+        try:
+            for step in self._carry_out(system, steps, progress):
+                carried_out.append(step)  # also those before a failure
+        finally:  # told in the order of the plan
+            progress.done.extend(step for step in steps if any(step is done for done in carried_out))
+        if any(step.action in ("start", "restart", "repair") and _has_program(step.resource) for step in steps):
+            system.clock.sleep(SETTLE_S)
+
+    def _carry_out(self, system: System, steps: Sequence[Step[Unit]], progress: Progress) -> Iterator[Step[Unit]]:
+        """Each step once it is done."""
+        refused: HostError | None = None
+        linked = False
+        for place, step in enumerate(steps):
+            if step.action in _ON_DISK:
+                try:
+                    self._run(system, step, [step.action, "--no-reload"])
+                except HostError as error:
+                    # What stands before it is done all the same: a gateway that fails must not keep a firewall down.
+                    refused, steps = error, steps[:place]
+                    break
+                linked = True
+                yield step
+        if linked or progress.unit_files or any(step.action == "reload" for step in steps):
+            daemon_reload(system, progress)
+        for step in steps:
+            if step.action in _ON_DISK:
+                continue
+            if step.action != "reload":
+                self._act(system, step, _verb(step, step.resource, progress))
+            yield step
+        if refused is not None:
+            raise refused
+
+    def _act(self, system: System, step: Step[Unit], verb: str) -> None:
+        name = step.resource.name
+        if verb in ("start", "restart"):
+            # A unit that has failed too often would refuse for a while, although its inputs are right now.
+            system.run(["systemctl", "reset-failed", name])
+        commands = [[verb]]
+        if not step.resource.wait and verb in ("start", "restart"):
+            # The end is waited for, so that what runs afterwards has the new inputs; only the start is not.
+            commands = [["stop"]] if verb == "restart" else []
+            commands.append(["start", "--no-block"])
+        for command in commands:
+            self._run(system, step, command)
+        if step.action == "restart":
+            owed = dict(read_owed(system))
+            owed.pop(name, None)
+            write_owed(system, owed)
+
+    def _run(self, system: System, step: Step[Unit], command: Sequence[str]) -> None:
+        done = system.run(["systemctl", *command, step.resource.name], timeout=START_TIMEOUT_S)
+        if done.rc != 0:
+            said = f"systemctl {command[0]} failed: {done.words}"
+            raise HostError(f"{step.resource.label}: {said}{self.explain(system, step)}")
+
+    def record(self, resource: Unit, state: UnitState) -> dict[str, Any]:
+        """A oneshot service comes and goes by itself, so of that it says nothing."""
+        live = state.live[resource.name]
+        active = None if live.type == "oneshot" else "active" if live.running else "inactive"
+        return {"load": live.load, "file_state": live.file_state, "active": active}
+
+    def restore(self, resource: Unit, record: Mapping[str, Any]) -> list[Resource]:
+        """What was not there is stopped and disabled; whoever brought it takes it away afterwards."""
+        states = {"active": "started", "inactive": "stopped", None: ""}
+        gone, masked = record["load"] == "not-found", record["load"] == "masked"
+        enabled = True if record["file_state"] in ("enabled", "alias") else None
+        if gone or masked or record["file_state"] in ("disabled", "enabled-runtime"):
+            enabled = False
+        state = "stopped" if gone else states[record["active"]]
+        return [replace(resource, enabled=enabled, state=state, masked=masked, probe=(), lenient=True)]
+
+    def untouched(self, resource: Unit, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
+        """A unit that shall run, and does not, may have crashed."""
+        return left == live or (resource.state == "started" and left == {**live, "active": "active"})
+
+    def explain(self, system: System, step: Step[Unit]) -> str:
+        """The last words of the unit in the journal."""
+        argv = ["journalctl", "-u", step.resource.name, "-n", str(_JOURNAL_LINES), "-o", "cat", "--no-pager"]
+        journal = system.run(argv).stdout.strip()
+        return f"\nIts last lines in the journal:\n{journal}" if journal else ""
+
+
+def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
+    """`systemctl show` of many units: one block each, in the order asked for."""
+    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.strip().split("\n\n")]
+    if len(blocks) != len(names):
+        raise HostError(f"systemctl show answered for {len(blocks)} units instead of {len(names)}: {', '.join(names)}")
+    return {
+        name: Live(
+            load=block.get("LoadState", ""),
+            active=block.get("ActiveState", ""),
+            sub=block.get("SubState", ""),
+            file_state=block.get("UnitFileState", ""),
+            reload_owed=block.get("NeedDaemonReload") == "yes",
+            invocation=block.get("InvocationID", ""),
+            type=block.get("Type", ""),
+            queued=block.get("Job", "0") not in ("", "0"),
+        )
+        for name, block in zip(names, blocks)
+    }
+
+
+def daemon_reload(system: System, progress: Progress) -> None:
+    system.ask(["systemctl", "daemon-reload"])
+    progress.unit_files.clear()
+
+
+def settle_unit_files(system: System, progress: Progress) -> None:
+    """Reload systemd if it still works with an older version of a changed unit file.
+
+    Not for a unit that it does not know yet: it reads that one when somebody starts it. A reload is not free, because
+    with systemd as Docker's cgroup driver it takes the GPU from running containers.
+    """
+    if progress.unit_files:
+        owed = system.ask(["systemctl", "show", "--property=NeedDaemonReload", "--", *sorted(progress.unit_files)])
+        if "NeedDaemonReload=yes" in owed.splitlines():
+            daemon_reload(system, progress)
+
+
+def read_owed(system: System) -> dict[str, str]:
+    """The restarts that are owed; a damaged record counts as empty: it is no reason to restart anything."""
+    try:
+        record = json.loads(system.text(OWED_RESTARTS) or "{}")
+        return {str(unit): str(invocation) for unit, invocation in record.items()}
+    except (ValueError, AttributeError):
+        return {}
+
+
+def write_owed(system: System, owed: Mapping[str, str]) -> None:
+    system.write(OWED_RESTARTS, (json.dumps(owed, indent=2, sort_keys=True) + "\n").encode(), mode=0o600)
+
+
+def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
+    """What systemctl is told: to repair is to restart.
+
+    A unit that stood still when the run began may have been started meanwhile by its package, with its old inputs:
+    a restart brings it up with the new ones either way.
+    """
+    if step.action == "repair":
+        return "restart"
+    if step.action == "start" and any(done.resource.label in resource.inputs for done in progress.done):
+        return "restart"
+    return step.action
+
+
+def _has_program(resource: Unit) -> bool:
+    """Whether there is something that can fail after systemd has called it started; a timer has nothing."""
+    return resource.name.endswith(".service")
+
+
+def _may_appear(resource: Unit, plan: Plan) -> bool:
+    """Whether a package or a unit file earlier in the document can bring the unit."""
+    template = re.sub(r"@[^.]*\.", "@.", resource.name)
+    for step in plan.steps:
+        if step.resource.index < resource.index and (
+            step.resource.KIND == "package"
+            or (step.resource.KIND == "file" and step.resource.name.rpartition("/")[2] in (resource.name, template))
+        ):
+            return True
+    return False

@@ -1,0 +1,252 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The host as the engine sees it: files below a root, commands, and a clock. A test injects all three."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Optional, TypeVar
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
+
+T = TypeVar("T")
+
+# A temporary file lies beside its target: a rename is atomic only within one file system. The leading dot hides it
+# from everything that reads whole directories (sysctl.d, apt.conf.d, systemd), the fixed name lets the next run
+# replace what a killed run left, and the target's name at the end keeps the suffix that validators look at.
+TEMPORARY_PREFIX = ".gb10-new."
+
+
+class HostError(Exception):
+    """The host cannot be brought to the desired state; the text names the resource, the fact and the way out."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A finished command. `rc` is 124 if its time ran out and 127 if there is no such command."""
+
+    argv: tuple[str, ...]
+    rc: int
+    stdout: str = ""
+    stderr: str = ""
+
+    @property
+    def words(self) -> str:
+        """What the command itself says went wrong, short enough for an error message."""
+        said = (self.stderr.strip() or self.stdout.strip()).splitlines()
+        errors = [line for line in said if line.startswith(("E:", "Error:", "error:"))]
+        return " / ".join((errors or said)[-5:]) or f"exit status {self.rc}"
+
+
+# argv, text for stdin (or None), seconds until it is stopped
+Runner = Callable[[Sequence[str], Optional[str], float], Completed]
+
+
+def run_command(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
+    """Run argv without a shell, in the C locale, and stop it with all its children when the time is over."""
+    environment = {
+        **os.environ,
+        "LC_ALL": "C",
+        "LANGUAGE": "",
+        "DEBIAN_FRONTEND": "noninteractive",
+        "NEEDRESTART_MODE": "l",  # list only: which service restarts is for the document to say
+    }
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env=environment,
+            start_new_session=True,
+        )
+    except OSError as error:
+        return Completed(tuple(argv), 127, stderr=f"{argv[0]}: {error.strerror}")
+    try:
+        out, err = child.communicate(stdin, timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.communicate(timeout=5)
+        return Completed(tuple(argv), 124, stderr=f"{argv[0]} did not end within {timeout:g} s")
+    return Completed(tuple(argv), child.returncode, out, err)
+
+
+class Clock:
+    """Time in seconds; a test replaces it, so that no test waits."""
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def utc(self) -> str:
+        """The time of day, for people who read a record later."""
+        return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+
+class System:
+    """One host: absolute paths are looked up below `root`, commands go through `runner`.
+
+    `privileged`: whether we are root; `commands`: how many were started so far. `confirmed_as`: the id under which
+    whoever asked for a change of the network confirms it in another call, if so; `guard`: the way back that this
+    process has in hand; `confirms`: this call was the word for an earlier change, and makes none of its own.
+    """
+
+    def __init__(
+        self,
+        root: Path = Path("/"),
+        runner: Runner = run_command,
+        clock: Clock | None = None,
+        *,
+        privileged: bool | None = None,
+    ) -> None:
+        self.root = root
+        self.clock = clock or Clock()
+        self.privileged = os.geteuid() == 0 if privileged is None else privileged
+        self.commands = 0
+        self.confirmed_as: str | None = None
+        self.guard: str | None = None
+        self.confirms = False
+        self._runner = runner
+        self._memory: dict[Callable[[System], Any], Any] = {}
+
+    def run(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 60.0) -> Completed:  # noqa: A002
+        self.commands += 1
+        return self._runner(argv, input, timeout)
+
+    def ask(self, argv: Sequence[str], *, input: str | None = None, timeout: float = 60.0) -> str:  # noqa: A002
+        """The stdout of a command that must succeed."""
+        done = self.run(argv, input=input, timeout=timeout)
+        if done.rc != 0:
+            raise HostError(f"`{' '.join(argv)}` failed: {done.words}")
+        return done.stdout
+
+    def once(self, read: Callable[[System], T]) -> T:
+        """The result of `read`, asked once however many kinds of resource need it, until `forget`."""
+        if read not in self._memory:
+            self._memory[read] = read(self)
+        result: T = self._memory[read]
+        return result
+
+    def forget(self) -> None:
+        """The host has changed: whatever was read is old."""
+        self._memory.clear()
+
+    def path(self, absolute: str) -> Path:
+        return self.root / absolute.lstrip("/")
+
+    def text(self, absolute: str) -> str | None:
+        """The text of a file; None where it cannot be read, for example because it is absent."""
+        try:
+            return self.path(absolute).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+
+    def names(self, absolute: str) -> list[str]:
+        """The entries of a directory; none where it cannot be read, for example because it is absent."""
+        try:
+            return sorted(os.listdir(self.path(absolute)))  # noqa: PTH208 - names are wanted, not paths
+        except OSError:
+            return []
+
+    def private_directory(self, absolute: str) -> Path:
+        """A directory that only root can look into."""
+        directory = self.path(absolute)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if stat.S_IMODE(directory.stat().st_mode) != 0o700:
+            directory.chmod(0o700)
+        return directory
+
+    def account_names(self, database: str) -> dict[int, str]:
+        """Number -> name of the host's own accounts; `database` is passwd or group."""
+        names: dict[int, str] = {}
+        for line in (self.text(f"/etc/{database}") or "").splitlines():
+            fields = line.split(":")
+            if len(fields) > 2 and fields[2].isdigit():
+                names.setdefault(int(fields[2]), fields[0])
+        return names
+
+    def account_id(self, database: str, name: str) -> int:
+        """The number of an account; a number stands for itself."""
+        if name.isdigit():
+            return int(name)
+        for number, known in self.account_names(database).items():
+            if known == name:
+                return number
+        raise HostError(f"there is no {name!r} in /etc/{database}")
+
+    def write(
+        self,
+        absolute: str,
+        content: bytes,
+        *,
+        mode: int,
+        owner: str = "root",
+        group: str = "root",
+        check: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Replace a file as a whole: neither a kill nor a power cut leaves half of it.
+
+        `check` sees the finished temporary file and raises to keep the old one.
+        """
+        target = self.path(absolute)
+        uid, gid = self.account_id("passwd", owner), self.account_id("group", group)
+        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+        temporary = target.with_name(TEMPORARY_PREFIX + target.name)
+        temporary.unlink(missing_ok=True)
+        try:
+            # Private until it is complete: the content may be a secret that only `mode` protects.
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                set_access(file.fileno(), mode, uid, gid)
+                file.flush()
+                os.fsync(file.fileno())
+            if check is not None:
+                check(temporary)
+            temporary.rename(target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_directory(target.parent)
+
+
+def sha256(content: bytes) -> str:
+    """In hexadecimal. Python's own implementation where there is one: hashlib loads OpenSSL, which takes 6 ms."""
+    for module in ("_sha2", "_sha256"):  # from Python 3.12 on, and before
+        with contextlib.suppress(ImportError):
+            return str(__import__(module).sha256(content).hexdigest())
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()
+
+
+def set_access(target: int | Path, mode: int, uid: int, gid: int) -> None:
+    """Owner first: changing it clears the set-id bits of the mode."""
+    status = os.stat(target)  # noqa: PTH116 - a descriptor has no Path
+    if (status.st_uid, status.st_gid) != (uid, gid):
+        os.chown(target, uid, gid)
+        status = os.stat(target)  # noqa: PTH116
+    if stat.S_IMODE(status.st_mode) != mode:
+        os.chmod(target, mode)  # noqa: PTH101
+
+
+def sync_directory(directory: Path) -> None:
+    """Make a rename or an unlink survive a power cut."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

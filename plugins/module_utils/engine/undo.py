@@ -1,0 +1,216 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The way back: the manifest read backwards, as one document for the engine.
+
+Everything that speaks against it is said before anything changes. An undo that was killed is taken up by the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
+    APT_FILES,
+    KINDS,
+    ApplyError,
+    Document,
+    Outcome,
+    Run,
+    apply,
+    as_changes,
+    dpkg_for,
+    keep,
+    make_plan,
+    read_again,
+    read_states,
+    records_of,
+    remembered,
+    verify,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource, Step
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
+    STATUS,
+    read_automatic,
+    read_database,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import File
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package, purged
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import Profile, differs
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import Unit
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+
+def undo(
+    system: System,
+    run: Run,
+    roles: Collection[str] | None,
+    consents: Mapping[str, bool],
+    *,
+    known_roles: Collection[str] = (),
+    check_mode: bool,
+) -> Outcome:
+    """Back to what stood there before the roles (None: all of them). HostError before the first change.
+
+    `known_roles`: those that exist although none of their resources may stand on this host.
+    """
+    known = manifests.load(system)
+    applied = {role for entry in known.resources.values() for role in entry.roles}
+    if roles is None:
+        roles = applied
+    if unknown := sorted(set(roles).difference(applied, known_roles)):
+        names = [*known_roles, *sorted(applied.difference(known_roles))]
+        raise HostError(
+            f"no role is called {', '.join(unknown)}: there are {', '.join(names) or 'none'};"
+            " for a role of your own, --limit names the hosts that have it"
+        )
+    labels = [label for label, entry in known.resources.items() if entry.roles.keys() <= set(roles)]
+    steps, _rest = take_back(known, roles, labels, consents, system, run, check_mode=check_mode)
+    return Outcome(as_changes(steps), [], [step.as_diff() for step in steps], [])
+
+
+def take_back(
+    known: Manifest,
+    roles: Collection[str],
+    labels: Sequence[str],
+    consents: Mapping[str, bool],
+    system: System,
+    run: Run,
+    *,
+    check_mode: bool,
+) -> tuple[list[Step[Any]], Manifest]:
+    """The steps back, and the manifest without what they took back."""
+    declared = remembered(known, labels, consents)
+    _refuse_changed(known, declared, system)
+    document = Document(tuple(_way_back(known, declared, system)), consents)
+    states = read_states(document, system)
+    plan = make_plan(document, states)
+    if plan.pending:
+        asked: dict[str, list[str]] = {}
+        for item in plan.pending:
+            asked.setdefault(item.consent, []).append(f"{item.action} {item.resource.label}")
+        words = ", ".join(f"{consent}: true (to {', '.join(what)})" for consent, what in asked.items())
+        raise HostError(f"the way back needs your consent: set {words}; nothing was changed")
+    rest = manifests.ended(manifests.without(known, roles, labels))
+    if check_mode:
+        return plan.steps, rest
+    steps = plan.steps
+    if steps:
+        opened = manifests.amended(known, {label: {"left": None} for label in labels})
+        manifests.save(system, manifests.begun(opened, run.name, system.clock.utc(), None, labels))
+        steps = apply(plan, states, system)
+        steps += _clear_rooms(document, steps, system)
+        verify(document, steps, system)
+    if rest != known:
+        keep(rest, steps, system)
+    return steps, rest
+
+
+def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: System) -> None:
+    """What somebody changed after us is not ours to take away."""
+    in_hand = known.unfinished.undoing if known.unfinished is not None else ()
+    document = Document(tuple(declared), {})
+    states = read_states(document, system)
+    records = records_of(document, states, {resource.label for resource in declared})
+    changed = []
+    for resource in declared:
+        label = resource.label
+        entry, live = known.resources[label], records[label]
+        if entry.left is None:
+            # A profile that nobody could confirm, because its peer is gone for good, is ours all the same.
+            as_declared = isinstance(resource, Profile) and not differs(resource, states[Profile.KIND])
+            if label not in in_hand and not entry.orphan and not as_declared:
+                raise HostError(
+                    f"{label}: the last run of its role did not come to its end; run the role again, then undo"
+                )
+        elif live != manifests.stood(entry) and not KINDS[resource.KIND].untouched(resource, entry.left, live):
+            changed.append(f"{label} ({manifests.differences(entry.left, live)})")
+    if changed:
+        raise HostError(
+            f"changed since we left it: {'; '.join(changed)}. Nothing was undone: look at it, then put it by hand as"
+            f" we left it or as it stood before us ({manifests.MANIFEST} shows both), and undo after that; what drift"
+            " shows as well, a run of the role puts right"
+        )
+
+
+def _way_back(known: Manifest, declared: Sequence[Resource], system: System) -> list[Resource]:
+    """The resources whose desired state is what stood there before, in the order of undoing: the last one first.
+
+    But a unit that shall not run stops before anything is taken from under it, one that shall run starts when all it
+    needs is there again, holds give way first, and apt's sources stay until its only transaction is over.
+    """
+    stops: list[Resource] = []
+    holds: list[Resource] = []
+    rest: list[Resource] = []
+    packages: list[Resource] = []
+    sources: list[Resource] = []
+    starts: list[Resource] = []
+    unwanted = _unwanted(known, [resource.label for resource in declared], system)
+    rooms = _rooms(known, declared)
+    for resource in reversed(declared):
+        entry = known.resources[resource.label]
+        for former in [*KINDS[resource.KIND].restore(resource, entry.before), *rooms.get(resource.label, ())]:
+            if isinstance(former, Unit):
+                (starts if former.state == "started" else stops).append(former)
+            elif isinstance(former, Hold):
+                holds.append(former)
+            elif isinstance(former, Package):
+                packages += [] if former.name in unwanted else [former]
+            else:
+                (sources if former.name.startswith(APT_FILES) else rest).append(former)
+        if isinstance(resource, Package):
+            packages += [purged(resource, name) for name in entry.brought if name in unwanted]
+    once: dict[str, Resource] = {}
+    for former in [*stops, *holds, *rest, *packages, *sources, *starts]:
+        once.setdefault(former.label, former)
+    ordered = [replace(former, index=index) for index, former in enumerate(once.values())]
+    return [*dpkg_for(ordered), *ordered]
+
+
+def _rooms(known: Manifest, declared: Sequence[Resource]) -> dict[str, list[Resource]]:
+    """{file: the directories that were made for it, as they go after it}; of several files, after the last to go."""
+    owners: dict[str, Resource] = {}
+    for resource in reversed(declared):
+        owners.update(dict.fromkeys(known.resources[resource.label].parents, resource))
+    rooms: dict[str, list[Resource]] = {}
+    for path in sorted(owners, key=len, reverse=True):
+        room = File(0, path, owners[path].role, state="directory")
+        if room.label not in {resource.label for resource in declared}:
+            rooms.setdefault(owners[path].label, []).extend(KINDS[File.KIND].restore(room, {}))
+    return rooms
+
+
+def _unwanted(known: Manifest, labels: Collection[str], system: System) -> set[str]:
+    """The packages that came along with these, and that nobody wants besides: no other of ours, nobody by name."""
+    taken = {label: entry for label, entry in known.resources.items() if label in labels}
+    staying = {label: entry for label, entry in known.resources.items() if label not in labels}
+    kept = {name for entry in staying.values() for name in entry.brought}
+    names = {name for entry in taken.values() for name in entry.brought} - kept
+    if not names:
+        return set()
+    unwanted = {name for name in names & read_automatic(system) if f"{Package.KIND}:{name}" not in staying}
+    installed = system.once(read_database).installed
+    # What goes, or goes back to a version that did without them, needs none of them.
+    leaving = set()
+    for label, entry in taken.items():
+        kind, _, name = label.partition(":")
+        if kind == Package.KIND and name in installed and entry.before["version"] != installed[name].version:
+            leaving.add(name)
+    return unwanted - manifests.still_needed(system.text(STATUS) or "", installed, unwanted | leaving)
+
+
+def _clear_rooms(document: Document, done: Sequence[Step[Any]], system: System) -> list[Step[Any]]:
+    """Remove the directories of ours that only the packages' removal has emptied."""
+    try:
+        states = read_again(document, system)
+        plan = make_plan(document, states)
+        plan.steps[:] = [step for step in plan.steps if step.resource.KIND == File.KIND and step.action == "remove"]
+        return apply(plan, states, system) if plan.steps else []
+    except HostError as error:
+        made = error.changes if isinstance(error, ApplyError) else []
+        raise ApplyError(str(error), [*as_changes(done), *made]) from None

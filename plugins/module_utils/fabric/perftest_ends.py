@@ -1,0 +1,290 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run this host's ends of the bandwidth tests of one round, all at once, and leave nothing behind.
+
+The other ends run on other hosts at the same time, started by the same task. A server waits for its client, a client
+tries until its server listens; the pairing timeout bounds both. perftest's sockets have no timeouts of their own, so an
+end that has met its peer gets the duration of its test and some time more, and a deadline bounds everything.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Callable
+
+from ansible_collections.gb10.fleet.plugins.module_utils.arguments import MEASURING, check_ipv4, check_ranges
+from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, find_address
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Fault, Test
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+
+POLL_S = 0.05
+RETRY_S = 0.5
+VERSION_TIMEOUT_S = 5.0
+# A client's last attempt may have started just before the pairing timeout; it gets this long to connect or be refused.
+LAST_ATTEMPT_S = 5.0
+# Of a test that has met its peer, beyond its duration: soft-RoCE takes long to set up and to empty its queues.
+OVERTIME_S = 60.0
+LARGEST_JSON = 64 * 1024
+OUTPUT_TAIL = 2000
+TCP_ESTABLISHED, TCP_LISTEN = "01", "0A"
+
+Clock = Callable[[], float]
+
+
+def tcp_states(pid: int, port: int, proc_root: str = "/proc") -> set[str]:
+    """The states of the TCP sockets that *this process* has on a port, its own or the peer's.
+
+    Asking by connecting would use up the single connection that perftest accepts, and a foreign listener would look
+    like ours; so the sockets in /proc/net/tcp are matched with the file descriptors of the process.
+    """
+    own = set()
+    try:
+        for descriptor in Path(f"{proc_root}/{pid}/fd").iterdir():
+            try:
+                own.add(str(descriptor.readlink()))
+            except OSError:
+                continue  # closed in the meantime
+    except OSError:
+        return set()
+    states = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"{proc_root}/net/{table}").read_text(encoding="ascii", errors="replace").splitlines()[1:]
+        except OSError:
+            continue
+        for line in lines:
+            fields = line.split()
+            if len(fields) > 9 and f"socket:[{fields[9]}]" in own:
+                local, remote, state = fields[1:4]
+                if f"{port:04X}" in (local.rpartition(":")[2], remote.rpartition(":")[2]):
+                    states.add(state)
+    return states
+
+
+def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, deadline_s: int) -> list[Test]:
+    """Check the arguments of a round and say what is wrong with the first bad one."""
+    tests = [Test(**entry) for entry in raw]
+    for number, test in enumerate(tests):
+        where = f"tests[{number}]"
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", test.device):
+            raise ValueError(f"{where}.device {test.device!r} is no name of an RDMA device, such as rocep1s0f0")
+        check_ipv4(where, test, ("address", "peer"))
+        check_ranges(where, test, (("port", 1, 65535), *MEASURING))
+    meetings = [(test.end, test.port if test.end == "server" else (test.peer, test.port)) for test in tests]
+    for number, meeting in enumerate(meetings):
+        if meeting in meetings[:number]:
+            raise ValueError(f"tests[{number}].port {tests[number].port} is taken by an earlier test of this host")
+    need = pairing_timeout_s + max((test.duration_s for test in tests), default=0)
+    if pairing_timeout_s < 1 or deadline_s <= need:
+        raise ValueError(
+            f"deadline_s {deadline_s} must be larger than pairing_timeout_s plus the longest test ({need} s)"
+        )
+    return tests
+
+
+class _End:
+    """One end from its start to its result; ``step()`` moves it on and never waits. ``port`` is this end's HCA port."""
+
+    def __init__(
+        self, test: Test, port: HcaPort, command: Sequence[str], json_path: Path, children: Children, clock: Clock
+    ) -> None:
+        self.test = test
+        self.port = port
+        self.command = list(command)
+        self.json_path = json_path
+        self.result: dict[str, Any] | None = None
+        self._children = children
+        self._clock = clock
+        self._started = clock()
+        self._listening_after_s: float | None = None
+        self._paired_at: float | None = None
+        self._attempts = 0
+        self._retry_at = 0.0
+        self._child: Child | None = None
+        self._start()
+
+    def _start(self) -> None:
+        self._attempts += 1
+        self._child = self._children.start(self.command)
+
+    def step(self, pairing_until: float, until: float) -> None:
+        now = self._clock()
+        if self._child is None:
+            if now >= self._retry_at:
+                self._start()
+        elif self._child.finished():
+            self._ended(now < pairing_until)
+        elif now >= until or (
+            self._paired_at is not None and now >= self._paired_at + self.test.duration_s + OVERTIME_S
+        ):
+            self._stop("timeout", "the test did not end in time", "check that the peer is up and its rail answers ping")
+        elif self._paired_at is None:
+            self._watch_pairing(self._child, now, pairing_until)
+
+    def _watch_pairing(self, child: Child, now: float, pairing_until: float) -> None:
+        states = tcp_states(child.pid, self.test.port)
+        if TCP_LISTEN in states and self._listening_after_s is None:
+            self._listening_after_s = round(now - self._started, 3)
+        if TCP_ESTABLISHED in states:
+            self._paired_at = now
+        if TCP_ESTABLISHED in states or now < pairing_until:
+            return
+        if self.test.end == "client":
+            if now >= pairing_until + LAST_ATTEMPT_S:
+                self._stop(
+                    "unreachable",
+                    f"no connection to {self.test.peer}, TCP port {self.test.port}",
+                    "check that the rail answers ping and the firewall lets the port pass",
+                )
+        elif self._listening_after_s is None:
+            self._stop("not_listening", "perftest started and never listened", "run its command by hand on this host")
+        else:
+            self._stop("no_client", f"{self.test.peer} never connected", "see why the peer's end of this test failed")
+
+    def _stop(self, name: str, text: str, way_out: str) -> None:
+        if self._child is not None:
+            self._child.close()
+            self._conclude(self._child.output, Fault(name, text, way_out), None)
+
+    def _ended(self, may_retry: bool) -> None:
+        child = self._child
+        if child is None:
+            return
+        status = child.close()
+        report = perftest.parse_text(child.output)
+        fault = None if status == 0 and report else perftest.classify(child.output, status)
+        if report and not fault:
+            fault = perftest.check_ends(self.test, report) or perftest.check_mtu(report, self.port.ib_mtu)
+        if fault and fault.name == "refused" and self.test.end == "client" and may_retry:
+            self._child = self._paired_at = None
+            self._retry_at = self._clock() + RETRY_S
+            return
+        self._conclude(child.output, fault, report)
+
+    def _conclude(self, output: str, fault: Fault | None, report: perftest.Report | None) -> None:
+        valid = fault is None or fault.name == "mtu_mismatch"  # a figure of this rail, if of one that is set up wrong
+        self.result = _result(
+            self.test,
+            self.command,
+            fault,
+            attempts=self._attempts,
+            listening_after_s=self._listening_after_s,
+            json_agrees=perftest.json_agrees(report, _read(self.json_path)) if report else None,
+            figures={**asdict(report), "gbytes_per_s": round(report.gbytes_per_s, 3)} if report and valid else None,
+            output=output[-OUTPUT_TAIL:] if fault else "",
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(LARGEST_JSON)
+    except OSError:
+        return ""
+
+
+def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any) -> dict[str, Any]:
+    blank = {
+        "perftest": None,
+        "attempts": 0,
+        "listening_after_s": None,
+        "json_agrees": None,
+        "figures": None,
+        "output": "",
+    }
+    return {
+        **asdict(test),
+        "state": "failed" if fault else "ok",
+        "command": list(command),
+        "fault": asdict(fault) if fault else None,
+        **blank,
+        **more,
+    }
+
+
+def planned(tests: Sequence[Test], hcas: Sequence[HcaPort]) -> list[dict[str, Any]]:
+    """What would run, for check mode; an address that is no GID yet stands in the place of its index."""
+    results = []
+    for test in tests:
+        found = find_address(hcas, test.device, test.address)
+        ib_port, gid_index = (found[0].port, str(found[1].index)) if found else (1, f"<GID of {test.address}>")
+        command = perftest.argv("ib_write_bw", test, ib_port=ib_port, gid_index=gid_index, version=None, json_path="")
+        results.append({**_result(test, command, None), "state": "planned"})
+    return results
+
+
+def run_ends(
+    tests: Sequence[Test],
+    hcas: Sequence[HcaPort],
+    *,
+    executable: str | None,
+    pairing_timeout_s: float,
+    deadline_s: float,
+    clock: Clock = time.monotonic,
+) -> tuple[str | None, list[dict[str, Any]]]:
+    """Run all ends and return perftest's own version ('6.20') and one result for each test, in their order."""
+    if executable is None:
+        return None, [_result(test, [], perftest.MISSING_PACKAGE) for test in tests]
+    with tempfile.TemporaryDirectory(prefix="gb10-perftest-") as folder, Children() as children:
+        started = clock()
+        version = _version(executable, children, clock)
+        ends: list[_End | dict[str, Any]] = []
+        for number, test in enumerate(tests):
+            found = find_address(hcas, test.device, test.address)
+            if found is None:
+                ends.append(_result(test, [], _no_gid(test, hcas)))
+                continue
+            json_path = Path(folder, f"{number}.json")
+            command = perftest.argv(
+                executable,
+                test,
+                ib_port=found[0].port,
+                gid_index=found[1].index,
+                version=version,
+                json_path=str(json_path),
+            )
+            ends.append(_End(test, found[0], command, json_path, children, clock))
+        running = [end for end in ends if isinstance(end, _End)]
+        while True:
+            for end in running:
+                end.step(started + pairing_timeout_s, started + deadline_s)
+            running = [end for end in running if end.result is None]
+            if not running:
+                break
+            time.sleep(POLL_S)
+        results = [end.result or {} if isinstance(end, _End) else end for end in ends]
+    own = f"{version[0]}.{version[1]:02d}" if version else None
+    return own, [{**result, "perftest": own} for result in results]
+
+
+def _version(executable: str, children: Children, clock: Clock) -> tuple[int, int] | None:
+    child = children.start([executable, "-V"])
+    until = clock() + VERSION_TIMEOUT_S
+    while not child.finished() and clock() < until:
+        time.sleep(POLL_S)
+    child.close()
+    return perftest.parse_version(child.output)
+
+
+def _no_gid(test: Test, hcas: Sequence[HcaPort]) -> Fault:
+    if not hcas:
+        return perftest.NO_RDMA
+    own = next((hca for hca in hcas if hca.device == test.device), None)
+    if own is None:
+        present = ", ".join(hca.device for hca in hcas)
+        return Fault(
+            "no_device", f"there is no RDMA device {test.device}, only {present}", "compare the plan with show_gids"
+        )
+    return Fault(
+        "no_gid",
+        f"{test.address} is no RoCE v2 GID of {test.device} ({own.netdev or 'no netdev'})",
+        f"give the rail its address: {RUN_FABRIC}, then compare with show_gids",
+    )

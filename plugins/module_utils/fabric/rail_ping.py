@@ -1,0 +1,135 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Ping peers over given rails with packets that must not be fragmented, all at once."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4, check_ranges
+from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+
+INTERVAL_S = 0.2
+WAIT_S = 4  # the kernel gives up on ARP after 3 s, and only then says "unreachable"
+MARGIN_S = 5
+POLL_S = 0.02
+LARGEST_PAYLOAD = 65507
+
+
+@dataclass(frozen=True)
+class Ping:
+    """One peer over one rail. ``size_bytes`` is the ICMP payload: 8972 fills a packet of MTU 9000."""
+
+    name: str
+    interface: str
+    source: str
+    peer: str
+    size_bytes: int
+    count: int
+
+
+def parse_pings(raw: Sequence[Mapping[str, Any]]) -> list[Ping]:
+    """Check the arguments and say what is wrong with the first bad one."""
+    pings = [Ping(**entry) for entry in raw]
+    for number, ping in enumerate(pings):
+        where = f"pings[{number}]"
+        if not re.fullmatch(r"[A-Za-z0-9_][^/\s]{0,14}", ping.interface):
+            raise ValueError(f"{where}.interface {ping.interface!r} is no name of a network interface")
+        check_ipv4(where, ping, ("source", "peer"))
+        check_ranges(where, ping, (("size_bytes", 0, LARGEST_PAYLOAD), ("count", 1, 100)))
+    return pings
+
+
+def argv(executable: str, ping: Ping) -> list[str]:
+    """The command line: one packet more than asked for, because the first may be lost while ARP resolves."""
+    fixed = [executable, "-n", "-M", "do", "-i", str(INTERVAL_S), "-W", str(WAIT_S)]
+    return [
+        *fixed,
+        "-c",
+        str(ping.count + 1),
+        "-s",
+        str(ping.size_bytes),
+        "-I",
+        ping.interface,
+        "-I",
+        ping.source,
+        ping.peer,
+    ]
+
+
+# (text of iputils ping, class, what it means, way out), the specific before the general.
+FAULTS = (
+    (
+        r"SO_BINDTODEVICE|unknown iface|bind: Cannot assign requested address|invalid source",
+        "no_interface",
+        "the interface is missing or does not have the source address",
+        f"give the rail its address: {RUN_FABRIC}",
+    ),
+    (
+        r"message too long|Frag needed",
+        "mtu",
+        "the packet is larger than the MTU on the way",
+        "set the same MTU (fabric_mtu) on both ends and at least that on the switch",
+    ),
+    (
+        r"Destination (?:Host|Net) Unreachable|Network is unreachable|Destination Port Unreachable",
+        "unreachable",
+        "nobody answers ARP for the peer on this rail",
+        "check the cable, that the peer is up, and that it has this address on the rail at the other end",
+    ),
+)
+TRANSMITTED = re.compile(r"(\d{1,9}) packets transmitted, (\d{1,9}) (?:packets )?received")
+ANSWERED = re.compile(r"bytes from [^\n]{1,80}: icmp_seq=(\d{1,9})\b", re.ASCII)
+ROUND_TRIP = re.compile(r"= [\d.]{1,16}/([\d.]{1,16})/")
+
+
+def read_result(ping: Ping, output: str, ended: bool) -> dict[str, Any]:
+    """Judge one ping by what it printed; ``rtt_ms`` is the average."""
+    counts = TRANSMITTED.search(output)
+    sent, received = (int(counts.group(1)), int(counts.group(2))) if counts else (0, 0)
+    trip = ROUND_TRIP.search(output)
+    # Only the first may be lost, while ARP resolves: one that is lost later was lost on the way.
+    answered = {int(number) for number in ANSWERED.findall(output)}
+    good = received > ping.count or answered.issuperset(range(2, ping.count + 2))
+    fault = None if good else _fault(ping, output, sent, received, ended)
+    rtt_ms = float(trip.group(1)) if trip and re.fullmatch(r"\d+(\.\d+)?", trip.group(1)) else None
+    return {**asdict(ping), "ok": good, "sent": sent, "received": received, "rtt_ms": rtt_ms, "fault": fault}
+
+
+def _fault(ping: Ping, output: str, sent: int, received: int, ended: bool) -> dict[str, str]:
+    for pattern, name, text, way_out in FAULTS:
+        if re.search(pattern, output):
+            return {"name": name, "text": text, "way_out": way_out}
+    if received:
+        text, way_out = f"{received} of {sent} answers came", "check the cable and the error counters of the port"
+        return {"name": "loss", "text": text, "way_out": way_out}
+    text = f"no answer from {ping.peer} to {ping.size_bytes} bytes" + ("" if ended else "; ping itself did not end")
+    way_out = (
+        "ping the same way with 56 bytes: if that works, the MTU differs on the way; if not, check cable and addresses"
+    )
+    return {"name": "timeout", "text": text, "way_out": way_out}
+
+
+MISSING_PACKAGE = {"name": "missing_package", "text": "ping is not installed", "way_out": "install iputils-ping"}
+
+
+def run_pings(pings: Sequence[Ping], executable: str | None) -> list[dict[str, Any]]:
+    """Run all pings at once; the slowest possible one bounds the whole."""
+    if executable is None:
+        return [{**read_result(ping, "", True), "fault": MISSING_PACKAGE} for ping in pings]
+    slowest = max((ping.count for ping in pings), default=0) * (INTERVAL_S + WAIT_S) + MARGIN_S
+    until = time.monotonic() + slowest
+    with Children() as children:
+        running: list[Child] = [children.start(argv(executable, ping)) for ping in pings]
+        while not all(child.finished() for child in running) and time.monotonic() < until:
+            time.sleep(POLL_S)
+        ended = [child.finished() for child in running]
+        for child in running:
+            child.close()
+        return [read_result(ping, child.output, end) for ping, child, end in zip(pings, running, ended)]

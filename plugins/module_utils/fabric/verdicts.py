@@ -1,0 +1,261 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a measurement of a port means: a name, a severity and a way out. Pure.
+
+A port is judged by what both of its rails (the twins) carry *at the same time*, because that is how a model uses them.
+A figure of one rail alone, where there is one, is better evidence of a fault of that rail. All numbers come from
+catalog/thresholds.yml; a caller may override them by name.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT, RUN_FABRIC
+
+SEVERITIES = ("ok", "warn", "error")
+# Faults that mean: RDMA is not usable on this rail, so NCCL would fall back to TCP.
+NO_RDMA_PATH = {"no_gid", "no_rdma", "no_device"}
+# What an end says when the cause is at the other end, whose own words then explain more.
+CONSEQUENCES = {"no_client", "refused", "unreachable", "peer_died", "timeout", "retry_exceeded", "no_report"}
+# Those that two different versions of perftest can bring about.
+OF_VERSIONS = {"peer_died", "no_report"}
+THRESHOLDS = (
+    "port_min_gbps",
+    "rail_min_gbps",
+    "rail_ceiling_gbps",
+    "degraded_min_gbps",
+    "degraded_max_gbps",
+    "pcie_width_lanes",
+)
+
+
+class ThresholdError(ValueError):
+    """A threshold that does not exist or is no positive number."""
+
+
+@dataclass(frozen=True)
+class End:
+    """What was read of a rail on one of its two hosts; ``subnets`` are those that it is in."""
+
+    host: str
+    netdev: str
+    subnets: tuple[str, ...] = ()
+    pcie_width: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.host} {self.netdev}"
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One measured rail, by its server's netdev. ``gbps`` is Gb/s or None where ``fault`` says why."""
+
+    netdev: str
+    gbps: float | None
+    fault: Mapping[str, str] | None = None
+    ends: tuple[End, ...] = ()
+    mtu: int | None = None
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A named judgement; ``figures`` has Gb/s and GB/s (decimal) of the port and of each rail."""
+
+    verdict: str
+    severity: str
+    text: str
+    way_out: str
+    figures: dict[str, Any]
+
+
+def thresholds_from(catalog: Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> dict[str, float]:
+    """Take the numbers from the catalog's data and put the caller's overrides on top."""
+    numbers = {name: float(catalog["thresholds"][name]["value"]) for name in THRESHOLDS}
+    for name, value in (overrides or {}).items():
+        if name not in numbers:
+            near = difflib.get_close_matches(str(name), THRESHOLDS, 1)
+            hint = f", did you mean {near[0]}?" if near else f"; there are {', '.join(THRESHOLDS)}"
+            raise ThresholdError(f"there is no threshold {name}{hint}")
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < 1e6:
+            raise ThresholdError(f"threshold {name} must be a positive number, it is {value!r}")
+        numbers[name] = float(value)
+    if numbers["degraded_min_gbps"] >= numbers["degraded_max_gbps"]:
+        raise ThresholdError("threshold degraded_min_gbps must be below degraded_max_gbps")
+    return numbers
+
+
+def judge_port(rails: Sequence[Rail], thresholds: Mapping[str, float], alone: Sequence[Rail] = ()) -> Verdict:
+    """Judge one port against one peer: ``rails`` measured together, ``alone`` each by itself (may be empty)."""
+    figures = _figures(rails, alone)
+    for name, severity, text, way_out in _judgements(rails, alone, thresholds):
+        return Verdict(name, severity, text, way_out, figures)
+    total = figures["gbps"]
+    return Verdict("healthy", "ok", f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}", "", figures)
+
+
+def _judgements(
+    rails: Sequence[Rail], alone: Sequence[Rail], thresholds: Mapping[str, float]
+) -> Iterable[tuple[str, str, str, str]]:
+    """Yield what is wrong, the gravest first."""
+    faults = [(rail.netdev, rail.fault) for rail in rails if rail.fault]
+    for netdev, fault in faults:
+        if fault["name"] in NO_RDMA_PATH:
+            text = f"{netdev}: {fault['text']}; NCCL would go over TCP, at a fraction of the bandwidth"
+            yield "tcp_path", "error", text, fault["way_out"]
+    for netdev, fault in faults:
+        yield "unknown", "error", f"{netdev}: {fault['name']}: {fault['text']}", fault["way_out"]
+    if not rails or any(rail.gbps is None for rail in rails):
+        yield "unknown", "error", "there is no measurement of this port", "run the playbook validate on all hosts"
+        return
+
+    ceiling = thresholds["rail_ceiling_gbps"]
+    yield from _unbelievable((*rails, *alone), ceiling)
+    total = sum(rail.gbps or 0.0 for rail in rails)
+    whole = len(rails) >= RAILS_OF_A_PORT
+    wanted = thresholds["port_min_gbps" if whole else "rail_min_gbps"]
+    measured = f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}"
+    # What the other rail cannot carry this one must; a sum that is right says nothing of a rail that carries nothing.
+    floor = max(0.0, wanted - ceiling)
+    idle = [rail for rail in rails if whole and (rail.gbps or 0.0) <= floor]
+    low = total < wanted or bool(idle)
+    # What else is wrong is no warning beside a rail that is missing.
+    severity = "error" if low or not whole else "warn"
+    # First what alone explains a low figure: two rails in one subnet, or with half of their lanes, look like more.
+    shared = _shared(rails)
+    if shared:
+        yield (
+            "shared_subnet",
+            severity,
+            f"{shared}, so traffic of both may take one of them; {measured}",
+            f"give each rail a subnet of its own: {RUN_FABRIC}, or remove the foreign address",
+        )
+    lanes = thresholds["pcie_width_lanes"]
+    narrow = [end for rail in rails for end in rail.ends if end.pcie_width and end.pcie_width < lanes]
+    if narrow:
+        links = ", ".join(f"{end} x{end.pcie_width}" for end in narrow)
+        yield (
+            "half_width",
+            severity,
+            f"PCIe link narrower than x{lanes:.0f}: {links}; {measured}",
+            "update the system firmware there with fwupdmgr, then shut down and pull the power plug for a minute",
+        )
+    degraded = [
+        rail
+        for rail in (*alone, *rails)
+        if low and thresholds["degraded_min_gbps"] <= (rail.gbps or 0.0) <= thresholds["degraded_max_gbps"]
+    ]
+    if degraded:
+        yield _degraded(degraded[0])
+    if not whole:
+        yield (
+            "half_width",
+            "error",
+            f"only one of the port's {RAILS_OF_A_PORT} rails was measured: {measured}, and of one alone at least "
+            f"{wanted:g} Gb/s are expected",
+            "both PCIe functions of the port must be on the bus of both hosts (show_gids): shut down, pull the power "
+            "plugs for a minute, and power on with the cable in; then run the playbook validate",
+        )
+    if not low:
+        return
+    if idle and total >= wanted:
+        yield (
+            "half_width",
+            "error",
+            f"{_names(idle)} carries {idle[0].gbps:.1f} Gb/s of {measured}",
+            "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",
+        )
+    if ceiling / 2 < total <= ceiling:
+        yield (
+            "half_width",
+            "error",
+            f"both rails together carry what one PCIe function alone can ({ceiling:.0f} Gb/s): {measured}",
+            "check that both functions have their own subnet and PCIe x4 (show_gids), then measure again",
+        )
+    mtu = min((rail.mtu for rail in rails if rail.mtu), default=None)
+    advice = f"the RoCE path MTU is {mtu}, set fabric_mtu to 9000 on all hosts; " if mtu and mtu < 4096 else ""
+    yield (
+        "below_expected",
+        "error",
+        f"{measured}, expected at least {wanted:g} Gb/s",
+        f"{advice}check the cable and its link rate (200 Gb/s), and that the hosts are idle; then measure again",
+    )
+
+
+def _shared(rails: Sequence[Rail]) -> str | None:
+    """Which rails of one host are in one subnet, at either end of the cable."""
+    ends = [end for rail in rails for end in rail.ends]
+    for host, subnet in dict.fromkeys((end.host, subnet) for end in ends for subnet in end.subnets):
+        inside = [end.netdev for end in ends if end.host == host and subnet in end.subnets]
+        if len(inside) > 1:
+            return f"{host}: {' + '.join(inside)} share the subnet {subnet}"
+    return None
+
+
+def _unbelievable(rails: Sequence[Rail], ceiling: float) -> Iterable[tuple[str, str, str, str]]:
+    for rail in rails:
+        if rail.gbps is not None and rail.gbps > ceiling:
+            yield (
+                "unknown",
+                "error",
+                f"{rail.netdev} is said to carry {rail.gbps:.1f} Gb/s, and a PCIe function carries {ceiling:g} at most,"
+                " so it was not this rail that was measured",
+                "check that each test goes over its own HCA (show_gids), then measure again; where the link is wider,"
+                " set rail_ceiling_gbps in fabric_thresholds",
+            )
+
+
+def _degraded(rail: Rail) -> tuple[str, str, str, str]:
+    return (
+        "degraded_cx7",
+        "error",
+        f"{' to '.join(map(str, rail.ends)) or rail.netdev} carries {rail.gbps:.1f} Gb/s, the signature of a "
+        "ConnectX-7 that came up degraded. Some guides explain such a figure with the single queue pair of the test; "
+        "this verdict follows the measurements, in which one queue pair gives 107 to 112 Gb/s on a healthy rail and "
+        "more queue pairs do not help a degraded one. Nor is it a mistaken unit: 13.3 GB/s would be a healthy rail, "
+        "this is Gb/s",
+        "reboot both hosts with the cable in; if that is not enough, shut both down, pull the power plugs for at "
+        "least a minute, and power on with the cable in, which must not come later; "
+        "`dmesg | grep 'slot power capability was not advertised'` confirms the cause",
+    )
+
+
+def _names(rails: Sequence[Rail]) -> str:
+    return " + ".join(rail.netdev for rail in rails)
+
+
+def _figures(rails: Sequence[Rail], alone: Sequence[Rail]) -> dict[str, Any]:
+    def one(rail: Rail) -> dict[str, Any]:
+        gbytes = None if rail.gbps is None else round(rail.gbps / 8, 3)
+        data = asdict(rail)
+        return {"netdev": data.pop("netdev"), "gbps": data.pop("gbps"), "gbytes_per_s": gbytes, **data}
+
+    known = [rail.gbps for rail in rails if rail.gbps is not None]
+    total = round(sum(known), 3) if rails and len(known) == len(rails) else None
+    return {
+        "gbps": total,
+        "gbytes_per_s": None if total is None else round(total / 8, 3),
+        "rails": [one(rail) for rail in rails],
+        "alone": [one(rail) for rail in alone],
+    }
+
+
+def cause(faults: Sequence[Mapping[str, str]], versions: Iterable[str | None] = ()) -> Mapping[str, str] | None:
+    """Of the faults that the two ends of a test report, the one that explains the other.
+
+    ``versions`` are perftest's own of both ends. Where the ends merely lost each other and their versions differ, that
+    is the explanation: perftest wants the same version at both ends.
+    """
+    found = min(faults, key=lambda fault: fault["name"] in CONSEQUENCES, default=None)
+    known = sorted({version for version in versions if version})
+    if found and found["name"] in OF_VERSIONS and len(known) > 1:
+        return {
+            "name": "version_mismatch",
+            "text": f"{found['text']}; the ends have different versions of perftest, {' and '.join(known)}",
+            "way_out": "install the same version of perftest on both hosts",
+        }
+    return found

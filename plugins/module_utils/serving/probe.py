@@ -1,0 +1,370 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Prove that a vLLM server serves: /health, then /v1/models, then questions with known answers.
+
+Each step answers another doubt. /health says that the engine's loop lives, but not that it is our model; /v1/models
+says which model, but not that it talks sense. The result is one named verdict.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Callable, Protocol
+from urllib.parse import urlsplit
+
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import PHASES, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question, looks_broken
+
+LARGEST_REPLY = 2 * 2**20
+POLL_S = 2.0
+HEALTH_TIMEOUT_S = 5.0
+# A dead vLLM engine answers 503 and its process exits within about 5 s: three polls in a row are no coincidence.
+DEAD_POLLS = 3
+# How long others may be awaited before that is the verdict: a unit that ended starts again after 60 s, and to drop the
+# page cache may take 120 (catalog/memory.yml).
+PATIENCE_S = 180.0
+# Lives in a row that failed; another one would hardly fare better, and each costs memory.
+FAILED_LIVES = 2
+# Of the unit's phases those that lead to the last one by themselves, as far as it knows.
+ON_THE_WAY = tuple(phase for phase in PHASES if phase not in ("waiting", "ready"))
+LARGEST_QUOTE = 300
+LARGEST_ANSWER = 1000
+# Ways out of the verdicts on an answer.
+WAYS_OUT = {
+    "garbage": "do not use this server: compare image, quantization and kernel flags with what works on SM121",
+    "rejected": "see the reply: a base model has no chat template, a short context has no room (vllm_max_model_len)",
+    "engine_dead": "read `journalctl -u gb10-vllm` for the first error",
+}
+LOADS_LONG = "read `journalctl -u gb10-vllm`; a large model needs ten minutes and more (timeout_s)"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back: an HTTP status with a body, or no status at all and why ("refused", "dropped", "timeout")."""
+
+    status: int | None
+    body: str = ""
+    problem: str = ""
+
+
+class Ask(Protocol):
+    """How requests are sent; a test injects its own."""
+
+    def __call__(self, path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply: ...
+
+
+ReadStatus = Callable[[], dict[str, Any]]
+
+
+def http_client(url: str, api_key: str | None) -> Ask:
+    """An ``Ask`` over urllib that ignores proxies, follows no redirect with the key, and reads at most 2 MiB."""
+    if api_key and not re.fullmatch(r"[\x21-\x7e]+", api_key):
+        raise ValueError("api_key has a character that cannot stand in an HTTP header")
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+
+    def ask(path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply:
+        headers = {"Content-Type": "application/json"}
+        if api_key:
+            headers["Authorization"] = f"Bearer {api_key}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(url.rstrip("/") + path, data, headers)  # noqa: S310 - checked by parse_url
+        try:
+            with opener.open(request, timeout=timeout_s) as response:
+                return Reply(response.status, _read(response, time.monotonic() + timeout_s))
+        except urllib.error.HTTPError as error:
+            return Reply(error.code, error.read(LARGEST_QUOTE).decode("utf-8", "replace"))
+        except (OSError, http.client.HTTPException) as error:
+            return Reply(None, problem=_problem(error))
+
+    return ask
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_args: Any, **_kwargs: Any) -> None:
+        return None
+
+
+def _read(response: http.client.HTTPResponse, until: float) -> str:
+    """Read a body, bounded in size and time: the socket's own timeout starts anew with every byte that drips in."""
+    body = b""
+    while len(body) < LARGEST_REPLY:
+        chunk = response.read1(LARGEST_REPLY - len(body))
+        if not chunk:
+            break
+        body += chunk
+        if time.monotonic() > until:
+            raise TimeoutError("the reply did not end in time")
+    return body.decode("utf-8", "replace")
+
+
+def _problem(error: Exception) -> str:
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, ConnectionRefusedError):
+        return "refused"
+    if isinstance(cause, (socket.timeout, TimeoutError)):
+        return "timeout"
+    if isinstance(cause, (ConnectionError, http.client.HTTPException)):
+        return "dropped"
+    return f"unreachable: {cause}"
+
+
+def parse_url(url: str) -> str:
+    """Accept http(s)://host[:port] and nothing else."""
+    parts = urlsplit(url)
+    try:
+        port_ok = parts.port is None or parts.port > 0
+    except ValueError:
+        port_ok = False
+    if parts.scheme not in ("http", "https") or not parts.hostname or not port_ok or parts.path not in ("", "/"):
+        raise ValueError(f"url {url!r} is not of the form http://127.0.0.1:8000")
+    if parts.username or parts.query or parts.fragment:
+        raise ValueError("url must not carry credentials, a query or a fragment; the key goes into api_key")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+@dataclass(frozen=True)
+class Proof:
+    """The verdict and everything it rests on. Times are in seconds, ``tokens_per_s`` is that of the longest answer."""
+
+    verdict: str
+    text: str
+    way_out: str
+    ready_after_s: float | None = None
+    served_models: tuple[str, ...] = ()
+    answers: tuple[dict[str, Any], ...] = ()
+    tokens_per_s: float | None = None
+    phase: str | None = None  # what the unit says of itself, and how many seconds each phase took
+    phases: dict[str, float] = field(default_factory=dict)
+
+
+def status_reader(path: str | None) -> ReadStatus:
+    """What the unit says of itself (see vllm_unit.Status); nothing where nobody says anything."""
+    return lambda: read_status(Path(path)) if path else {}
+
+
+class Unit:
+    """Judges, poll by poll, whether waiting is of use.
+
+    A failure counts when it is seen several times in a row: the next life may be about to begin.
+    """
+
+    def __init__(self, read: ReadStatus, clock: Callable[[], float]) -> None:
+        self.read, self.clock = read, clock
+        self.status: dict[str, Any] = {}
+        self.failed = 0
+        self.waits_since: float | None = None
+
+    def look(self) -> Proof | None:
+        self.status = self.read()
+        failure, waiting = self._part("failure"), self._part("waiting")
+        self.failed = self.failed + 1 if self.status.get("phase") == "failed" and failure else 0
+        if not waiting:
+            self.waits_since = None
+        elif self.waits_since is None:
+            self.waits_since = self.clock()
+        hopeless = failure.get("lasting") is True or self.status.get("failures", 0) >= FAILED_LIVES
+        if self.failed >= DEAD_POLLS and hopeless:
+            return _named(failure)
+        if self.waits_since is not None and self.clock() - self.waits_since >= PATIENCE_S:
+            return _named(waiting)
+        return None
+
+    def last_word(self) -> Proof | None:
+        """When time is up: what it waits for, why it is down, or how far it has come."""
+        phase = self.status.get("phase")
+        said = self._part("waiting") or (self._part("failure") if phase == "failed" else {})
+        if said:
+            return _named(said)
+        if phase in ON_THE_WAY:
+            return Proof("loading", f"it still loads, in the phase {phase}: {self.status.get('text')}", LOADS_LONG)
+        return None
+
+    def _part(self, name: str) -> dict[str, Any]:
+        part = self.status.get(name)
+        return part if isinstance(part, dict) and {"verdict", "text", "way_out"} <= part.keys() else {}
+
+    def on(self, proof: Proof) -> Proof:
+        """The proof, with the phases."""
+        phases = self.status.get("phases")
+        return replace(
+            proof,
+            phase=self.status.get("phase"),
+            phases=dict(phases) if isinstance(phases, dict) else {},
+        )
+
+
+def _named(said: Mapping[str, Any]) -> Proof:
+    return Proof(str(said["verdict"]), str(said["text"]), str(said["way_out"]))
+
+
+def probe(
+    ask: Ask,
+    model: str,
+    *,
+    timeout_s: float,
+    answer_timeout_s: float,
+    questions: Sequence[Question] = QUESTIONS,
+    status: ReadStatus = dict,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Proof:
+    """Wait up to ``timeout_s`` for /health, then ask for models and answers (each bounded by ``answer_timeout_s``).
+
+    ``status`` gives what the unit says of itself: why there is no use in waiting on.
+    """
+    started = clock()
+    unit = Unit(status, clock)
+    proof = _wait_for_health(ask, unit, started + timeout_s, clock, sleep)
+    if proof is None:
+        proof = _ask_model(
+            ask, model, answer_timeout_s, questions, Proof("serving", "", "", round(clock() - started, 3)), clock
+        )
+    return unit.on(proof)
+
+
+def _wait_for_health(
+    ask: Ask, unit: Unit, until: float, clock: Callable[[], float], sleep: Callable[[float], None]
+) -> Proof | None:
+    dead = 0
+    while True:
+        reply = ask("/health", None, min(HEALTH_TIMEOUT_S, max(0.5, until - clock())))
+        hopeless = unit.look()
+        if reply.status == 200:
+            return None
+        if hopeless:
+            return hopeless
+        dead = dead + 1 if reply.status == 503 else 0
+        if dead >= DEAD_POLLS:
+            text = "/health answers 503: the engine died, the server around it is still there"
+            return Proof(
+                "engine_dead", text, "read `journalctl -u gb10-vllm` for the first error; systemd restarts the unit"
+            )
+        if clock() >= until:
+            return unit.last_word() or _not_ready(reply)
+        sleep(min(POLL_S, max(0.0, until - clock())))
+
+
+def _not_ready(reply: Reply) -> Proof:
+    if reply.problem == "refused" or reply.problem.startswith("unreachable"):
+        return Proof(
+            "not_listening",
+            f"nobody listens ({reply.problem}); vLLM only listens once the model is loaded",
+            "see `systemctl status gb10-vllm`, and whether it listens on this port (vllm_port)",
+        )
+    seen = f"HTTP {reply.status}" if reply.status else f"the connection was {reply.problem}"
+    return Proof(
+        "loading",
+        f"the port is open and /health is not well yet ({seen})",
+        LOADS_LONG,
+    )
+
+
+def _ask_model(
+    ask: Ask, model: str, timeout_s: float, questions: Sequence[Question], proof: Proof, clock: Callable[[], float]
+) -> Proof:
+    reply = ask("/v1/models", None, timeout_s)
+    if reply.status in (401, 403):
+        return replace(
+            proof,
+            verdict="unauthorized",
+            text=f"/v1/models answers HTTP {reply.status}",
+            way_out="give the key the server was started with (vllm_api_key)",
+        )
+    entries = _json(reply).get("data")
+    served = tuple(
+        str(entry["id"])
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and "id" in entry
+    )
+    proof = replace(proof, served_models=served)
+    if model not in served:
+        return replace(
+            proof,
+            verdict="wrong_model",
+            text=f"the server has {', '.join(served) or f'no model (HTTP {reply.status})'}, not {model}",
+            way_out="another server may have the port; compare vllm_served_model_name and vllm_port",
+        )
+    for question in questions:
+        answer = _answer(ask, model, question, timeout_s, clock)
+        proof = replace(
+            proof, answers=(*proof.answers, answer), tokens_per_s=answer["tokens_per_s"] or proof.tokens_per_s
+        )
+        if answer["fault"]:
+            return replace(
+                proof,
+                verdict=answer["verdict"],
+                text=f"{question.name}: {answer['fault']}",
+                way_out=WAYS_OUT[answer["verdict"]],
+            )
+    return replace(proof, text=f"{model} answers {len(proof.answers)} questions rightly")
+
+
+def _answer(ask: Ask, model: str, question: Question, timeout_s: float, clock: Callable[[], float]) -> dict[str, Any]:
+    request = {
+        "model": model,
+        "messages": [{"role": "user", "content": question.prompt}],
+        "temperature": 0,
+        "max_tokens": question.max_tokens,
+    }
+    started = clock()
+    reply = ask("/v1/chat/completions", request, timeout_s)
+    seconds = clock() - started
+    data = _json(reply)
+    answer, tokens = _content(data), _completion_tokens(data)
+    fault = None
+    if reply.status != 200:
+        fault = f"HTTP {reply.status}: {reply.body[:LARGEST_QUOTE]}" if reply.status else f"no answer ({reply.problem})"
+    elif not answer:
+        fault = "the reply has no answer"
+    else:
+        fault = looks_broken(answer) or question.check(answer)
+        if not fault and tokens is not None and tokens < question.least_tokens:
+            fault = f"the answer has {tokens} tokens, at least {question.least_tokens} are needed for a proof"
+    return {
+        "name": question.name,
+        "question": question.prompt,
+        "answer": answer[:LARGEST_ANSWER],
+        "seconds": round(seconds, 3),
+        "completion_tokens": tokens,
+        "tokens_per_s": round(tokens / seconds, 2) if tokens and seconds > 0 else None,
+        "fault": fault,
+        "verdict": _answer_verdict(reply.status) if fault else None,
+    }
+
+
+def _answer_verdict(status: int | None) -> str:
+    if status == 200:
+        return "garbage"
+    return "rejected" if status and 400 <= status < 500 else "engine_dead"
+
+
+def _json(reply: Reply) -> dict[str, Any]:
+    try:
+        data = json.loads(reply.body)
+    except (ValueError, RecursionError):
+        return {}
+    return data if isinstance(data, dict) else {}
+
+
+def _content(data: dict[str, Any]) -> str:
+    try:
+        content = data["choices"][0]["message"]["content"]
+    except (KeyError, IndexError, TypeError):
+        return ""
+    return content if isinstance(content, str) else ""
+
+
+def _completion_tokens(data: dict[str, Any]) -> int | None:
+    usage = data.get("usage")
+    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None

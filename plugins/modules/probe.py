@@ -1,0 +1,95 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Documentation of the action plugin look."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+---
+module: look
+short_description: The doctor's look at all hosts in one task
+version_added: "0.1.0"
+description:
+  - One task for all hosts of the play that are still in it. Each is looked at and judged as by M(gb10.fleet.doctor),
+    in one call that changes nothing, as many at a time as Ansible's C(forks).
+  - Names the hosts that are as they should be, with their whole cluster; they need no other task. For each other host
+    it has the result that its own M(gb10.fleet.doctor) would have, to be handed on to that one, which then asks nobody.
+  - Reaches a host as any task does, through Ansible's own ssh plugin, or on the spot where C(ansible_connection) is
+    V(local). A host that needs a password or another connection is not asked and is in neither result, so that its
+    M(gb10.fleet.doctor) asks it. A host that gives no answer within 300 seconds counts as unreachable.
+  - Fails for no host; to refuse is left to M(gb10.fleet.doctor).
+author:
+  - gb10-fleet contributors (@gb10-fleet)
+attributes:
+  action:
+    description: Runs on the controller, and asks all hosts itself.
+    support: full
+  bypass_host_loop:
+    description: Runs once for all hosts of the play.
+    support: full
+  check_mode:
+    description: Changes nothing, with or without C(check_mode).
+    support: full
+  diff_mode:
+    description: There is nothing to compare.
+    support: none
+  platform:
+    description: Target OS of the action.
+    support: full
+    platforms: posix
+notes:
+  - Use it with C(run_once=true), which gives the registered result to all hosts.
+seealso:
+  - module: gb10.fleet.doctor
+  - module: gb10.fleet.drift
+"""
+
+EXAMPLES = r"""
+- name: Look at all hosts, and refuse before the first change
+  hosts: sparks
+  gather_facts: false
+  become: true
+  any_errors_fatal: true
+  tasks:
+    - name: Look at all hosts at once
+      gb10.fleet.probe:
+      register: gb10_seen
+      run_once: true
+
+    - name: Leave a host alone that is as it should be
+      ansible.builtin.meta: end_host
+      when: inventory_hostname in gb10_seen.unchanged
+
+    - name: Say what each other host is and what would block
+      gb10.fleet.doctor:
+        said: "{{ gb10_seen.said[inventory_hostname] | default(omit) }}"
+"""
+
+RETURN = r"""
+unchanged:
+  description: The hosts where nothing blocks and nothing is to be done, nor on another host of their cluster.
+  returned: always
+  type: list
+  elements: str
+  sample: [spark-a, spark-b]
+said:
+  description: The result of M(gb10.fleet.doctor) for each other host that could be asked, by host name.
+  returned: always
+  type: dict
+findings:
+  description: What there is to say about the unchanged hosts, as M(gb10.fleet.doctor) returns it.
+  returned: always
+  type: list
+  elements: dict
+looks:
+  description: C(gb10_probe) of the unchanged hosts, as M(gb10.fleet.doctor) sets it, by host name.
+  returned: always
+  type: dict
+msg:
+  description: How many hosts are unchanged.
+  returned: always
+  type: str
+  sample: 58 of 60 hosts are as they should be
+"""

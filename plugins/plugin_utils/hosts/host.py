@@ -1,0 +1,248 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One host in one task, as doctor and host_state see it: its variables, its cluster, its facts, the call to it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
+
+
+def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a host as Ansible gets them, with the name of the run: a fact cache may keep them for later ones."""
+    return {"gb10_spark": facts, "gb10_run": RUN}
+
+
+def preload() -> None:
+    """Everything that is the same for all hosts. What is damaged is said by the task that needs it."""
+    with contextlib.suppress(documents.RenderError, catalog.CatalogError, OSError, SyntaxError):
+        documents.preload()
+        transport.preload()
+        catalog.collection_version()
+        catalog.declared_variables()
+    before_forks()
+
+
+class Variables(Mapping[str, Any]):
+    """A host's variables in Python's own types, evaluated when they are first asked for."""
+
+    def __init__(self, raw: Mapping[str, Any], template: Callable[[Any], Any]) -> None:
+        self._raw = raw
+        self._template = template
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            raw = self._raw[name]
+            self._known[name] = documents.plain(raw if _is_literal(raw) else self._template(raw))
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._raw
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._raw)
+
+    def __len__(self) -> int:
+        return len(self._raw)
+
+
+def _is_literal(value: Any) -> bool:
+    """Whether Ansible's templating, which is slow, would give back the same."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return True
+    if isinstance(value, str):
+        return "{" not in value
+    if isinstance(value, dict):
+        return all(_is_literal(key) and _is_literal(item) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(_is_literal(item) for item in value)
+    return False  # an encrypted value, for example
+
+
+class Host:
+    """The host that a task runs for."""
+
+    def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], templar: Any = None) -> None:
+        """`templar`: for a host that is not the one of the action's own task."""
+        self._action = action
+        self._task_vars = task_vars
+        self.name = str(task_vars["inventory_hostname"])
+        self.variables = Variables(task_vars, (templar or action._templar).template)
+
+    @property
+    def facts(self) -> dict[str, Any] | None:
+        """What the host said in this run."""
+        return _facts_in(self._task_vars)
+
+    @property
+    def last_facts(self) -> dict[str, Any] | None:
+        """What the host said in this run, or else in an earlier one."""
+        return self.facts or last_facts.read(self.name, self._address)
+
+    @cached_property
+    def _address(self) -> str:
+        return str(self.variables.get("ansible_host", self.name))
+
+    @property
+    def roles(self) -> list[str]:
+        """The roles that this host gets, in the order of work."""
+        wanted = self.variables.get("gb10_roles", catalog.ROLES)
+        return [role for role in catalog.ROLES if role in wanted]
+
+    @cached_property
+    def members(self) -> list[str]:
+        """The hosts of the cluster. One that is not in the group it names stands alone; doctor says what is wrong."""
+        group = self._task_vars.get("groups", {}).get(str(self.variables.get("gb10_cluster")), ())
+        return [str(member) for member in group] if self.name in group else [self.name]
+
+    def render(
+        self, roles: Sequence[str], facts: Mapping[str, Any], *, looking: bool = False
+    ) -> tuple[documents.Context, list[documents.Rendered]]:
+        """The documents of the roles. Why one cannot be rendered is a refusal.
+
+        `looking`: the other members of the cluster are looked at in the very same task, so what they said last time has
+        to do, and no host is refused for it. To apply takes what they said in this run: addresses follow from it.
+        """
+        hostvars = self._task_vars["hostvars"]
+        others = [member for member in self.members if member != self.name]
+        # What hostvars gives is evaluated, each host's variables among themselves.
+        said = {member: Variables(hostvars[member], lambda value: value) for member in others}
+        now = {member: _facts_in(hostvars.raw_get(member)) for member in others}
+        peers = dict(now)
+        for member in others if looking else ():
+            peers[member] = now[member] or last_facts.read(member, str(said[member].get("ansible_host", member)))
+        context = documents.Context(
+            self.name,
+            facts,
+            self.variables,
+            self.members,
+            {member: known for member, known in peers.items() if known},
+            said,
+            certain=not looking or all(now.values()),
+        )
+        rendered = []
+        for role in roles:
+            try:
+                rendered.append(documents.render(role, context))
+            except documents.RenderError as error:
+                rendered.append(documents.Rendered(role, refusals=[str(error)]))
+        return context, rendered
+
+    def converge(
+        self,
+        sent: Sequence[Mapping[str, Any]],
+        *,
+        check: bool,
+        expect: Mapping[str, str] | None = None,
+        consents: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """One call to the engine; without documents it only says the facts. They are kept for the next run."""
+        request = self.request(sent, check=check, expect=expect, consents=consents)
+        return self.heard(transport.call(self._action, request, self._task_vars))
+
+    def request(
+        self,
+        sent: Sequence[Mapping[str, Any]],
+        *,
+        check: bool,
+        expect: Mapping[str, str] | None = None,
+        consents: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """What the engine is asked."""
+        orphans = self._setting("gb10_orphans") or "show"
+        # What a role no longer declares may need a consent that no document names.
+        asked = _consents_in(sent) | (declared_consents() if sent and orphans == "remove" else set())
+        return {
+            "verb": "converge",
+            "check": check,
+            "documents": sent,
+            "consents": said_consents(self.variables, asked, consents or {}),
+            "expect": expect or {},
+            "facts": {"paths": list(findings.own_minimums(self._setting("gb10_minimum_free_gib")))},
+            "project": catalog.collection_version(),
+            "run": RUN,
+            "orphans": orphans,
+        }
+
+    def heard(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """The engine's answer, of which the next run remembers the facts."""
+        if answer.get("facts"):
+            last_facts.write(self.name, self._address, answer["facts"])
+        return answer
+
+    def _setting(self, name: str) -> Any:
+        """A variable of ours; where it does not evaluate, doctor has said so, and wants the facts all the same."""
+        with contextlib.suppress(AnsibleError):
+            return self.variables.get(name)
+        return None
+
+
+def documents_of(rendered: Sequence[documents.Rendered]) -> list[dict[str, Any]]:
+    """What is to be sent of them: the documents that nothing speaks against."""
+    return [
+        {"role": document.role, "resources": document.resources}
+        for document in rendered
+        if not document.refusals and not document.unknown
+    ]
+
+
+def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:
+    """What an operator has to know of an answer that is no failure."""
+    waiting = [
+        f"{host}: {item['resource']}: {item['action']} waits for your consent, {item['consent']}: true"
+        for item in answer["pending"]
+    ]
+    left = [
+        f"{host}: {item['resource']}: the role {item['role']} declares it no longer; -e gb10_orphans=remove removes it"
+        for item in answer["orphans"]
+    ]
+    return waiting + left
+
+
+def _facts_in(variables: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What a host said in this run."""
+    known = variables.get("ansible_facts", {})
+    return documents.plain(known["gb10_spark"]) if known.get("gb10_run") == RUN and known["gb10_spark"] else None
+
+
+def _consents_in(sent: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The names of the consents that documents ask for."""
+    return {
+        resource["consent"]
+        for document in sent
+        for resource in (document["resources"] if isinstance(document["resources"], list) else ())
+        if isinstance(resource, dict) and isinstance(resource.get("consent"), str)
+    }
+
+
+def declared_consents() -> set[str]:
+    """The names of every consent that a role of the collection knows."""
+    options = catalog.declared_variables().variables
+    return {name for name, option in options.items() if option["type"] == "bool" and "_allow_" in name}
+
+
+def said_consents(variables: Mapping[str, Any], names: Iterable[str], given: Mapping[str, Any]) -> dict[str, bool]:
+    """The operator's word for each, and for those given with the task; not set means no."""
+    values = {name: variables.get(name, False) for name in names} | dict(given)
+    return {name: consent(name, value) for name, value in sorted(values.items())}
+
+
+def consent(name: str, value: Any) -> bool:
+    """A consent as text, for example from the command line: "false" must not pass for true, nor "maybe" for false."""
+    try:
+        return bool(boolean(value, strict=True))  # type: ignore[no-untyped-call]
+    except TypeError:
+        raise AnsibleActionFail(f"{name}: expected true or false, found {value!r}") from None  # type: ignore[no-untyped-call]

@@ -1,0 +1,186 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The look at one host: what it is asked, and what its answer means to the doctor.
+
+Between the two lies the call: the action `doctor` makes it for the host of its task, the action `look` for all hosts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+
+CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
+_SHOWN = ("changes", "pending", "orphans")
+
+
+@dataclass(frozen=True)
+class Question:
+    """One host before the call. `sound`: documents can be made of its variables."""
+
+    host: host.Host
+    subject: findings.Subject
+    found: list[Finding]
+    sound: bool
+    facts: dict[str, Any] | None
+    context: documents.Context | None
+    rendered: list[documents.Rendered]
+    request: dict[str, Any]
+
+    def failure(self, text: str, answered: bool = False) -> Finding:
+        """What a call that gave no answer comes down to. A host without a cluster is one of its own."""
+        name = self.host.name
+        return from_failure(name, text, answered, str(self.subject.setting("gb10_cluster") or name))
+
+
+def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Question:
+    """What speaks against the variables of a host, and the request for the rest."""
+    try:
+        declared = catalog.declared_variables()
+        catalogs = {name: catalog.load(name) for name in CATALOGS}
+    except catalog.CatalogError as error:
+        raise AnsibleError(f"the collection itself is damaged: {error}") from error
+    variables, found = _evaluated(own, task_vars, declared)
+    subject = findings.Subject(
+        own.name,
+        {},
+        variables,
+        task_vars.get("groups", {}),
+        catalogs,
+        declared,
+        run=task_vars["ansible_play_hosts_all"],
+    )
+    subject = replace(subject, fleet=_fleet(subject, task_vars))
+    found += [*_forks(subject, forks), *findings.evaluate_variables(subject)]
+    # Documents are made of variables: of unsound ones they would speak in riddles.
+    sound = not any(finding.blocks for finding in found)
+    facts = own.last_facts if sound else None
+    context: documents.Context | None = None
+    rendered: list[documents.Rendered] = []
+    expect: dict[str, str] = {}
+    if facts is not None:
+        context, rendered = own.render(own.roles, facts, looking=True)
+        expect = context.expect
+    request = own.request(host.documents_of(rendered), check=True, expect=expect)
+    return Question(own, subject, found, sound, facts, context, rendered, request)
+
+
+def judge(
+    asked: Question, answer: Mapping[str, Any] | None, failure: Finding | None, *, refuse: bool
+) -> dict[str, Any]:
+    """The doctor's result for the host that gave this answer, or none, for the reason of `failure`."""
+    own, found = asked.host, list(asked.found)
+    facts: dict[str, Any] = answer["facts"] or {} if answer else {}
+    unchanged = False
+    if facts:
+        found += findings.evaluate_facts(replace(asked.subject, facts=facts))
+    if failure is not None:
+        found.append(failure)
+    if answer and (not facts or facts["root"]):  # without root, the facts say it all
+        found += _refused(asked, answer)
+        unchanged = bool(facts) and _unchanged(asked, answer)
+    refusal = findings.refusal(found)
+    refused = refusal is not None and refuse
+    # What is shown of a failure is all of its result: the reason must not drown in facts.
+    shown = [finding for finding in found if finding.blocks] if refused else found
+    result: dict[str, Any] = {
+        "changed": False,
+        "failed": refused,
+        "findings": [finding.as_dict() for finding in shown],
+        "msg": refusal or f"{own.name}: nothing blocks ({_count(found)})",
+    }
+    if answer and facts and not refused:
+        # What is planned of a host that we may not see as root would be wrong.
+        said = answer if facts["root"] else {key: [] for key in _SHOWN}
+        result["ansible_facts"] = {
+            **host.said_now(facts),
+            "gb10_probe": {"run": RUN, "unchanged": unchanged, **{key: said[key] for key in _SHOWN}},
+        }
+    if refuse:
+        result["warnings"] = [f"{f.host}: {f.id}: {f.fact}" for f in found if f.severity == "warn" and not f.accepted]
+        # Nobody else will say it: the run ends here for a unchanged host.
+        result["warnings"] += host.warnings(own.name, answer) if answer and unchanged else []
+    return result
+
+
+def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
+    """What roles and engine say, and what waiting rails get; of other facts than last time without another call."""
+    context, rendered = asked.context, asked.rendered
+    if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
+        context, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
+    else:
+        rendered = rendered if answer["facts"] else []
+    name = asked.host.name
+    found = [findings.refused(name, made.role, text) for made in rendered for text in made.refusals]
+    found += [findings.of_document(name, said) for made in rendered for said in made.findings]
+    if context is not None and answer["facts"] and "fabric" in asked.host.roles and context.fabric.coming:
+        found.append(findings.planned(name, context.fabric.coming))
+    return found + ([findings.state_refused(name, answer["error"]["message"])] if answer["error"] else [])
+
+
+def _unchanged(asked: Question, answer: Mapping[str, Any]) -> bool:
+    """Whether there is nothing to do, by documents of facts that hold."""
+    own = asked.host
+    return (
+        asked.facts is not None
+        and not answer["stale"]
+        and not answer["error"]
+        and not answer["changes"]
+        and bool(answer["recorded"])
+        and len(asked.request["documents"]) == len(own.roles)
+        and not (answer["orphans"] and own.variables.get("gb10_orphans") == "remove")
+    )
+
+
+def _evaluated(
+    own: host.Host, task_vars: Mapping[str, Any], declared: catalog.Declared
+) -> tuple[dict[str, Any], list[Finding]]:
+    """The variables with a prefix of ours, templates rendered; those that do not render become findings."""
+    values, failures = {}, []
+    names = (name for name in task_vars if str(name).startswith(declared.prefixes))
+    for name in sorted(set(names) - set(task_vars.get("ansible_facts", {}))):
+        try:
+            values[name] = own.variables[name]
+        except (AnsibleError, TypeError) as error:
+            fact = f"{name} cannot be evaluated: {' '.join(str(error).split())[:300]}"
+            failures.append(Finding("bad_variable", "error", own.name, fact, "correct it in the inventory"))
+    return values, failures
+
+
+def _fleet(subject: findings.Subject, task_vars: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What the first host of a cluster on a switch wants to know of all hosts, also of those not in this run."""
+    fleet: dict[str, dict[str, Any]] = {}
+    if subject.topology != "switch" or subject.host not in subject.members[:1]:
+        return fleet
+    for other in task_vars["groups"].get("all", ()):
+        own = fleet[other] = {}
+        for name in findings.FLEET_VARIABLES:
+            with contextlib.suppress(AnsibleError, KeyError):  # the host's own doctor says what does not render
+                own[name] = task_vars["hostvars"][other][name]
+    return fleet
+
+
+def _forks(subject: findings.Subject, forks: int) -> list[Finding]:
+    """Both ends of a measurement must run at once; said once, by the first host of the cluster."""
+    size = len(subject.members)
+    if subject.host not in subject.members[:1] or forks >= size:
+        return []
+    fact = f"forks is {forks}, but the cluster {subject.setting('gb10_cluster')} has {size} hosts"
+    way_out = f"run with --forks {size} or more: they are measured and started together"
+    return [Finding("bad_variable", "error", subject.host, fact, way_out)]
+
+
+def _count(found: list[Finding]) -> str:
+    warnings = sum(finding.severity == "warn" and not finding.accepted for finding in found)
+    return f"{warnings} warnings, {sum(finding.accepted is not None for finding in found)} accepted"

@@ -1,0 +1,196 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what the hosts replied to one scan to a document, a table and files.
+
+`judge` and `build` decide and do no I/O; `write` puts the files in place. The shape of the document is described in
+schemas/drift.schema.json.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure, try_by_hand
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import SSH_FAILED, Reply
+
+SCHEMA_VERSION = 1
+CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "unfinished", "no_manifest", "silent")
+TO_CONVERGE = (DRIFT, UNFINISHED, NO_MANIFEST)
+# Why a host is silent. The first three are findings of the doctor as well.
+REASONS = ("unreachable", "host_key", "no_sudo", "permission", "timeout", "garbled", "error")
+DOCUMENT, LIMIT, SILENT_HOSTS = "drift.json", "drifted.txt", "silent.txt"
+TABLE_LINES = 200  # what a person may still read; drift.json has the rest
+
+Record = dict[str, Any]
+
+
+# -- one host ----------------------------------------------------------------------------------------------------------
+
+
+def judge(reply: Reply, answer: Mapping[str, Any] | None, timeout_s: float) -> Record:
+    """What is known of a host after its reply; `answer` is the engine's, None where there was none in it."""
+    if answer is None:
+        return _no_answer(reply, timeout_s)
+    try:
+        if answer["error"]:
+            return silent("error", str(answer["error"]["message"]), "do what it says, then scan again")
+        if not answer["known"]:
+            return _record(NO_MANIFEST)
+        changes: dict[str, list[Record]] = {}
+        for item in [*answer["changes"], *answer["pending"]]:
+            changes.setdefault(str(item["role"]), []).append(_difference(item))
+        orphans = [{key: str(item[key]) for key in ("role", "resource")} for item in answer["orphans"]]
+        state = DRIFT if changes else CLEAN if answer["recorded"] else UNFINISHED
+    except (KeyError, TypeError, AttributeError) as error:
+        return silent("garbled", f"the answer is not as documented: {error!r}", _AGAIN)
+    return _record(state, changes, orphans)
+
+
+def silent(reason: str, text: str, way_out: str) -> Record:
+    """The record of a host of which nothing is known, and why."""
+    return _record(SILENT, silence={"reason": reason, "text": text, "way_out": way_out})
+
+
+_AGAIN = "run `ansible-playbook gb10.fleet.doctor --limit CLUSTER -vvv`; it shows all of what the host says"
+_DENIED = re.compile(r"permission denied|too many authentication failures", re.I)
+
+
+def _record(
+    state: str,
+    changes: Mapping[str, Any] | None = None,
+    orphans: Sequence[Record] = (),
+    silence: Mapping[str, str] | None = None,
+) -> Record:
+    return {"state": state, "changes": dict(changes or {}), "orphans": list(orphans), "silence": silence}
+
+
+def _difference(item: Mapping[str, Any]) -> Record:
+    """One resource that differs. Drift that needs a consent to be repaired comes as pending; it is no less drift."""
+    consent = item.get("consent")
+    detail = f"to be repaired, this needs {consent}" if consent else item.get("detail") or ""
+    return {"resource": str(item["resource"]), "action": str(item["action"]), "detail": str(detail), "consent": consent}
+
+
+def _no_answer(reply: Reply, timeout_s: float) -> Record:
+    said = " ".join(reply.stderr.split())[-300:]
+    if reply.status is None:
+        text = f"no answer within {timeout_s:g} s" + (f": {said}" if said else "")
+        return silent("timeout", text, "look whether the host is overloaded or hangs; a longer timeout_s waits for it")
+    if reply.status == SSH_FAILED and _DENIED.search(said):
+        way_out = f"check ansible_user and its key: {try_by_hand(reply.host)} must work"
+        return silent("permission", f"the host does not let us in: {said}", way_out)
+    finding: Finding = from_failure(reply.host, f"{reply.stderr}\n{reply.stdout}", answered=reply.status != SSH_FAILED)
+    if finding.id in REASONS:
+        return silent(finding.id, finding.fact, finding.way_out)
+    if reply.status == 0:
+        return silent("garbled", f"there is no answer in what the host printed: {_tail(reply.stdout)}", _AGAIN)
+    text = f"the command ended with status {reply.status}: {said or _tail(reply.stdout)}"
+    return silent("error", text, finding.way_out)
+
+
+def _tail(text: str) -> str:
+    return " ".join(text.split())[-200:] or "nothing"
+
+
+# -- the document ------------------------------------------------------------------------------------------------------
+
+
+def build(records: Mapping[str, Record], clusters: Mapping[str, str], now: datetime, seconds: float) -> Record:
+    """The document of one scan. `clusters` names the cluster of each host that is in one."""
+    by_state = {state: [host for host, record in records.items() if record["state"] == state] for state in _STATES}
+    drifted = [host for host, record in records.items() if record["state"] in TO_CONVERGE]
+    converge = _whole_clusters(drifted, by_state[SILENT], records, clusters)
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "created": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "seconds": round(seconds, 2),
+        "clean": len(by_state[CLEAN]),
+        "drifted": drifted,
+        "silent": by_state[SILENT],
+        "converge": converge,
+        "hosts": dict(records),
+    }
+
+
+def _whole_clusters(
+    drifted: Sequence[str], silent_hosts: Sequence[str], hosts: Mapping[str, Any], clusters: Mapping[str, str]
+) -> list[str]:
+    """The hosts to converge: doctor refuses a part of a cluster, and one unreachable host would stop them all."""
+    own = {host: ("cluster", clusters[host]) if host in clusters else ("host", host) for host in hosts}
+    wanted = {own[host] for host in drifted} - {own[host] for host in silent_hosts}
+    return [host for host in hosts if own[host] in wanted]
+
+
+# -- for people --------------------------------------------------------------------------------------------------------
+
+
+def table(document: Mapping[str, Any]) -> str:
+    """What differs and who is silent, one line each, and what to do next."""
+    rows = [
+        tuple(map(output.printable, row)) for host in document["hosts"] for row in _rows(host, document["hosts"][host])
+    ]
+    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
+    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
+    if len(lines) > TABLE_LINES:
+        lines[TABLE_LINES:] = [f"... and {len(lines) - TABLE_LINES} lines more, in {DOCUMENT}"]
+    return "\n".join([_summary(document), *lines, *_advice(document)])
+
+
+def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:
+    if record["silence"]:
+        silence = record["silence"]
+        yield host, SILENT, silence["reason"], f"{silence['text']}; {silence['way_out']}"
+    elif record["state"] == NO_MANIFEST:
+        yield host, "-", "no manifest", "nothing of us was ever applied here; gb10.fleet.site does it"
+    elif record["state"] == UNFINISHED:
+        yield host, "-", "unfinished", "the last run was interrupted; run gb10.fleet.site to its end"
+    for role, changes in record["changes"].items():
+        for change in changes:
+            yield host, role, change["resource"], ": ".join(filter(None, (change["action"], change["detail"])))
+    for orphan in record["orphans"]:
+        yield (
+            host,
+            orphan["role"],
+            orphan["resource"],
+            "orphan: the role no longer declares it (no drift); -e gb10_orphans=remove removes it",
+        )
+
+
+def _summary(document: Mapping[str, Any]) -> str:
+    total, drifted, silent_hosts = (len(document[key]) for key in ("hosts", "drifted", "silent"))
+    hosts = "1 host" if total == 1 else f"{total} hosts"
+    return f"{hosts}: {document['clean']} clean, {drifted} drifted, {silent_hosts} silent"
+
+
+def _advice(document: Mapping[str, Any]) -> Iterator[str]:
+    if left_out := [host for host in document["drifted"] if host not in set(document["converge"])]:
+        hosts = ", ".join(left_out)
+        yield f"not in {LIMIT}, for a host of the same cluster is silent: {hosts}; repair that one, then scan again"
+    if not document["drifted"]:
+        found = "no host that answered drifted" if document["silent"] else "nothing drifted"
+        yield f"{found}: there is no {LIMIT} (Ansible takes an empty one for all hosts)"
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def write(document: Mapping[str, Any], directory: Path) -> Path | None:
+    """Each file whole or not at all. Returns the limit file; None if no host is to be converged.
+
+    A list without hosts is removed, not emptied: `--limit` with an empty file means every host.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    output.write(directory / DOCUMENT, json.dumps(document, indent=1) + "\n")
+    for name, hosts in ((LIMIT, document["converge"]), (SILENT_HOSTS, document["silent"])):
+        if hosts:
+            output.write(directory / name, "".join(f"{host}\n" for host in hosts))
+        else:
+            (directory / name).unlink(missing_ok=True)
+    return directory / LIMIT if document["converge"] else None

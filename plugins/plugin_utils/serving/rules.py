@@ -1,0 +1,314 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The hard rules of serving on a GB10, judged over one profile: pure, and all of it data (catalog/rules.yml).
+
+A rule matches when all its conditions do. Outside of the versions that its evidence was checked for it still fires and
+says so; where the image's version is not known, a rule that depends on it warns at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import ipaddress
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
+
+with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
+    from packaging.specifiers import SpecifierSet
+    from packaging.version import InvalidVersion, Version
+
+__all__ = ["Fired", "Profile", "judge", "rules"]
+
+SEVERITIES = ("error", "warn", "info")
+# Objections to what was accepted, which nobody can accept.
+OF_ACCEPTANCE = ("unknown_rule", "no_reason")
+# Flags and variables whose values nobody may read in a report.
+_SECRET = re.compile(r"^--(api-key|hf-token)$|(KEY|TOKEN|SECRET|PASSWORD)$")
+Condition = Any  # of one value: see "values" in catalog/schema/rules.json
+Rule = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """One serving profile as it would start."""
+
+    model: str  # Hugging Face id or path
+    traits: frozenset[str]  # dense | moe, gdn_hybrid, mla, sliding, multimodal; empty: unknown model
+    quantization: str | None  # of the checkpoint; None: unknown
+    image: str  # reference as given
+    version: str | None  # vLLM's in that image; None: unknown
+    contains: frozenset[str]  # of the image
+    args: tuple[str, ...]  # words of `vllm serve MODEL ...` without the model
+    environment: Mapping[str, str]
+    hosts: int = 1
+    executor: str = "mp"  # mp | ray
+    driver: str | None = None
+    listen: str = "127.0.0.1"
+    api_key: bool = False
+    container: frozenset[str] = field(default_factory=frozenset)  # words of "container" in catalog/rules.yml
+    memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
+
+
+def rules() -> list[Rule]:
+    found: list[Rule] = catalog.load("rules")["rules"]
+    return found
+
+
+def judge(profile: Profile, accepted: Mapping[str, str] | None = None) -> list[Fired]:
+    """Every objection, errors first. `accepted` is {rule id: reason}; a reason is needed, and a rule of that id."""
+    read = vllm_cli.words(profile.version, profile.args)
+    fired = [
+        *vllm_cli.of_words(profile.version, read),
+        *vllm_cli.of_environment(profile.version, profile.environment),
+        *(found for rule in rules() if (found := _judged(rule, _Facts(profile, read)))),
+    ]
+    reasons = {name: str(reason or "").strip() for name, reason in (accepted or {}).items()}
+    fired = [replace(each, accepted=reasons.get(each.id) or None) for each in fired]
+    return sorted([*_overrides(reasons), *fired], key=lambda each: SEVERITIES.index(each.severity))
+
+
+def _overrides(reasons: Mapping[str, str]) -> Iterator[Fired]:
+    names = [*(rule["id"] for rule in rules()), *catalog.load("rules")["command_line"]]
+    for name, reason in reasons.items():
+        if name not in names:
+            text = f"{name!r} was accepted, and there is no such rule"
+            close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
+            yield Fired("unknown_rule", "error", text, f"did you mean {close[0]}?", ("catalog/rules.yml",))
+        elif not reason:
+            text = f"{name} was accepted without a reason"
+            yield Fired("no_reason", "error", text, "write why this rule does not hold here", ("catalog/rules.yml",))
+
+
+def _judged(rule: Rule, facts: _Facts) -> Fired | None:
+    version, wanted = facts.version, rule.get("versions", "")
+    if version and not _specifier(wanted).contains(version):
+        return None
+    if not version and wanted and rule["severity"] == "info":
+        return None
+    seen = _matched(rule["match"], facts)
+    if seen is None:
+        return None
+    severity, text = rule["severity"], ": ".join(part for part in (", ".join(seen), rule["reason"]) if part)
+    verified = not wanted if version is None else _specifier(_verified(rule)).contains(version)
+    if not verified:
+        text += f" ({vllm_cli.unverified(facts.profile.version)})"
+    if version is None and wanted and severity == "error":
+        severity = "warn"
+    return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
+
+
+def _verified(rule: Rule) -> str:
+    return str(rule.get("verified", catalog.load("rules")["verified"]))
+
+
+@cache
+def _specifier(text: str) -> SpecifierSet:
+    return SpecifierSet(text, prereleases=True)
+
+
+@dataclass(frozen=True)
+class _Facts:
+    profile: Profile
+    read: vllm_cli.Words
+
+    @property
+    def version(self) -> Version | None:
+        return vllm_cli.release(self.profile.version)
+
+    @property
+    def host(self) -> str:
+        """Where the API listens: --host goes before the profile's own word, and a headless rank has no API."""
+        if "--headless" in self.read.values:
+            return "localhost"
+        return (self.read.values.get("--host") or [self.profile.listen])[0]
+
+    @property
+    def key(self) -> bool:
+        return (
+            self.profile.api_key
+            or "--api-key" in self.read.values
+            or bool(self.profile.environment.get("VLLM_API_KEY"))
+        )
+
+
+def _matched(match: Mapping[str, Any], facts: _Facts) -> list[str] | None:
+    """The words that matched, if every condition did."""
+    seen: list[str] = []
+    for key, wanted in match.items():
+        found = _MATCHERS[key](wanted, facts)
+        if found is None:
+            return None
+        seen += [word for word in found if word not in seen]
+    return seen
+
+
+def _flags(wanted: Mapping[str, Condition], facts: _Facts) -> list[str] | None:
+    return _values(wanted, {name: facts.read.values.get(name) for name in wanted}, " ")
+
+
+def _environment(wanted: Mapping[str, Condition], facts: _Facts) -> list[str] | None:
+    given = facts.profile.environment
+    return _values(wanted, {name: [str(given[name])] if name in given else None for name in wanted}, "=")
+
+
+def _values(wanted: Mapping[str, Condition], given: Mapping[str, list[str] | None], glue: str) -> list[str] | None:
+    seen = []
+    for name, condition in wanted.items():
+        value = given[name]
+        if not _holds(condition, value):
+            return None
+        if value is None:
+            seen.append(f"no {name}")
+        elif _SECRET.search(name):
+            seen.append(name)
+        else:
+            seen.append(name if value in ([], ["true"]) and glue == " " else f"{name}{glue}{' '.join(value)}")
+    return seen
+
+
+def _holds(condition: Condition, value: list[str] | None) -> bool:
+    if isinstance(condition, str):
+        return (value is None) == (condition == "unset")
+    if isinstance(condition, list):
+        wanted = [_plain(item) for item in condition]
+        return any(_plain(item) in wanted for item in value or [])
+    return all(_holds_one(word, operand, value) for word, operand in condition.items())
+
+
+def _holds_one(word: str, operand: Any, value: list[str] | None) -> bool:
+    if word == "other_than":
+        return not _holds(operand, value)
+    if word == "matches":
+        return any(re.fullmatch(operand, item, re.IGNORECASE) for item in value or [])
+    if word == "kernel":
+        return any(_kernel(operand, item) for item in value or [])
+    number = _number(value)
+    if number is None:
+        return False
+    return bool({"above": number > operand, "below": number < operand, "at_most": number <= operand}[word])
+
+
+def _kernel(status: str, name: str) -> bool:
+    """Whether catalog/sm.yml says so of the kernel of that name."""
+    kernels = catalog.load("sm")["kernels"]
+    plain = _plain(name)
+    return any(kernel["status"] == status and re.fullmatch(kernel["value"], plain, re.IGNORECASE) for kernel in kernels)
+
+
+def _plain(value: Any) -> str:
+    return str(value).lower().replace("-", "_")
+
+
+def _number(value: list[str] | None) -> float | None:
+    """Of the last of its values, as the last of two equal flags holds."""
+    try:
+        return float(value[-1]) if value else None
+    except ValueError:
+        return None
+
+
+def _quantization(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    value = facts.profile.quantization
+    return [f"a checkpoint in {value}"] if value in wanted else None
+
+
+def _executor(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    value = facts.profile.executor
+    return [f"executor {value}"] if value in wanted else None
+
+
+def _model(wanted: str, facts: _Facts) -> list[str] | None:
+    return [facts.profile.model] if re.search(wanted, facts.profile.model, re.IGNORECASE) else None
+
+
+def _all_of(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    return [f"a model that is {' and '.join(wanted)}"] if facts.profile.traits.issuperset(wanted) else None
+
+
+def _contains(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    return [f"{facts.profile.image} with {' and '.join(wanted)}"] if facts.profile.contains.issuperset(wanted) else None
+
+
+def _lacks(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    missing = [word for word in wanted if word not in facts.profile.contains]
+    return [f"{facts.profile.image} is not known to contain {', '.join(missing)}"] if missing else None
+
+
+def _container(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    found = sorted(facts.profile.container.intersection(wanted))
+    return [str(catalog.load("rules")["container"][word]) for word in found] or None
+
+
+def _driver(wanted: str, facts: _Facts) -> list[str] | None:
+    try:
+        version = Version(facts.profile.driver or "")
+    except InvalidVersion:
+        return None
+    return [f"driver {facts.profile.driver}"] if _specifier(wanted).contains(version) else None
+
+
+def _hosts(wanted: Condition, facts: _Facts) -> list[str] | None:
+    count = facts.profile.hosts
+    return [f"{count} host{'s' if count > 1 else ''}"] if _holds(wanted, [str(count)]) else None
+
+
+def _listen(_public: str, facts: _Facts) -> list[str] | None:
+    host = facts.host
+    try:
+        public = not ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        public = host != "localhost"
+    return [f"listens on {host}"] if public else None
+
+
+def _api_key(wanted: bool, facts: _Facts) -> list[str] | None:
+    return [f"{'an' if wanted else 'no'} API key"] if facts.key == wanted else None
+
+
+def _version(_unknown: str, facts: _Facts) -> list[str] | None:
+    if facts.version is not None:
+        return None
+    depend = sum("versions" in rule for rule in rules())
+    return [f"vLLM's version in {facts.profile.image} is not known, and {depend} of {len(rules())} rules depend on it"]
+
+
+def _memory(_too_small: str, facts: _Facts) -> list[str] | None:
+    return [facts.profile.memory] if facts.profile.memory else None
+
+
+def _any(wanted: Sequence[Mapping[str, Any]], facts: _Facts) -> list[str] | None:
+    return next((found for match in wanted if (found := _matched(match, facts)) is not None), None)
+
+
+def _not(wanted: Mapping[str, Any], facts: _Facts) -> list[str] | None:
+    return [] if _matched(wanted, facts) is None else None
+
+
+_MATCHERS: dict[str, Any] = {
+    "flags": _flags,
+    "environment": _environment,
+    "model": _model,
+    "quantization": _quantization,
+    "executor": _executor,
+    "traits": _all_of,
+    "contains": _contains,
+    "lacks": _lacks,
+    "container": _container,
+    "driver": _driver,
+    "hosts": _hosts,
+    "listen": _listen,
+    "api_key": _api_key,
+    "version": _version,
+    "memory": _memory,
+    "any": _any,
+    "not": _not,
+}

@@ -1,0 +1,419 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How to serve a model on these hosts: checkpoint, image, flags, memory, speed, and every rule that fires."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, quantization
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
+
+if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
+
+Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
+EXECUTORS = ("mp", "ray")
+# What the role vllm has a variable for, or says itself; the rest is its vllm_extra_args.
+_OF_THE_ROLE = {
+    *("--max-model-len", "--gpu-memory-utilization", "--tensor-parallel-size", "--pipeline-parallel-size"),
+    *("--nnodes", "--distributed-executor-backend"),
+}
+# What the role says on each host, with values of its own that no rule looks at.
+_OF_EACH_HOST = {
+    "VLLM_ENGINE_READY_TIMEOUT_S": "1800",
+    "VLLM_HOST_IP": "192.0.2.1",
+    **dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "enp1s0f0np0"),
+    "RAY_AUTH_MODE": "token",
+}
+_COLUMNS = ("model", "hosts", "checkpoint", "GiB per host", "utilization", "context x requests", "tok/s")
+
+
+class PlanError(ValueError):
+    """A question that cannot be answered as it was put; the text names the field, the fact and the way out."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to serve a model, or why there is none."""
+
+    model: Model
+    checkpoint: Checkpoint | None
+    image: str
+    known_image: Image | None
+    version: str | None  # of vLLM in the image
+    hosts: int
+    fit: memory_fit.Fit | None
+    arguments: Flags = field(default_factory=dict)  # of `vllm serve MODEL`, alike on all hosts
+    environment: Mapping[str, str] = field(default_factory=dict)
+    expected: Expected | None = None
+    bandwidth_limit: float = 0.0  # tok/s of one request
+    path: Sequence[str] = ()  # how the checkpoint was chosen
+    reasons: Sequence[str] = ()  # why the flags
+    rejected: Sequence[tuple[str, str]] = ()
+    fired: Sequence[Fired] = ()
+    hosts_needed: int | None = None  # where nothing fits: on how many hosts like the smallest something does
+
+    @property
+    def args(self) -> tuple[str, ...]:
+        """The words of the command line, without `vllm serve MODEL` and what differs from host to host."""
+        return tuple(
+            word for flag, value in self.arguments.items() for word in ((flag,) if value is None else (flag, value))
+        )
+
+    @property
+    def utilization(self) -> float:
+        return self.fit.utilization if self.fit else 0.0
+
+    @property
+    def max_model_len(self) -> int:
+        return self.fit.max_model_len if self.fit else 0
+
+    @property
+    def refused(self) -> bool:
+        """Nothing of the model can be served like this, or a rule forbids it and nobody has accepted that."""
+        return self.checkpoint is None or any(rule.severity == "error" and not rule.accepted for rule in self.fired)
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        """What says the same to the role vllm in an inventory."""
+        if self.checkpoint is None:
+            return {}
+        rest = {flag: value for flag, value in self.arguments.items() if flag not in _OF_THE_ROLE}
+        environment = {name: value for name, value in self.environment.items() if not name.startswith("RAY_")}
+        values: dict[str, Any] = {
+            "vllm_model": self.checkpoint.id,
+            "vllm_image": self.image,
+            "vllm_version": "" if self.known_image else self.version,
+            "vllm_max_model_len": self.max_model_len,
+            "vllm_gpu_memory_utilization": self.utilization,
+            "vllm_extra_args": [word for flag, value in rest.items() for word in (flag, value) if word is not None],
+            "vllm_environment": environment,
+            "vllm_accept": {rule.id: rule.accepted for rule in self.fired if rule.accepted},
+        }
+        if "--pipeline-parallel-size" in self.arguments:
+            values["vllm_tensor_parallel_size"] = 1
+        if self.arguments.get("--distributed-executor-backend") == "ray":
+            values["vllm_executor"] = "ray"  # the role sets Ray's environment; vllm_ray_token is the user's own secret
+        return {name: value for name, value in values.items() if value}
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON and for Ansible."""
+        return {
+            "model": self.model.id,
+            "checkpoint": self.checkpoint.id if self.checkpoint else None,
+            "quantization": self.checkpoint.quantization if self.checkpoint else None,
+            "image": self.image,
+            "version": self.version,
+            "hosts": self.hosts,
+            "args": list(self.args),
+            "environment": dict(self.environment),
+            "utilization": self.utilization,
+            "max_model_len": self.max_model_len,
+            "fit": asdict(self.fit) if self.fit else None,
+            "expected": asdict(self.expected) if self.expected else None,
+            "bandwidth_limit": round(self.bandwidth_limit, 1),
+            "path": list(self.path),
+            "reasons": list(self.reasons),
+            "hosts_needed": self.hosts_needed,
+            "rejected": [{"checkpoint": name, "reason": reason} for name, reason in self.rejected],
+            "fired": [asdict(rule) for rule in self.fired],
+            "refused": self.refused,
+            "variables": self.variables,
+        }
+
+    def lines(self, explain: bool = False) -> list[str]:
+        """For a person to read."""
+        version = f"vLLM {self.version}" if self.version else "version of vLLM unknown"
+        found = [
+            f"{self.model.id} on {_hosts(self.hosts)}",
+            f"  image        {self.image} ({version})",
+        ]
+        if self.checkpoint is None or self.fit is None:
+            found += ["  no checkpoint of it can be served like this:"]
+            found += [f"    {name}: {reason}" for name, reason in self.rejected]
+            if self.hosts_needed:
+                found.append(f"  way out: {_hosts(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})")
+            return found + (self._explained() if explain else [])
+        one = self.checkpoint
+        parts = ", ".join(
+            f"{name.replace('_', ' ')} {size:.1f}" for name, size in self.fit.need.items() if size >= 0.05
+        )
+        found += [
+            f"  checkpoint   {one.id} ({one.quantization}, {one.weight_gib:g} GiB)",
+            f"  memory       {self.fit.needed:.1f} of {self.fit.total:.1f} GiB on each host: {parts}",
+            f"  utilization  {self.utilization:.2f}",
+            f"  context      {self.max_model_len} tokens for each of {self.fit.concurrency} requests; "
+            f"up to {self.fit.longest_context} fit",
+            *([f"               {self.fit.reason}"] if self.fit.reason else []),
+            f"  serve        {shlex.join(['vllm', 'serve', one.id, *self.args])}",
+            *(f"  environment  {name}={value}" for name, value in self.environment.items()),
+            f"  expected     {self.speed}",
+        ]
+        for rule in self.fired:
+            word = "accepted" if rule.accepted else rule.severity
+            found.append(f"  {word}: {rule.id}: {rule.text}")
+            if rule.accepted or rule.severity != "info":
+                found.append(f"    because: {rule.accepted}" if rule.accepted else f"    way out: {rule.way_out}")
+        return found + (self._explained() if explain else [])
+
+    @property
+    def speed(self) -> str:
+        """What was measured and how; else what the memory allows."""
+        if self.expected:
+            return f"{self.expected.text} ({self.expected.conditions}; {self.expected.source})"
+        return f"not measured; {self.bandwidth_limit:.0f} tok/s for one request is what the memory's bandwidth allows"
+
+    def _explained(self) -> list[str]:
+        found = ["  how the checkpoint was chosen", *(f"    {step}" for step in self.path)]
+        if self.reasons:
+            found += ["  why these flags", *(f"    {reason}" for reason in self.reasons)]
+        for rule in self.fired:
+            verified = "" if rule.verified else "; not verified for this version"
+            found.append(f"  {rule.id}: {'; '.join(rule.sources)}{verified}")
+        for claim in self.model.claims:
+            word = "followed" if claim["followed"] else "not followed"
+            found.append(f"  claim, {word}: {claim['claim']} ({claim['source']})")
+            found.append(f"    against it: {claim['against']}")
+        if self.known_image:
+            known = self.known_image
+            found.append(f"  image: {known.name}; {known.source} ({known.confidence})")
+            for word, parts in (("has", known.contains), ("lacks", known.lacks)):
+                found += [f"    {word} {', '.join(sorted(parts))}"] if parts else []
+        if variables := self.variables:
+            found += ["  for the inventory", *(f"    {name}: {_yaml(value)}" for name, value in variables.items())]
+        return found
+
+
+def plan(
+    model_name: str,
+    memories_bytes: Sequence[float],
+    image: str = "",
+    version: str = "",
+    max_model_len: int = 0,
+    concurrency: int = 0,
+    only: str = "",
+    settings: Flags | None = None,
+    accepted: Mapping[str, str] | None = None,
+    executor: str = "mp",
+    driver: str | None = None,
+    judge: Judge | None = None,
+) -> Plan:
+    """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
+
+    `model_name` is the id of a model, or of one of its checkpoints, which then is the only one; `only` names a format
+    or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
+    serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
+    """
+    model = _known(model_name)
+    if not memories_bytes or min(memories_bytes) <= 0:
+        raise PlanError("memories: name the memory of each host, in bytes and above 0")
+    if executor not in EXECUTORS:
+        raise PlanError(f"executor {executor!r} is none of {', '.join(EXECUTORS)}")
+    flags = {canonical(flag): value for flag, value in (settings or {}).items()}
+    reference = image or catalog.load("software")["vllm_image"]["value"]
+    known = models.image(reference)
+    used = version or (known.version if known else None)
+    hosts = len(memories_bytes)
+    kv_dtype = flags.get("--kv-cache-dtype") or catalog.load("models")["fit"]["kv_cache_dtype"]["value"]
+    smallest = min(memories_bytes)
+    only = only or ("" if model_name.lower() == model.id.lower() else model_name)
+    choice = quantization.choose(
+        model,
+        smallest,
+        hosts,
+        used,
+        only,
+        int(_number(flags, "--max-model-len") or max_model_len),
+        int(_number(flags, "--max-num-seqs") or concurrency),
+        kv_dtype,
+        _number(flags, "--gpu-memory-utilization"),
+    )
+    if choice.checkpoint is None or choice.fit is None:
+        if not choice.rejected:
+            offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
+            raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
+        return Plan(
+            model,
+            None,
+            reference,
+            known,
+            used,
+            hosts,
+            None,
+            path=choice.path,
+            rejected=choice.rejected,
+            hosts_needed=quantization.hosts_needed(model, smallest, used, only),
+        )
+    needs = quantization.needs(model, choice.checkpoint, used, kv_dtype)
+    arguments = {**_arguments(choice.fit, kv_dtype), **needs.arguments, **_cluster(model, hosts, executor), **flags}
+    environment = dict(needs.environment)
+    if hosts > 1 and executor == "ray":
+        environment |= catalog.load("units")["ray"]["environment"]["value"]
+    found = Plan(
+        model,
+        choice.checkpoint,
+        reference,
+        known,
+        used,
+        hosts,
+        choice.fit,
+        arguments,
+        environment,
+        _expected(model, choice.checkpoint, hosts),
+        bandwidth_limit(model, choice.checkpoint, hosts),
+        choice.path,
+        needs.reasons,
+        choice.rejected,
+    )
+    return _judged(found, accepted or {}, executor, driver, judge)
+
+
+def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
+    """Tokens a second that reading the active weights once for each allows, without speculative decoding."""
+    data = catalog.load("models")
+    gigabytes = model.parameters_active * data["bits"][checkpoint.quantization] / 8
+    limit: float = catalog.load("sm")["chip"]["memory_bandwidth"]["value"] / gigabytes
+    return limit * memory_fit.parallel(model.geometry, hosts)[0]
+
+
+def canonical(flag: str) -> str:
+    """A flag as vLLM's help has it: `max_model_len` is `--max-model-len`. Short forms stay."""
+    return flag if flag.startswith("-") and not flag.startswith("--") else "--" + flag.lstrip("-").replace("_", "-")
+
+
+def usual_memory_gib() -> float:
+    """MemTotal of a Spark."""
+    memory: float = catalog.load("models")["fit"]["memory"]["value"]
+    return memory
+
+
+def table(memory_bytes: float = 0.0, image: str = "", version: str = "") -> list[str]:
+    """Every model on one host and on two, as a table of Markdown; docs/models.md has it for the default image."""
+    memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
+    plans = (
+        plan(model.id, [memory] * hosts, image, version, judge=_nobody) for model in models.models() for hosts in (1, 2)
+    )
+    rows = [_row(found) for found in plans]
+    return [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ["---"] * len(_COLUMNS), *rows)]
+
+
+def _row(found: Plan) -> list[str]:
+    start = [found.model.id, str(found.hosts)]
+    if found.checkpoint is None or found.fit is None:
+        takes, version = found.hosts_needed, f"vLLM {found.version}" if found.version else "an unknown version"
+        why = f"none; takes {_hosts(takes)}" if takes else f"none for {version}"
+        return [*start, why, "", "", "", ""]
+    measured = found.expected and found.expected.quantization == found.checkpoint.quantization
+    speed = found.expected.text if found.expected and measured else f"at most {found.bandwidth_limit:.0f} by bandwidth"
+    return [
+        *start,
+        found.checkpoint.id,
+        f"{found.fit.needed:.1f}",
+        f"{found.utilization:.2f}",
+        f"{found.max_model_len} x {found.fit.concurrency}",
+        speed.replace(" tok/s", ""),
+    ]
+
+
+def _known(name: str) -> Model:
+    if model := models.find(name):
+        return model
+    ids = [name for model in models.models() for name in (model.id, *(item.id for item in model.checkpoints))]
+    near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
+    hint = f"; near it: {', '.join(dict.fromkeys(near))}" if near else ""
+    raise PlanError(
+        f"{name} is not in catalog/models.yml{hint}. `gb10 plan --all` lists what is; the role vllm serves any other "
+        "model as well, but nobody has checked whether it fits"
+    )
+
+
+def _number(flags: Flags, flag: str) -> float:
+    text = flags.get(flag)
+    if text is None:
+        return 0.0
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if value <= 0:
+        raise PlanError(f"{flag} is {text!r}; give a number above 0")
+    return value
+
+
+def _arguments(fit: memory_fit.Fit, kv_dtype: str) -> dict[str, str | None]:
+    return {
+        "--max-model-len": str(fit.max_model_len),
+        "--max-num-seqs": str(fit.concurrency),
+        "--max-num-batched-tokens": str(catalog.load("models")["fit"]["batched_tokens"]["value"]),
+        "--gpu-memory-utilization": f"{fit.utilization:.2f}",
+        "--kv-cache-dtype": kv_dtype,
+    }
+
+
+def _cluster(model: Model, hosts: int, executor: str) -> dict[str, str | None]:
+    if hosts == 1:
+        return {}
+    tensor, pipeline = memory_fit.parallel(model.geometry, hosts)
+    return {
+        "--tensor-parallel-size": str(tensor),
+        **({"--pipeline-parallel-size": str(pipeline)} if pipeline > 1 else {}),
+        "--distributed-executor-backend": executor,
+        **({"--nnodes": str(hosts)} if executor == "mp" else {}),
+    }
+
+
+def _expected(model: Model, checkpoint: Checkpoint, hosts: int) -> Expected | None:
+    """Of one request on as many hosts; first what was measured with this format."""
+    same = [item for item in model.expected if item.hosts == hosts and item.requests == 1]
+    for wanted in (checkpoint.quantization, None):
+        for item in same:
+            if item.quantization == wanted:
+                return item
+    return None
+
+
+def _judged(found: Plan, accepted: Mapping[str, str], executor: str, driver: str | None, judge: Judge | None) -> Plan:
+    if found.checkpoint is None:  # there is nothing that could start
+        return found
+    # Only where something is judged: the rules are a catalog of their own to read.
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules
+
+    profile = rules.Profile(
+        model=found.checkpoint.id,
+        traits=found.model.traits,
+        quantization=found.checkpoint.quantization,
+        image=found.image,
+        version=found.version,
+        contains=found.known_image.contains if found.known_image else frozenset(),
+        args=found.args,
+        environment={**_OF_EACH_HOST, **found.environment},
+        hosts=found.hosts,
+        executor=executor,
+        driver=driver,
+    )
+    return replace(found, fired=tuple((judge or rules.judge)(profile, accepted)))
+
+
+def _nobody(_profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:
+    """The table shows what fits; rules are for one plan."""
+    return []
+
+
+def _hosts(count: int) -> str:
+    return "1 host" if count == 1 else f"{count} hosts"
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}: {_yaml(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_yaml(item) for item in value) + "]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

@@ -1,0 +1,197 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the rules of serving say about the vLLM that a host would start: `serving` of a document.
+
+It is said before anything is touched. What the rules rest on are catalogs of their own, which only hosts that serve
+read; equal profiles are judged once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, rules, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
+
+if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context
+
+# vLLM finds the context that fits by itself, or is told a longer one than the model was made for.
+_ANY_LENGTH = ("auto", "-1")
+_STRETCHED = ("--hf-overrides", "VLLM_ALLOW_LONG_MAX_MODEL_LEN")
+Values = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """All that a verdict depends on."""
+
+    model: str
+    image: str
+    version: str | None
+    args: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...]
+    api_key: bool
+    accepted: tuple[tuple[str, str], ...]
+    hosts: int
+    driver: str | None
+    memory: str  # why the model does not fit
+
+
+class Serving:
+    """The rules, for one host and its cluster."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def judge(
+        self,
+        model: str,
+        image: str,
+        version: str,
+        args: Sequence[Any],
+        environment: Mapping[str, Any],
+        api_key: bool,
+        accepted: Mapping[Any, Any],
+    ) -> dict[str, Any]:
+        """`refusals`, as texts, and `findings`: what warns, and what was accepted.
+
+        `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does
+        not know. Of `accepted`, {rule: reason}, a reason is a text.
+        """
+        known = models.image(image)
+        used = version or (known.version if known else None)
+        words = tuple(map(str, args))
+        given = {str(name): str(value) for name, value in environment.items()}
+        reasons = {str(name): reason if isinstance(reason, str) else "" for name, reason in accepted.items()}
+        driver = self._context.cluster_facts[self._context.host]["driver"]
+        return _verdict(
+            _Asked(
+                model,
+                image,
+                used,
+                words,
+                tuple(sorted(given.items())),
+                bool(api_key),
+                tuple(sorted(reasons.items())),
+                len(self._context.members),
+                driver["userland"] or driver["module_loaded"],
+                self._too_small(model, {**_values(used, words), **{name: (value,) for name, value in given.items()}}),
+            )
+        )
+
+    def _too_small(self, model: str, values: Values) -> str:
+        """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
+        context = self._context
+        counted = [context.host] if context.unknown else context.members
+        memories = {member: context.cluster_facts[member]["memory_bytes"] for member in counted}
+        smallest = min(memories, key=lambda member: memories[member])
+        found = too_small(model, values, memories[smallest], len(context.members))
+        return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
+
+
+def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> str:
+    """Why a model that the catalog knows cannot be served like this, and what would fit; else empty.
+
+    `values` are those of flags and variables, by name.
+    """
+    entry = models.find(model)
+    checkpoint = entry.checkpoint(model) if entry else None
+    share = _share(values)
+    if entry is None or checkpoint is None or not share or "--kv-cache-memory-bytes" in values:
+        return ""
+    if checkpoint.quantization == "bf16" and "--quantization" in values:  # of another size in memory
+        return ""
+    length = _length(values, entry.geometry.context)
+    if length > entry.geometry.context and any(name in values for name in _STRETCHED):
+        return ""
+    dtype = (values.get("--kv-cache-dtype") or ["auto"])[-1]
+    found = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype, share)
+    if found.fits:
+        return ""
+    best = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype)
+    ways = [f"vllm_max_model_len {found.longest_context} fits"] if found.longest_context else []
+    if best.fits:
+        ways.append(f"vllm_gpu_memory_utilization {best.utilization:.2f} is enough for {length} tokens")
+    elif not ways and best.longest_context:
+        share_of_best = memory_fit.highest_utilization(best.total)
+        ways.append(f"with vllm_gpu_memory_utilization {share_of_best:.2f}, {best.longest_context} tokens fit")
+    elif not ways:
+        takes = memory_fit.hosts_needed(entry, checkpoint, memory_bytes)
+        ways.append(f"it takes {takes} hosts of this memory" if takes else "no number of such hosts is enough")
+    return f"{found.reason} ({'; '.join(ways)})"
+
+
+def _share(values: Values) -> float:
+    try:
+        return float(values["--gpu-memory-utilization"][-1])
+    except (KeyError, IndexError, ValueError):
+        return 0.0  # the rules say what is wrong with it
+
+
+def _length(values: Values, context: int) -> int:
+    """Tokens of one request, all of which must fit, or vLLM does not start."""
+    text = (values.get("--max-model-len") or [str(context)])[-1]
+    if text.lower() in _ANY_LENGTH:
+        return min(context, int(catalog.load("models")["fit"]["shortest_context"]["value"]))
+    try:
+        return vllm_cli.size(text)
+    except ValueError:
+        return context
+
+
+@cache
+def _values(version: str | None, args: tuple[str, ...]) -> Values:
+    return vllm_cli.words(version, args).values
+
+
+@cache
+def _verdict(asked: _Asked) -> dict[str, Any]:
+    entry, known = models.find(asked.model), models.image(asked.image)
+    checkpoint = entry.checkpoint(asked.model) if entry else None
+    profile = rules.Profile(
+        model=asked.model,
+        traits=entry.traits if entry else frozenset(),
+        quantization=checkpoint.quantization if checkpoint else None,
+        image=asked.image,
+        version=asked.version,
+        contains=known.contains if known else frozenset(),
+        args=asked.args,
+        environment=dict(asked.environment),
+        hosts=asked.hosts,
+        executor=(_values(asked.version, asked.args).get("--distributed-executor-backend") or ["mp"])[-1],
+        driver=asked.driver,
+        api_key=asked.api_key,
+        memory=asked.memory,
+    )
+    fired = rules.judge(profile, dict(asked.accepted))
+    return {
+        "refusals": [{"id": each.id, "text": _refusal(each)} for each in fired if each.refuses],
+        "findings": [
+            {
+                "id": each.id,
+                "severity": each.severity,
+                "fact": each.text,
+                "way_out": f"{each.way_out}; or {_acceptance(each)}",
+                "accepted": each.accepted,
+            }
+            for each in fired
+            if each.accepted or each.severity == "warn"
+        ],
+    }
+
+
+def _refusal(fired: Fired) -> str:
+    if fired.id in rules.OF_ACCEPTANCE:
+        return f"vllm_accept: {fired.text}: {fired.way_out}."
+    sources = "; ".join(fired.sources)
+    return f"rule {fired.id}: {fired.text}. Way out: {fired.way_out}; or {_acceptance(fired)}. Sources: {sources}."
+
+
+def _acceptance(fired: Fired) -> str:
+    return f"if it does not hold here, vllm_accept: {{{fired.id}: WHY}}"

@@ -1,0 +1,587 @@
+"""The command `gb10`: exit statuses, what it hands to ansible-runner, and that nothing of a run stays on disk."""
+
+from __future__ import annotations
+
+import io
+import json
+import shlex
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, evidence, playbook
+from gb10_fleet.playbook import Order, Outcome, Report
+from tests.support.proofs import documents
+
+CLI = CliRunner()
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
+Event = dict[str, Any]
+
+
+def event(
+    kind: str, action: str = "ansible.builtin.debug", play: str = "State", task: str = "Apply", **result: Any
+) -> Event:
+    data = {"resolved_action": action, "play": play, "task": task, "host": "spark-a", "res": result}
+    return {"event": kind, "event_data": data}
+
+
+def stats(**counts: dict[str, int]) -> Event:
+    return {"event": "playbook_on_stats", "event_data": counts}
+
+
+def finding(identity: str, severity: str = "error", accepted: str | None = None) -> dict[str, Any]:
+    return {
+        "id": identity, "severity": severity, "host": "spark-a", "fact": "how it is", "way_out": "what to do",
+        "accepted": accepted,
+    }  # fmt: skip
+
+
+class Stub:
+    """Stands for ansible_runner.run: remembers its call, sends events, ends with a status."""
+
+    def __init__(self, rc: int | None, *events: Event) -> None:
+        self.rc, self.events = rc, events
+        self.call: dict[str, Any] = {}
+
+    def __call__(self, **call: Any) -> SimpleNamespace:
+        self.call = call
+        private = Path(call["private_data_dir"])
+        assert private.stat().st_mode & 0o777 == 0o700
+        variables = private / "variables.json"
+        assert variables.stat().st_mode & 0o777 == 0o600
+        self.variables = json.loads(variables.read_text())
+        (private / "env").mkdir()
+        (private / "env/envvars").write_text("what ansible-runner leaves behind")
+        self.stored = [call["event_handler"](item) for item in self.events]
+        return SimpleNamespace(rc=self.rc)
+
+
+Use = Callable[..., Stub]
+
+
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> Use:
+    def install(rc: int | None, *events: Event) -> Stub:
+        stub = Stub(rc, *events)
+        monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=stub))
+        return stub
+
+    return install
+
+
+REFUSED = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[finding("no_carrier")])
+NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[finding("unreachable")])
+LATE_REFUSAL = event(
+    "runner_on_failed",
+    "gb10.fleet.host_state",
+    playbook.REFUSING_PLAYS[0],
+    "Refuse before anything changes on any host",
+)
+
+
+def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) -> Event:
+    """The result of gb10.fleet.drift, as the playbook has it."""
+    hosts = {name: {"state": "drift", "changes": dict[str, Any](), "silence": None} for name in drifted}
+    result: dict[str, Any] = {
+        "schema_version": 1,
+        "created": "2026-11-21T01:02:03Z",
+        "seconds": 1.5,
+        "clean": 1,
+        "drifted": [*drifted],
+        "silent": [*silent],
+        "converge": [*drifted],
+        "hosts": hosts,
+    }
+    return event("runner_on_ok", "gb10.fleet.drift", "Drift: what differs", limit=limit, msg="a table", **result)
+
+
+@pytest.mark.parametrize(
+    ("rc", "events", "outcome"),
+    [
+        (0, [stats(ok={"spark-a": 3})], Outcome.done),
+        (2, [event("runner_on_failed"), stats(failures={"spark-a": 1})], Outcome.failed),
+        (4, [stats(dark={"spark-a": 1})], Outcome.unreachable),
+        (2, [REFUSED], Outcome.refused),
+        (2, [NO_CONTACT], Outcome.unreachable),
+        (2, [event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("os")]), REFUSED], Outcome.refused),
+        (
+            2,
+            [event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[]), LATE_REFUSAL],
+            Outcome.refused,
+        ),
+        (0, [scan(), stats(ok={"spark-a": 2})], Outcome.done),
+        (2, [scan("spark-a"), stats(failures={"spark-a": 1})], Outcome.drift),
+        (2, [scan("spark-a", silent=("spark-b",)), stats(failures={"spark-a": 1})], Outcome.unreachable),
+        (2, [scan(silent=("spark-b",)), stats(failures={"spark-a": 1})], Outcome.unreachable),
+        (2, [event("runner_on_failed", "gb10.fleet.drift", msg="concurrency: expected 1")], Outcome.failed),
+        (0, [stats()], Outcome.failed),  # an inventory without a host for us must not look like success
+        (4, [], Outcome.failed),  # Ansible could not even start: a syntax error, say
+    ],
+)
+def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], outcome: Outcome) -> None:
+    use(rc, *events)
+    assert CLI.invoke(cli.app, ["site", "-i", "inventory"]).exit_code == outcome
+
+
+def test_refusals_go_by_the_names_of_plays_and_tasks() -> None:
+    plays = {file.stem: yaml.safe_load(file.read_text())[0] for file in PLAYBOOKS.glob("*.yml")}
+    assert plays["doctor"]["name"] == playbook.DOCTOR_PLAY and plays["drain"]["name"] == playbook.DRAIN_PLAY
+    assert {plays[name]["name"] for name in ("state", "undo", "reboot", "benchmark")} == {*playbook.REFUSING_PLAYS}
+    for name, count in (("state", 3), ("undo", 2)):
+        refusing = [task["name"] for task in plays[name]["tasks"] if task["name"].startswith(playbook.REFUSING_TASK)]
+        assert len(refusing) == count, name
+
+
+def test_plays_and_results_of_others_are_nothing_of_ours() -> None:
+    """Whoever gives a play a name like ours, or returns what looks like findings, gets no other verdict by that."""
+    report = Report()
+    report.take(event("runner_on_failed", "acme.net.scan", "Doctored configuration goes out", findings=["CVE-2026-1"]))
+    report.take(event("runner_on_failed", "acme.net.push", "Update", "Refuse old firmware", msg="too old"))
+    assert not report.refused
+    for play in ("Roll call", "Drain the load balancer and update"):
+        report.seen.clear()
+        report.take(event("runner_on_ok", "ansible.builtin.command", play))
+        assert report.through is None and report.seen == {"spark-a"}
+    assert report.outcome(2) is Outcome.failed and report.troubles["spark-a"].kind == "failed"
+
+
+def test_what_a_host_says_at_length_is_cut() -> None:
+    report = Report()
+    report.take(event("runner_on_failed", msg="x" * 5_000_000))
+    assert len(report.troubles["spark-a"].text) < 5000 and "(5000000 characters)" in report.troubles["spark-a"].text
+    assert len(report.messages["spark-a"][0]) < 5000
+
+
+@pytest.mark.parametrize("rc", [None, -9])
+def test_a_killed_ansible_is_a_failure_that_says_so(use: Use, rc: int | None) -> None:
+    use(rc, stats(ok={"spark-a": 1}))
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
+    assert result.exit_code == Outcome.failed and "ansible-playbook was killed" in result.stderr
+
+
+def test_an_accepted_finding_is_no_refusal() -> None:
+    report = Report()
+    report.take(event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("host_key", accepted="new board")]))
+    assert report.outcome(2) is Outcome.failed
+
+
+def test_options_reach_ansible(use: Use, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").mkdir()
+    stub = use(0)
+    CLI.invoke(cli.app, ["site", "-i", "mine", "--limit", "pair1:!spark-b", "--check", "--diff"])
+    assert stub.call["playbook"] == "gb10.fleet.site"
+    assert stub.call["cmdline"] == "--check --diff"
+    assert stub.call["limit"] == "pair1:!spark-b"
+    assert stub.call["inventory"] == [str(tmp_path / "mine")]
+    assert stub.call["project_dir"] == str(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["doctor", "site", "validate", "benchmark", "drift"])
+def test_each_command_runs_the_playbook_of_its_name(use: Use, command: str) -> None:
+    stub = use(0, stats(ok={"spark-a": 1}))
+    assert CLI.invoke(cli.app, [command, "-i", "spark-a,"]).exit_code == 0
+    assert stub.call["playbook"] == f"gb10.fleet.{command}"
+    assert stub.call["inventory"] == ["spark-a,"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [(["fabric", "docker"], "fabric,docker"), (["--all"], "all"), (["--all", "--check"], "all")]
+)
+def test_undo_says_what_to_take_back(use: Use, words: list[str], said: str) -> None:
+    stub = use(0, stats(ok={"spark-a": 1}))
+    assert CLI.invoke(cli.app, ["undo", "-i", "spark-a,", *words]).exit_code == 0
+    assert stub.call["playbook"] == "gb10.fleet.undo"
+    options = shlex.split(stub.call["cmdline"])
+    assert options[options.index("--extra-vars") + 1] == f"@{stub.call['private_data_dir']}/variables.json"
+    assert stub.variables == {"gb10_undo": said}
+    assert ("--check" in options) is ("--check" in words)
+
+
+@pytest.mark.parametrize("words", [[], ["fabric", "--all"]])
+def test_undo_of_everything_has_to_be_said(use: Use, words: list[str]) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["undo", "-i", "inventory", *words])
+    assert result.exit_code == 2 and "--all" in result.output
+    assert not stub.call
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("-K", "--ask-become-pass asks"),
+        ("-bK", "--ask-become-pass asks"),
+        ("--ask-vault-pass", "--ask-vault-pass asks"),
+        ("--nonsense", "unrecognized arguments: --nonsense"),
+        ("other.yml", "and no playbook"),
+    ],
+)
+def test_words_that_ask_or_that_ansible_does_not_know_are_refused(use: Use, word: str, said: str) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["site", "-i", "spark-a,", "--", word])
+    assert result.exit_code == 2 and said in result.output
+    assert not stub.call
+
+
+class Runs:
+    """Stands for ansible_runner.run over several runs: what each is to send, by playbook."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **stubs: Stub) -> None:
+        self.stubs = stubs
+        self.ran: list[str] = []
+        monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=self))
+
+    def __call__(self, **call: Any) -> SimpleNamespace:
+        name = call["playbook"].rpartition(".")[2]
+        self.ran.append(name)
+        return self.stubs[name](**call)
+
+
+@pytest.mark.parametrize(
+    ("silent", "rc", "outcome"),
+    [((), 0, Outcome.done), (("spark-b",), 0, Outcome.unreachable), (("spark-b",), 2, Outcome.failed)],
+)
+def test_site_of_drifted_hosts_only(
+    monkeypatch: pytest.MonkeyPatch, silent: tuple[str, ...], rc: int, outcome: Outcome
+) -> None:
+    found = scan("spark-a", silent=silent, limit="/srv/evidence/drift/drifted.txt")
+    site = Stub(rc, stats(ok={"spark-a": 3}))
+    runs = Runs(monkeypatch, drift=Stub(2, found, stats(failures={"spark-a": 1})), site=site)
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory", "--limit", "pair1", "--drifted", "--check", "--json"])
+    assert result.exit_code == outcome
+    assert runs.ran == ["drift", "site"]
+    assert runs.stubs["drift"].call["limit"] == "pair1"
+    assert runs.stubs["drift"].call["cmdline"] is None, "a scan in check mode would leave no list"
+    assert site.call["limit"] == "@/srv/evidence/drift/drifted.txt"
+    assert site.call["cmdline"] == "--check"
+    answer = json.loads(result.stdout)
+    assert (answer["playbook"], answer["drift"]["silent"]) == ("gb10.fleet.site", [*silent])
+
+
+@pytest.mark.parametrize(
+    ("rc", "events", "outcome"),
+    [
+        (0, [scan(), stats(ok={"spark-a": 2})], Outcome.done),
+        (2, [scan("spark-a", silent=("spark-b",))], Outcome.unreachable),  # of one cluster
+        (2, [], Outcome.failed),
+    ],
+)
+def test_site_does_not_run_where_no_host_is_to_be_converged(
+    monkeypatch: pytest.MonkeyPatch, rc: int, events: list[Event], outcome: Outcome
+) -> None:
+    runs = Runs(monkeypatch, drift=Stub(rc, *events))
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory", "--drifted"])
+    assert result.exit_code == outcome
+    assert runs.ran == ["drift"]
+    assert ("no host to converge" in result.output) is bool(events)
+
+
+def test_json_of_a_scan_has_every_host(use: Use) -> None:
+    use(2, scan("spark-a"), stats(failures={"spark-a": 1}))
+    result = CLI.invoke(cli.app, ["drift", "-i", "inventory", "--json"])
+    assert result.exit_code == Outcome.drift
+    answer = json.loads(result.stdout)
+    assert answer["outcome"] == "drift"
+    assert answer["drift"]["hosts"]["spark-a"]["state"] == "drift"
+    schema = PLAYBOOKS.parent / "plugins/plugin_utils/reports/schemas/drift.schema.json"
+    assert sorted(answer["drift"]) == sorted(json.loads(schema.read_text())["required"])
+
+
+def test_help_explains_every_exit_status() -> None:
+    text = " ".join(CLI.invoke(cli.app, ["--help"]).stdout.split())
+    assert all(f"{outcome.value} " in text for outcome in Outcome)
+
+
+def test_nothing_of_a_run_stays(use: Use) -> None:
+    stub = use(0, event("runner_on_ok", answer="a secret"))
+    CLI.invoke(cli.app, ["site", "-i", "inventory"])
+    assert not Path(stub.call["private_data_dir"]).exists()
+    assert stub.stored == [False], "events are not stored"
+    assert stub.call["settings"]["suppress_output_file"] is True
+
+
+def test_json_is_one_object_and_nothing_else(use: Use) -> None:
+    proof = event("runner_on_ok", "gb10.fleet.evidence", directory="evidence/20261121T010203Z")
+    stub = use(2, REFUSED, proof, stats(ok={"spark-a": 2}, changed={"spark-a": 1}, failures={"spark-a": 1}))
+    answer = json.loads(CLI.invoke(cli.app, ["validate", "-i", "inventory", "--json"]).stdout)
+    assert stub.call["quiet"] is True
+    assert answer["outcome"] == "refused"
+    assert answer["hosts"] == {"spark-a": {"ok": 2, "changed": 1, "unreachable": 0, "failed": 1}}
+    assert [item["id"] for item in answer["findings"]] == ["no_carrier"]
+    assert answer["evidence"] == "evidence/20261121T010203Z"
+
+
+def test_the_real_runner_runs_a_real_playbook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One run without a stub: the arguments are ansible-runner's own, and its events are read rightly."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "say.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n    - ansible.builtin.fail: {msg: sorry}\n"
+    )
+    (tmp_path / "hosts").write_text("spark-a ansible_connection=local\n")
+    (tmp_path / "more").write_text("spark-b ansible_connection=local\n")
+    order = Order("say.yml", ["hosts", "more"], check=True, words=["--limit", "spark-b"])
+    outcome, report = playbook.run(order, quiet=True)
+    assert outcome is Outcome.failed
+    assert report.hosts == {"spark-b": {"ok": 0, "changed": 0, "unreachable": 0, "failed": 1}}
+    assert report.messages == {"spark-b": ["sorry"]} and report.errors == []
+    (tmp_path / "say.yml").write_text("- hosts: sparks\n  tasks: []\n")
+    assert playbook.run(replace(order, words=()), quiet=True)[1].errors == [playbook.NO_HOST]
+    _, report = playbook.run(replace(order, playbook="none.yml"), quiet=True)
+    assert "none.yml could not be found" in report.errors[0]
+
+
+def test_json_says_why_and_what_changed(use: Use) -> None:
+    change = {"role": "docker", "resource": "package:docker-ce", "action": "create", "detail": ""}
+    waits = {"role": "fabric", "resource": "nm_profile:a", "action": "create", "consent": "fabric_allow_activation"}
+    orphan = {"role": "fabric", "resource": "file:/etc/old"}
+    look = {"unchanged": False, "changes": [change], "pending": [waits], "orphans": [orphan]}
+    state: dict[str, Any] = {"changes": [change], "pending": [waits], "orphans": []}
+    use(
+        2,
+        event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, ansible_facts={"gb10_probe": look}),
+        event("runner_on_ok", "gb10.fleet.host_state", task="Refuse before anything", changes=[change]),
+        event("runner_on_failed", "gb10.fleet.host_state", **state, msg="apt said no"),
+        event("runner_on_unreachable", msg="no route"),
+        stats(failures={"spark-a": 1}),
+    )
+    answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)
+    assert answer["messages"] == {"spark-a": ["apt said no", "no route"]}
+    assert answer["changes"] == {"spark-a": [change]}
+    assert answer["pending"] == {"spark-a": [waits]} and answer["orphans"] == {"spark-a": [orphan]}
+
+
+@pytest.mark.parametrize(("said", "kind"), [(REFUSED, "failed"), (NO_CONTACT, "unreachable")])
+def test_a_host_of_which_the_doctor_says_that_it_gives_no_answer_is_unreachable(said: Event, kind: str) -> None:
+    """The task fails, since it is the doctor that asked; a rollout is to count the host as what it is."""
+    report = playbook.Report()
+    report.take(said)
+    assert report.troubles["spark-a"].kind == kind
+
+
+def test_a_host_that_only_the_look_has_seen_is_reported(use: Use) -> None:
+    waits = {
+        "role": "docker",
+        "resource": "unit:docker.service",
+        "action": "restart",
+        "consent": "docker_allow_restart",
+    }
+    looks = {
+        name: {"unchanged": True, "changes": [], "pending": [waits], "orphans": []} for name in ("spark-b", "spark-c")
+    }
+    use(
+        0,
+        event("runner_on_ok", "gb10.fleet.probe", looks=looks, unchanged=list(looks), findings=[finding("swap")]),
+        stats(ok={"spark-a": 3}),
+    )
+    answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)
+    assert {name: counts["ok"] for name, counts in answer["hosts"].items()} == {
+        "spark-a": 3,
+        "spark-b": 1,
+        "spark-c": 1,
+    }
+    assert answer["pending"] == {"spark-b": [waits], "spark-c": [waits]}
+    assert [found["id"] for found in answer["findings"]] == ["swap"]
+
+
+def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
+    task = "Refuse what cannot be taken back"
+    away: dict[str, Any] = {"changes": [], "findings": [finding("unreachable")], "msg": "away"}
+    use(
+        2,
+        event("runner_on_ok", "gb10.fleet.undo", task=task, changes=[{"role": "fabric"}]),
+        event("runner_on_failed", "gb10.fleet.undo", task=task, **away),
+        stats(failures={"spark-a": 1}),
+    )
+    result = CLI.invoke(cli.app, ["undo", "fabric", "-i", "inventory", "--json"])
+    assert result.exit_code == Outcome.unreachable
+    assert json.loads(result.stdout)["changes"] == {}
+
+
+def test_json_has_the_errors_of_ansible_itself(use: Use) -> None:
+    lines = [
+        {"event": "verbose", "stdout": text} for text in ("Using a file", "[ERROR]: YAML parsing failed", " in x ")
+    ]
+    use(4, *lines)
+    answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)
+    assert answer["errors"] == ["[ERROR]: YAML parsing failed", "in x"]
+
+
+def test_no_host_says_where_to_look(use: Use) -> None:
+    use(0, stats())
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory"])
+    assert result.exit_code == Outcome.failed
+    assert "no group `sparks`" in result.stderr and "docs/inventory.md" in result.stderr
+
+
+def test_a_doctor_without_a_host_says_nothing_of_hosts(use: Use) -> None:
+    use(0, stats())
+    assert CLI.invoke(cli.app, ["doctor", "-i", "inventory"]).stdout == ""
+
+
+def test_a_mistyped_inventory_is_named(use: Use) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["site", "-i", "inventory", "-i", "invntory/mine"])
+    assert result.exit_code == 2 and "invntory/mine is not there" in result.output
+    assert not stub.call
+
+
+def test_more_inventories_and_what_is_for_ansible(use: Use) -> None:
+    stub = use(0, stats(ok={"spark-a": 1}))
+    words = ["undo", "fabric", "-i", "a,", "-i", "b,", "-l", "a", "--check", "--", "--vault-password-file", "a file"]
+    result = CLI.invoke(cli.app, words)
+    assert result.exit_code == 0, result.output
+    assert (stub.call["inventory"], stub.call["limit"]) == (["a,", "b,"], "a")
+    options = shlex.split(stub.call["cmdline"])
+    assert options[0] == "--check" and options[-2:] == ["--vault-password-file", "a file"]
+    assert stub.variables == {"gb10_undo": "fabric"}
+    assert CLI.invoke(cli.app, ["site", "-i", "a,", "fabric"]).exit_code == 2, "only after --"
+
+
+@pytest.mark.parametrize(
+    ("command", "events", "lines"),
+    [
+        ("drift", [scan("spark-a")], ["a table"]),
+        (
+            "doctor",
+            [REFUSED],
+            [
+                "spark-a: error: no_carrier: how it is",
+                "    way out: what to do",
+                "1 host: 1 errors, 0 warnings, 0 accepted",
+            ],
+        ),
+    ],
+)
+def test_what_only_looks_shows_its_result_once(use: Use, command: str, events: list[Event], lines: list[str]) -> None:
+    told = event("runner_on_failed", msg="a table") if command == "drift" else event("runner_on_ok")
+    stub = use(2, *events, told, stats(failures={"spark-a": 1}))
+    result = CLI.invoke(cli.app, [command, "-i", "inventory"])
+    assert stub.call["quiet"] is True
+    assert result.stdout.splitlines() == lines
+
+
+def test_what_only_looks_shows_why_it_could_not(use: Use) -> None:
+    use(2, event("runner_on_failed", msg="no\x1b[2J"), stats(failures={"spark-a": 1}))
+    result = CLI.invoke(cli.app, ["drift", "-i", "inventory"])
+    assert result.stdout == "spark-a: no\\x1b[2J\n"
+
+
+def test_undo_of_a_role_called_all_is_refused(use: Use) -> None:
+    stub = use(0)
+    result = CLI.invoke(cli.app, ["undo", "all", "-i", "inventory"])
+    assert result.exit_code == 2 and "say --all" in result.output
+    assert not stub.call
+
+
+@pytest.mark.parametrize("text", ['{"hosts": {}}', "[1]", '"x"', "{", "\xff\xfe"])
+def test_foreign_files_are_no_evidence(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "drift.json"
+    file.write_bytes(text.encode("latin-1"))
+    result = CLI.invoke(cli.app, ["evidence", str(file)])
+    assert result.exit_code == 2 and "drift.json is no" in result.output.replace("\n", " ")
+
+
+def test_version_and_help() -> None:
+    assert CLI.invoke(cli.app, ["-h"]).stdout == CLI.invoke(cli.app, ["--help"]).stdout
+    assert CLI.invoke(cli.app, ["--version"]).stdout.startswith("gb10-fleet 0.")
+    text = CLI.invoke(cli.app, ["--help"]).stdout
+    assert all(word in text for word in ("doctor", "site", "validate", "drift", "undo", "evidence"))
+
+
+def test_inventory_is_required() -> None:
+    result = CLI.invoke(cli.app, ["site"])
+    assert result.exit_code == 2
+    assert "--inventory" in result.output
+
+
+def proof() -> dict[str, Any]:
+    """The part of an evidence document that the command reads."""
+    ends = {"server": {"host": "spark-a", "port": "p0"}, "client": {"host": "spark-b", "port": "p0"}}
+    half = {"verdict": "half_width", "text": "98.0 Gb/s", "way_out": "look at [the] other rail"}
+    reasons = [
+        {"where": "spark-a p0 to spark-b p0", "what": "half_width", **{key: half[key] for key in ("text", "way_out")}},
+        {"where": "spark-b", "what": "disk_full", "text": "no [space]\tleft", "way_out": "free it"},
+    ]
+    cable = {
+        "host": "spark-a",
+        "port": "p0",
+        "verdict": "as_planned",
+        "found": [],
+        "text": "leads there",
+        "way_out": "",
+    }
+    cluster = {
+        "name": "pair1", "topology": "pair", "hosts": ["spark-a", "spark-b"], "verdict": "unhealthy",
+        "reasons": reasons,
+        "pairings": [{**ends, "link": "l", **half}],
+        "cabling": [cable],
+        "serving": {"verdict": "serving", "text": "answered in 1.2 s", "way_out": ""},
+    }  # fmt: skip
+    hosts = {
+        "spark-a": {"findings": [finding("os", accepted="a lab")]},
+        "spark-b": {"findings": [finding("os", "warn")]},
+    }
+    return {
+        "created": "2026-11-21T01:02:03Z", "verdict": "unhealthy", "reasons": reasons,
+        "clusters": [cluster], "hosts": hosts,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("by", ["folder", "file"])
+def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
+    file = tmp_path / "evidence.json"
+    file.write_text(json.dumps(proof()))
+    result = CLI.invoke(cli.app, ["evidence", str(tmp_path if by == "folder" else file)])
+    assert result.stdout.splitlines() == [
+        "pair1\t2 hosts, pair\tunhealthy\t",
+        "pair1\tspark-a p0 to spark-b p0\thalf_width\t98.0 Gb/s; look at [the] other rail",
+        "pair1\tspark-a p0\tas_planned\tleads there",
+        "pair1\tmodel\tserving\tanswered in 1.2 s",
+        "pair1\tspark-a: os\taccepted\ta lab",
+        "pair1\tspark-b\tdisk_full\tno [space]\\tleft; free it",
+    ]
+
+
+def test_evidence_is_a_table_on_a_terminal() -> None:
+    console = Console(force_terminal=True, width=120, record=True, file=io.StringIO())
+    evidence.show(proof(), console, Path("index.html"))
+    text = console.export_text()
+    assert "half_width" in text and "look at [the] other rail" in text and "as_planned" in text
+    assert "spark-b: disk_full: no [space]\\tleft\n    way out: free it\n" in text and "{" not in text
+
+
+@pytest.mark.parametrize("name", documents())
+def test_every_kind_of_evidence_can_be_shown(name: str) -> None:
+    """Of the documents that the proof itself would write, not of one made up here."""
+    document = documents()[name]
+    shown = list(evidence.rows(document))
+    judged = sum(
+        1 + len(cluster["pairings"]) + len(cluster["cabling"]) + bool(cluster["serving"])
+        for cluster in document["clusters"]
+    )
+    assert len(shown) >= judged
+    assert len(list(evidence.reasons(document))) == len(document["reasons"])
+    assert all(row.verdict for row in shown)
+
+
+def test_no_evidence_yet_says_how_to_get_some(tmp_path: Path) -> None:
+    result = CLI.invoke(cli.app, ["evidence", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "gb10 validate" in result.output
+
+
+def order_of(check: bool = False, diff: bool = False) -> str:
+    return Order("p", ["i"], None, check, diff).cmdline(Path("variables.json"))
+
+
+def test_no_option_no_word() -> None:
+    assert order_of() == ""
+    assert order_of(check=True) == "--check"
+    assert order_of(diff=True) == "--diff"

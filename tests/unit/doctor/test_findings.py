@@ -1,0 +1,561 @@
+"""What doctor says: one healthy host, and one change of it for every finding."""
+
+from __future__ import annotations
+
+import html
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
+    GIB,
+    IDS,
+    NEVER_ACCEPTED,
+    Subject,
+    evaluate_facts,
+    evaluate_variables,
+    refusal,
+    refused,
+    state_refused,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+
+from tests.support.proofs import NOW, facts, proof, thresholds
+
+CATALOG = {
+    name: catalog.load(name)
+    for name in ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
+}
+DECLARED = catalog.Declared(
+    {
+        "fabric": {
+            "fabric_topology": {"type": "str", "choices": ["none", "pair", "ring", "switch"], "default": "none"},
+            "fabric_ports": {"type": "list", "elements": "str", "choices": ["p0", "p1"], "default": ["p0"]},
+            "fabric_mtu": {"type": "int", "default": 9000},
+            "fabric_network": {"type": "str", "default": "192.168.100.0/22"},
+            **{f"fabric_{name}": {"type": "dict", "default": {}} for name in ("rails", "test", "thresholds")},
+            "share": {"type": "float"},
+            "fast": {"type": "bool"},
+        },
+        "vllm": {"vllm_model": {"type": "str", "required": True}},
+    }
+)
+PAIR = {"gb10_cluster": "pair1", "fabric_topology": "pair", "vllm_model": "m"}
+GROUPS = {"pair1": ["spark-a", "spark-b"], "ring1": ["spark-a", "spark-b", "spark-c"], "one": ["spark-a"]}
+
+
+def subject(
+    variables: Mapping[str, Any] | None = None, groups: Mapping[str, Sequence[str]] = GROUPS, **changed: Any
+) -> Subject:
+    """A healthy host of a pair; `changed` replaces facts, nested ones by mapping."""
+    own = facts()
+    for key, value in changed.items():
+        own[key] = {**own[key], **value} if isinstance(value, dict) else value
+    return Subject("spark-a", own, PAIR if variables is None else variables, groups, CATALOG, DECLARED)
+
+
+def evaluate(judged: Subject) -> list[Finding]:
+    """All that doctor says of a host that it could read."""
+    return [*evaluate_variables(judged), *evaluate_facts(judged)]
+
+
+def rails(**changes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    return [{**rail, **changes.get(rail["netdev"], {})} for rail in facts()["rails"]]
+
+
+def only(found: list[Finding]) -> Finding:
+    assert len(found) == 1, [str(finding) for finding in found]
+    return found[0]
+
+
+def test_a_healthy_host_has_nothing_to_say() -> None:
+    assert evaluate(subject()) == []
+
+
+P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
+KERNEL = facts()["driver"]["kernels"][0]
+
+
+@pytest.mark.parametrize(
+    ("judged", "id_", "severity", "words"),
+    [
+        (subject(root=False), "no_sudo", "error", ["without root", "become"]),
+        (
+            subject(product={"dmi_vendor": "Dell", "dmi_name": "OptiPlex", "dmi_family": None, "dgx_release": None}),
+            "not_a_spark", "error", ["OptiPlex", "products.yml"],
+        ),
+        (subject(os={"id": "debian", "version_id": "13", "pretty": "Debian 13"}), "os", "error", ["Debian 13"]),
+        (subject(architecture="x86_64"), "architecture", "error", ["x86_64", "aarch64"]),
+        (subject(rails=[]), "no_rdma", "error", ["RDMA", "not on the PCIe bus until a cable is in"]),
+        (subject(rails=facts()["rails"][2:]), "no_rail", "error", ["p0", "enp1s0f1np1 (p1)"]),
+        (subject(rails=facts()["rails"][1:]), "no_rail", "error", ["only one", "twin enp1s0f0np0 is not there"]),
+        (
+            subject(rails=[facts()["rails"][0], *facts()["rails"][2:]]),
+            "no_rail", "error", ["has only one of its 2 rails, enp1s0f0np0", "its twin enP2p1s0f0np0 is not there"],
+        ),
+        (
+            subject(rails=rails(**{name: {"carrier": False} for name in P0})),
+            "no_carrier", "error",
+            [*P0, "port p1 has a link: move the cable to p0, or set fabric_ports: [p1]; else check the cable"],
+        ),
+        (
+            subject(rails=[{**rail, "carrier": False} for rail in facts()["rails"]]),
+            "no_carrier", "error", ["check the cable between spark-a p0 and spark-b p0"],
+        ),
+        (subject(rails=rails(enp1s0f0np0={"carrier": None})), "no_carrier", "warn", ["enp1s0f0np0", "down"]),
+        (subject(ssh={"interface": "enp1s0f0np0"}), "rail_is_management", "error", ["SSH session", "p0"]),
+        (subject(default_route_interfaces=[P0[1]]), "rail_is_management", "error", ["default route", P0[1]]),
+        (
+            subject(disks=[{"mount": "/", "size_bytes": 100 * GIB, "free_bytes": 10 * GIB}]),
+            "disk_full", "error", ["/var/lib/docker", "10.0 GiB", "20 GiB"],
+        ),
+        (subject({**PAIR, "fabric_mut": 9000}), "unknown_variable", "error", ["fabric_mut", "fabric_mtu?"]),
+        (subject({**PAIR, "fabric_topology": "star"}), "bad_variable", "error", ["fabric_topology", "star"]),
+        (subject({**PAIR, "fabric_mtu": "big"}), "bad_variable", "error", ["fabric_mtu", "roles/fabric/README.md"]),
+        (
+            subject({"gb10_cluster": "pair1", "fabric_topology": "pair"}),
+            "bad_variable", "error", ["missing", "vllm_model"],
+        ),
+        (subject({**PAIR, "fabric_mtu": "9000"}), "bad_variable", "error", ["'9000'", "a whole number", "JSON"]),
+        (subject({**PAIR, "fabric_mtu": True}), "bad_variable", "error", ["True", "a whole number"]),
+        (subject({**PAIR, "fabric_ports": "p0"}), "bad_variable", "error", ["'p0'", "a list"]),
+        (subject({**PAIR, "share": "0.5"}), "bad_variable", "error", ["'0.5'", "a number"]),
+        (subject({**PAIR, "fast": "yes"}), "bad_variable", "error", ["'yes'", "true or false"]),
+        (subject({**PAIR, "fabric_ports": []}), "bad_variable", "error", ["fabric_ports", "each cabled port once"]),
+        (subject({**PAIR, "fabric_mtu": 100}), "bad_variable", "error", ["fabric_mtu 100", "between 1500 and 9216"]),
+        (
+            subject({**PAIR, "fabric_network": "192.168.100.0/21"}),
+            "bad_variable", "error", ["did you mean 192.168.96.0/21?"],
+        ),
+        (subject({**PAIR, "fabric_network": "224.0.0.0/22"}), "bad_variable", "error", ["fabric_network", "multicast"]),
+        (
+            subject({**PAIR, "fabric_thresholds": {"port_min_gpbs": 5}}),
+            "bad_variable", "error", ["no threshold port_min_gpbs, did you mean port_min_gbps?"],
+        ),
+        (subject({**PAIR, "fabric_thresholds": {"port_min_gbps": "5"}}), "bad_variable", "error", ["positive number"]),
+        (
+            subject({**PAIR, "fabric_test": {"duraton_s": 5}}),
+            "bad_variable", "error", ["fabric_test names duraton_s", "did you mean duration_s?"],
+        ),
+        (subject({**PAIR, "fabric_test": {"qps": "4"}}), "bad_variable", "error", ["fabric_test.qps is '4'"]),
+        (subject({**PAIR, "fabric_test": {"qps": True}}), "bad_variable", "error", ["fabric_test.qps is True"]),
+        (
+            subject({**PAIR, "fabric_test": {"duration_s": 120}}),
+            "bad_variable", "error", ["fabric_test.duration_s is 120", "from 2 to 119"],
+        ),
+        (
+            subject({**PAIR, "fabric_rails": {"p0": "enp1s0f0np0"}}),
+            "bad_variable", "error", ["fabric_rails.p0 is 'enp1s0f0np0'", "a list of 2 interfaces"],
+        ),
+        (subject({**PAIR, "fabric_rails": {"p0": [P0[0]]}}), "bad_variable", "error", ["a list of 2 interfaces"]),
+        (subject({**PAIR, "fabric_rails": {"p0": [1, 2]}}), "bad_variable", "error", ["a list of 2 interfaces"]),
+        (subject({**PAIR, "fabric_rails": {"P0": list(P0)}}), "bad_variable", "error", ["the port 'P0'", "p0 and p1"]),
+        (subject({**PAIR, "gb10_minimum_free_gib": {"/x": "1"}}), "bad_variable", "error", ["/x", "'1'"]),
+        (subject({**PAIR, "gb10_minimum_free_gib": {"x": 1}}), "bad_variable", "error", ["'x'", "absolute"]),
+        (subject({**PAIR, "gb10_minimum_free_gib": {"/x": 0}}), "bad_variable", "error", ["positive"]),
+        (subject({"vllm_model": "m", "gb10_cluster": ""}), "bad_variable", "error", ["gb10_cluster is empty"]),
+        (subject({**PAIR, "gb10_accept": {"no_rail": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (
+            subject({**PAIR, "gb10_accept": {"rail_is_management": "x"}}),
+            "bad_variable", "error", ["cannot be accepted"],
+        ),
+        (subject({**PAIR, "gb10_accept": {"oss": "x"}}), "bad_variable", "error", ["oss", "os?"]),
+        (subject({**PAIR, "gb10_accept": {"os": "  "}}), "bad_variable", "error", ["gb10_accept.os", "reason"]),
+        (subject({**PAIR, "gb10_accept": {"no_sudo": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (subject({**PAIR, "gb10_accept": {"vllm_refused": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
+        (subject({**PAIR, "gb10_accept": {"dokcer_refused": "x"}}), "bad_variable", "error", ["which is no finding"]),
+        (subject({**PAIR, "gb10_roles": ["dokcer"]}), "bad_variable", "error", ["dokcer", "gb10_roles"]),
+        (subject({**PAIR, "gb10_orphans": "drop"}), "bad_variable", "error", ["drop", "gb10_orphans"]),
+        (subject({**PAIR, "gb10_accept": "all"}), "bad_variable", "error", ["gb10_accept"]),
+        (subject({**PAIR, "gb10_cluster": "pair2"}), "cluster_members", "error", ["pair2", "no group"]),
+        (subject(groups={"pair1": ["spark-b"]}), "cluster_members", "error", ["does not hold this host"]),
+        (subject(groups={"pair1": [*"abc", "spark-a"]}), "cluster_members", "error", ["exactly 2", "has 4"]),
+        (subject({**PAIR, "fabric_topology": "ring"}), "cluster_members", "error", ["3 or more", "has 2"]),
+        (subject({"fabric_topology": "pair", "vllm_model": "m"}), "cluster_members", "error", ["gb10_cluster"]),
+        (
+            subject({"gb10_cluster": "pair1", "vllm_model": "m"}),
+            "cluster_members", "error", ["none needs 1 host", "spark-b"],
+        ),
+        (
+            subject(
+                driver={**dict.fromkeys(("userland", "module_on_disk", "module_loaded"), "590.48.01"), "kernels": []}
+            ),
+            "driver_branch", "error", ["590.48.01", "580", "moves drivers within 580 only"],
+        ),
+        (
+            subject(driver={"userland": None, "module_on_disk": None, "module_loaded": None}),
+            "no_driver", "error", ["no NVIDIA driver"],
+        ),
+        (
+            subject(driver={"license": "NVIDIA", "next_kernel": None, "kernels": []}),
+            "proprietary_flavour", "error", ["proprietary", "-open"],
+        ),
+        (subject(driver={"module_loaded": "580.95.05"}), "pending_reboot", "warn", ["loaded 580.95.05", "reboot"]),
+        (subject(driver={"module_loaded": "580.95.05", "next_kernel": None}), "userland_newer", "error", ["580.95.05"]),
+        (
+            subject(driver={"next_kernel": "7.0.0-1"}),
+            "next_kernel_without_module", "error", ["7.0.0-1", "do not reboot"],
+        ),
+        (
+            subject({**PAIR, "driver_allow_move": True, "driver_host_set": "later"}, driver={"next_kernel": "7.0.0-1"}),
+            "next_kernel_without_module", "warn", ["7.0.0-1"],
+        ),
+        (
+            subject(driver={"module_on_disk": "580.200.01", "kernels": [{**KERNEL, "module": "580.200.01"}]}),
+            "module_newer", "error", ["580.200.01", "580.178.04"],
+        ),
+        (
+            subject(driver={"kernels": [{**KERNEL, "release": "7.0-1", "module": "590.1"}], "next_kernel": "7.0-1"}),
+            "next_kernel_other_module", "error", ["7.0-1", "590.1"],
+        ),
+        (
+            subject(driver={"kernels": [KERNEL, {**KERNEL, "release": "6.17.0-1008-nvidia", "module": None}]}),
+            "fallback_kernel_without_module", "warn", ["6.17.0-1008-nvidia"],
+        ),
+        (
+            subject(packages={"libnvidia-compute-580": "580.178.04-0", "nvidia-kernel-common-580": "580.142-0"}),
+            "mixed_userland", "error", ["nvidia-kernel-common-580 580.142"],
+        ),
+        (subject(driver={"module_loaded": None}), "module_not_loaded", "error", ["580.178.04", "modprobe nvidia"]),
+        (
+            subject(driver={"next_missing": ["/boot/initrd.img-1"]}),
+            "next_kernel_incomplete", "error", ["/boot/initrd.img-1", "do not reboot"],
+        ),
+        (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
+        (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
+        (
+            subject(gpu={"present": False, "query_error": "nvidia-smi did not answer within 10 s"}),
+            "gpu_absent", "error", ["within 10 s", "unplug"],
+        ),
+        (
+            subject(
+                {**PAIR, "driver_allow_move": True, "driver_host_set": "installed"},
+                gpu={"present": False, "query_error": "none"},
+            ),
+            "gpu_absent", "error", ["none"],
+        ),
+        # In the middle of a move, after `dpkg -i`, and in a kernel without modules: the move must be able to begin.
+        (
+            subject(
+                {**PAIR, "driver_allow_move": True, "driver_host_set": "later"},
+                gpu={"present": False, "query_error": "Driver/library version mismatch"},
+            ),
+            "gpu_absent", "warn", ["version mismatch"],
+        ),
+        (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
+        (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),
+        (
+            subject(apt_sources={"conflicts": [{
+                "uri": "https://x.example", "suite": "noble",
+                "files": ["/a.list", "/b.list"], "signed_by": ["/a", "none"],
+            }]}),
+            "apt_sources_conflict", "error", ["/a.list (Signed-By: /a) and /b.list (Signed-By: none)", "Enabled: no"],
+        ),
+        (
+            subject(packages={"nvidia-container-toolkit": "1.19.0-1"}),
+            "security_floor", "warn", ["1.19.0", "1.19.1", "CVE-2026-24260"],
+        ),
+        (
+            subject(sysctls={"vm.max_map_count": 65530}),
+            "kernel_parameter", "warn", ["vm.max_map_count is 65530", "1048576", "kernel_parameters_extra"],
+        ),
+        (
+            subject(oom_daemons=["systemd-oomd"]),
+            "oom_daemon", "warn", ["systemd-oomd runs", "the operator's session", "memory_protection_allow_stop"],
+        ),
+    ],
+)  # fmt: skip
+def test_one_fault_gives_one_finding(judged: Subject, id_: str, severity: str, words: list[str]) -> None:
+    finding = only(evaluate(judged))
+    assert (finding.id, finding.severity, finding.host) == (id_, severity, "spark-a")
+    for word in words:
+        assert word in f"{finding.fact} {finding.way_out}"
+
+
+IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"
+RAY_INSIDE = {"value": "example/vllm:1", "contains": {"vLLM": "0.19.0", "Ray": "2.49.2"}}
+OLD = {
+    "libnvidia-compute-580": "580.142-0ubuntu0.24.04.1",
+    "nvidia-container-toolkit": "1.19.0-1",
+    "docker-ce": "5:29.2.1-1~ubuntu.24.04~noble",
+}
+
+
+def floors(image: str, packages: Mapping[str, str], **variables: Any) -> list[Finding]:
+    """What doctor says of versions; also of an image with a Ray inside, which the catalog knows none of."""
+    known = CATALOG["security_floors"]
+    judged = subject({**PAIR, "vllm_image": image, **variables})
+    judged = replace(
+        judged,
+        facts={**judged.facts, "packages": packages},
+        catalog={**CATALOG, "security_floors": {**known, "images": [*known["images"], RAY_INSIDE]}},
+    )
+    return [finding for finding in evaluate(judged) if finding.id == "security_floor"]
+
+
+def test_five_components_below_their_floor_are_five_findings_with_advisory_and_date() -> None:
+    found = floors("example/vllm:1", OLD)
+    entries = CATALOG["security_floors"]["floors"]
+    assert len(entries) == len(found) == 5
+    for finding, entry in zip(found, entries, strict=True):
+        assert finding.fact.startswith(f"{entry['component']} is ")
+        for word in (str(entry["value"]), entry["advisory"], entry["date"]):
+            assert word in finding.fact
+
+
+def test_the_evidence_lists_them_in_json_and_on_the_page() -> None:
+    found = floors("example/vllm:1", OLD)
+    hosts = proof("none")
+    hosts["spark-a"]["findings"] = [finding.as_dict() for finding in found]
+    document = evidence.build(hosts, {}, thresholds(), NOW)
+    kept, page = json.dumps(document), html.unescape(evidence.render(document))
+    for finding in found:
+        assert finding.fact in kept and finding.fact in page
+    assert document["verdict"] == "healthy", "known and visible, and no reason to stop serving"
+
+
+@pytest.mark.parametrize("image", ["nvcr.io/nvidia/vllm:26.10-py3", "registry/x@sha256:" + "0" * 64, "x:26.04-py3"])
+def test_what_is_at_its_floor_or_unknown_is_no_finding(image: str) -> None:
+    assert floors(image, facts()["packages"]) == []
+
+
+def test_an_image_is_judged_by_its_whole_name_and_only_where_it_is_served() -> None:
+    assert "vLLM is 0.19.0 in nvcr.io" in only(floors(IMAGE, facts()["packages"])).fact
+    assert "vLLM is 0.21.0 in" in only(floors("vllm/vllm-openai:v0.21.0", facts()["packages"])).fact
+    assert floors(IMAGE, facts()["packages"], gb10_roles=["driver"]) == []
+
+
+@pytest.mark.parametrize(
+    ("packages", "version", "says"),
+    [
+        (
+            {},
+            "5:29.2.1-1~ubuntu.24.04~noble",
+            ["is not installed, and docker_version asks for 29.2.1 (reference of 2026"],
+        ),
+        (OLD, "5:29.2.0-1~x", ["is 29.2.1", "docker_version asks for 29.2.0 (set in the inventory): set it to 29.5.1"]),
+        (OLD, "5:29.5.1-1~x", ["is 29.2.1", "move docker-ce to 29.5.1"]),
+        ({"docker-ce": "5:29.9.0-1~x"}, "5:29.2.1-1~x", []),
+        ({}, "5:29.5.1-1~x", []),
+    ],
+)
+def test_a_pin_below_a_floor_is_possible_visible_and_dated(
+    packages: Mapping[str, str], version: str, says: list[str]
+) -> None:
+    judged = subject({**PAIR, "docker_version": version, "gb10_roles": ["docker"]})
+    judged = replace(judged, facts={**judged.facts, "packages": packages})
+    found = [f for f in evaluate_facts(judged) if f.fact.startswith("Docker Engine")]
+    assert len(found) == bool(says)
+    for word in says:
+        assert word in f"{found[0].fact} {found[0].way_out}"
+
+
+def test_the_way_out_of_an_old_driver_is_its_page() -> None:
+    old = subject(packages={"libnvidia-compute-580": "580.142-0ubuntu0.24.04.1"})
+    (found,) = (f for f in evaluate_facts(old) if f.fact.startswith("NVIDIA driver 580"))
+    assert found.way_out.endswith("; docs/driver.md says how")
+
+
+def test_who_may_be_stopped_is_not_named() -> None:
+    assert evaluate_facts(subject({**PAIR, "memory_protection_allow_stop": True}, oom_daemons=["earlyoom"])) == []
+
+
+def test_every_id_of_the_contract_can_be_found() -> None:
+    parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
+    elsewhere = {"unreachable", "host_key", "unreadable", "state_refused", "fabric_plan"}
+    assert {row[1] for row in parameters} == set(IDS) - elsewhere
+
+
+def test_a_gpu_that_a_reboot_brings_back_needs_no_power_pull() -> None:
+    gone = {"present": False, "query_error": "Driver/library version mismatch"}
+    pending, absent = evaluate(subject(gpu=gone, driver={"module_loaded": "580.95.05"}))
+    assert (pending.id, absent.id) == ("pending_reboot", "gpu_absent")
+    assert "gb10.fleet.reboot" in absent.way_out and "unplug" not in absent.way_out
+
+
+def test_without_a_fabric_rails_do_not_matter() -> None:
+    alone = {"vllm_model": "m"}
+    assert evaluate(subject(alone, rails=[])) == []
+
+
+def test_a_ring_needs_both_ports_and_names_the_neighbour() -> None:
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring"}
+    dark = {"enp1s0f1np1": {"carrier": False}}
+    assert "between spark-a p1 and spark-b p0" in only(evaluate(subject(ring, rails=rails(**dark)))).way_out
+    dark = {"enp1s0f0np0": {"carrier": False}}
+    assert "between spark-a p0 and spark-c p1" in only(evaluate(subject(ring, rails=rails(**dark)))).way_out
+
+
+def test_a_port_that_a_ring_lacks_is_a_cable_and_no_matter_of_fabric_ports() -> None:
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring"}
+    way_out = only(evaluate(subject(ring, rails=facts()["rails"][:2]))).way_out
+    assert "between spark-a p1 and spark-b p0" in way_out
+    assert "another fabric_topology" in way_out and "fabric_ports" not in way_out
+
+
+def test_what_the_variables_of_the_fabric_may_hold() -> None:
+    sound = {
+        "fabric_rails": {"p0": list(P0)},
+        "fabric_test": {"qps": 1, "message_bytes": 65536, "duration_s": 4, "qp_timeout": 20},
+        "fabric_thresholds": {"port_min_gbps": 0.01, "rail_min_gbps": 1},
+    }
+    assert evaluate(subject({**PAIR, **sound})) == []
+    ring = {**PAIR, "gb10_cluster": "ring1", "fabric_topology": "ring", "fabric_ports": []}
+    assert evaluate(subject(ring)) == [], "a ring uses both ports, whatever fabric_ports says"
+
+
+def test_partner_boards_are_sparks() -> None:
+    board = {"dmi_vendor": "Dell Inc.", "dmi_name": "Dell Pro Max with GB10 FCM1253", "dmi_family": None}
+    assert evaluate(subject(product={**board, "dgx_release": None})) == []
+    unknown = {"dmi_vendor": "New", "dmi_name": "Board", "dmi_family": "", "dgx_release": {"DGX_NAME": "DGX Spark"}}
+    assert evaluate(subject(product=unknown)) == []
+
+
+def test_minimum_free_disk_can_be_set() -> None:
+    small = [{"mount": "/", "size_bytes": 8 * GIB, "free_bytes": 2 * GIB}]
+    variables = {**PAIR, "gb10_minimum_free_gib": {"/": 1, "/var/lib/docker": 1}}
+    assert evaluate(subject(variables, disks=small)) == []
+    assert {finding.id for finding in evaluate(subject(disks=small))} == {"disk_full"}
+
+
+def test_an_accepted_error_stays_with_its_reason_and_does_not_block() -> None:
+    judged = subject({**PAIR, "gb10_accept": {"architecture": "virtual Spark"}}, architecture="x86_64")
+    finding = only(evaluate(judged))
+    assert (finding.severity, finding.accepted, finding.blocks) == ("error", "virtual Spark", False)
+    assert refusal([finding]) is None
+
+
+def test_what_cannot_be_accepted_still_blocks() -> None:
+    found = evaluate(subject({**PAIR, "gb10_accept": {"no_sudo": "never mind"}}, root=False))
+    assert [(finding.id, finding.blocks) for finding in found] == [("bad_variable", True), ("no_sudo", True)]
+
+
+def test_a_refusal_names_host_fact_and_way_out() -> None:
+    text = refusal(evaluate(subject(architecture="x86_64", root=False)))
+    assert text is not None
+    assert text.count("spark-a: ") == 2
+    assert "spark-a: architecture: the machine is x86_64" in text
+    assert "way out: take the host out of the inventory" in text
+
+
+def test_a_host_that_answers_nonsense_is_not_called_unreachable() -> None:
+    finding = from_failure("spark-a", "MODULE FAILURE: SyntaxError", answered=True)
+    assert finding.id == "unreadable" and "SyntaxError" in finding.fact
+
+
+@pytest.mark.parametrize(
+    ("text", "id_"),
+    [
+        ("Failed to connect to the host via ssh: Host key verification failed.", "host_key"),
+        ("@@@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @@@", "host_key"),
+        ("No ED25519 host key is known for 192.0.2.11 and you have requested strict checking.", "host_key"),
+        ("Missing sudo password", "no_sudo"),
+        ("Incorrect sudo password", "no_sudo"),
+        ("sudo: a password is required\n", "no_sudo"),
+        ("guest is not in the sudoers file.  This incident will be reported.", "no_sudo"),
+        ("Sorry, user guest may not run sudo on spark-a.", "no_sudo"),
+        ("/bin/sh: 1: sudo: not found", "no_sudo"),
+        ("Timeout (12s) waiting for privilege escalation prompt:", "no_sudo"),
+        ("The module interpreter '/usr/bin/python3' was not found.", "unreadable"),
+        ("/bin/sh: 1: /usr/bin/python3: not found", "unreadable"),
+        ("ssh: connect to host 192.0.2.11 port 22: Connection timed out", "unreachable"),
+        ("", "unreachable"),
+    ],
+)
+def test_a_host_that_does_not_let_us_in(text: str, id_: str) -> None:
+    finding = from_failure("spark-a", text)
+    assert finding.id == id_ and finding.id in NEVER_ACCEPTED and finding.blocks
+    assert finding.way_out
+    if "python" in text:
+        assert "Python" in finding.fact
+
+
+def test_variables_are_judged_even_when_the_host_is_away() -> None:
+    judged = replace(subject({**PAIR, "fabric_mut": 1}), facts={})
+    assert only(evaluate_variables(judged)).id == "unknown_variable"
+
+
+def test_a_number_may_be_whole() -> None:
+    assert evaluate(subject({**PAIR, "share": 1, "fast": True, "fabric_mtu": 1500, "fabric_ports": ["p0"]})) == []
+
+
+def test_the_whole_cluster_takes_part() -> None:
+    assert evaluate(replace(subject(), run=["spark-a", "spark-b", "other"])) == []
+    finding = only(evaluate(replace(subject(), run=["spark-a"])))
+    assert finding.id == "cluster_members" and "spark-b is not part of this run" in finding.fact
+    assert "pair1" in finding.way_out
+
+
+SWITCH = {"gb10_cluster": "pair1", "fabric_topology": "switch"}
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "shared"),
+    [
+        ({}, {}, True),
+        ({}, {"fabric_network": "192.168.101.0/24"}, True),
+        ({}, {"fabric_network": "192.168.102.0/23"}, False),
+        ({"fabric_ports": ["p0", "p1"]}, {"fabric_network": "192.168.102.0/23"}, True),
+        ({}, {"fabric_network": "10.0.0.0/22"}, False),
+        ({}, {"fabric_network": "nonsense"}, False),
+        ({}, {"fabric_topology": "ring"}, False),
+        ({}, {"gb10_cluster": "pair1"}, False),
+    ],
+)
+def test_clusters_that_may_share_a_switch(own: dict[str, Any], other: dict[str, Any], shared: bool) -> None:
+    judged = subject({**PAIR, **SWITCH, **own})
+    fleet = {"spark-a": {**SWITCH, **own}, **{name: {**SWITCH, "gb10_cluster": "two", **other} for name in "xy"}}
+    found = [f for f in evaluate(replace(judged, fleet=fleet)) if "fabric_network" in f.fact]
+    assert len(found) == shared
+    for finding in found:
+        assert finding.id == "bad_variable" and "to pair1 and to two" in finding.fact
+
+
+def test_a_vlan_or_bridge_makes_its_rail_a_lifeline() -> None:
+    interfaces = [{"name": "br0", "lower": [P0[0], f"{P0[0]}.7"], "addresses": []}]
+    judged = subject(interfaces=interfaces, default_route_interfaces=["br0"])
+    finding = only(evaluate(judged))
+    assert finding.id == "rail_is_management" and "(below br0)" in finding.fact
+
+
+def test_every_path_is_judged_on_its_own_mount() -> None:
+    disks = [
+        {"mount": mount, "size_bytes": 900 * GIB, "free_bytes": free * GIB} for mount, free in (("/", 800), ("/srv", 5))
+    ]
+    variables = {**PAIR, "gb10_minimum_free_gib": {"/srv/models": 200}}
+    finding = only(evaluate(subject(variables, disks=disks)))
+    assert finding.fact == "/srv/models (file system /srv) has 5.0 GiB free, needed are 200 GiB"
+
+
+def test_nobody_leaves_one_member_of_a_cluster_out() -> None:
+    assert "whole cluster" in from_failure("spark-a", "timed out").way_out
+    assert "--limit '!pair1'" in from_failure("spark-a", "timed out", cluster="pair1").way_out
+
+
+@pytest.mark.parametrize(
+    ("text", "command"),
+    [
+        ("timed out", "ansible spark-a -i INVENTORY -m raw -a true must work"),
+        ("sudo: a password is required", "ansible spark-a -i INVENTORY --become -m raw -a true"),
+        ("No ED25519 host key is known for 192.0.2.11 and you have requested", "ssh-keyscan 192.0.2.11"),
+        ("REMOTE HOST IDENTIFICATION HAS CHANGED! Host key for spark-a.lan has changed and", "ssh-keyscan spark-a.lan"),
+        ("Host key verification failed.", "ssh-keyscan ADDRESS"),
+    ],
+)
+def test_a_way_out_has_the_names_that_are_known(text: str, command: str) -> None:
+    assert command in from_failure("spark-a", text).way_out
+
+
+def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
+    for finding, id_ in (
+        (refused("spark-a", "docker", "docker-ce 1 is installed"), "docker_refused"),
+        (state_refused("spark-a", "file:/x: a link is in the way"), "state_refused"),
+    ):
+        assert finding.id == id_ and finding.blocks
+        assert str(finding).startswith(f"spark-a: {id_}: {finding.fact}")
+    assert "roles/docker/README.md" in refused("spark-a", "docker", "x").way_out
+    assert "state_refused" in NEVER_ACCEPTED

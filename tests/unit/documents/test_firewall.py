@@ -1,0 +1,620 @@
+"""The role firewall: what it writes, what the kernel makes of it with real packets, and what its program says.
+
+The packets run between network namespaces, which takes root; the rest does not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+
+from tests.support.proofs import HOSTS, facts
+
+RULES = "/etc/gb10-fleet/firewall.nft"
+PROGRAM = "/usr/local/sbin/gb10-firewall"
+needs_nft = pytest.mark.skipif(not shutil.which("nft"), reason="nft is not installed: no ruleset is checked")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("nft"), reason="needs root and nft: no packet meets the ruleset"
+)
+
+
+def document(topology: str = "none", host: str = "spark-a", **variables: Any) -> Rendered:
+    spark = {"ssh_ports": variables.pop("ssh_ports", [22])}
+    members = HOSTS[topology]
+    said = {"fabric_topology": topology, "fabric_network": "192.168.96.0/20"} | variables
+    known = {name: _facts(name, number) for number, name in enumerate(members)}
+    others = {name: known[name] for name in members if name != host}
+    return render(
+        "firewall",
+        Context(host, {**known[host], **spark}, said, members, peers=others, said=dict.fromkeys(others, said)),
+    )
+
+
+def _facts(host: str, number: int) -> dict[str, Any]:
+    """Each with a management address of its own."""
+    known = facts(host)
+    for interface in known["interfaces"]:
+        if interface["name"] == "enP7s7":
+            interface["addresses"] = [f"192.0.2.{11 + number}/24"]
+    return known
+
+
+def content(made: Rendered, path: str) -> str:
+    assert not made.refusals
+    (found,) = (resource["content"] for resource in made.resources if resource.get("file") == path)
+    return str(found)
+
+
+def rules(*arguments: Any, **variables: Any) -> str:
+    return content(document(*arguments, **variables), RULES)
+
+
+def opened(text: str) -> list[str]:
+    return re.findall(r"tcp dport (\S+) accept", text)
+
+
+# -- what is written ---------------------------------------------------------------------------------------------------
+
+
+def test_a_spark_by_itself_has_no_peers() -> None:
+    text = rules()
+    assert "saddr" not in text
+    assert "29501" in text and "32768-60999" in text and "8000" not in text
+
+
+def test_peers_are_known_by_address_and_rail() -> None:
+    assert [line.strip() for line in rules("pair").splitlines() if "saddr" in line] == [
+        'iifname "enp1s0f0np0" ip saddr 192.168.96.11 accept comment "spark-b"',
+        'iifname "enP2p1s0f0np0" ip saddr 192.168.97.11 accept comment "spark-b"',
+    ]
+
+
+def test_hosts_of_a_ring_meet_on_the_management_network_too() -> None:
+    added = [line.strip() for line in rules("ring").splitlines() if "saddr" in line]
+    assert [line for line in added if "enP7s7" in line] == [
+        'iifname "enP7s7" ip saddr 192.0.2.12 accept comment "spark-b"',
+        'iifname "enP7s7" ip saddr 192.0.2.13 accept comment "spark-c"',
+    ]
+    assert len(added) == 6, "and each neighbour on both of its rails"
+
+
+def test_the_api_is_open_to_clients_on_the_head_alone() -> None:
+    given = {"vllm_host": "0.0.0.0", "vllm_port": 8080, "firewall_clients": ["192.0.2.0/24", "2001:db8::/64"]}  # noqa: S104
+    head, rank = rules("pair", **given), rules("pair", "spark-b", **given)
+    assert "tcp dport 8080 ip saddr 192.0.2.0/24 accept" in head
+    assert "tcp dport 8080 ip6 saddr 2001:db8::/64 accept" in head
+    assert "192.0.2.0/24" not in rank and "tcp dport 8080 counter name refused drop" in rank, "open to peers only"
+
+
+def test_an_api_on_a_rail_needs_no_clients() -> None:
+    peer = re.search(r"saddr (\S+)", rules("pair", "spark-b"))
+    assert peer is not None
+    assert document("pair", vllm_host=peer[1]).refusals == []
+
+
+def test_ssh_is_open_wherever_it_listens() -> None:
+    assert opened(rules(ssh_ports=[22, 50022], firewall_open_ports=["40000-40010"])) == ["22", "50022", "40000-40010"]
+
+
+def test_the_gateway_is_open_on_any_port() -> None:
+    given = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
+    assert opened(rules("pair", **given)) == ["22", "40443"]
+    assert "40443" not in rules("pair", "spark-b", **given), "there is none beside the other ranks"
+    assert "40443" not in rules("pair", gateway_port=40443)
+
+
+def test_no_port_depends_on_a_set() -> None:
+    """While a transaction ends the kernel misses what a new interval set holds: 65 of 6 million connections came in."""
+    given = {"vllm_host": "::", "firewall_clients": ["192.0.2.0/24", "2001:db8::/64"]}
+    lines = rules("ring", **given, firewall_open_ports=[8081, 8082]).splitlines()
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    assert not re.search(r"\bset\b|\bmap\b|@|\{.*\S.*\}", text)
+    assert "delete" not in text, "a new chain is empty for a moment, as the old one is"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"firewall_open_ports": [0]}, "firewall_open_ports holds 0."),
+        ({"firewall_open_ports": [True]}, "firewall_open_ports holds True."),
+        ({"firewall_open_ports": ["9000-8000", 22]}, "firewall_open_ports holds 9000-8000."),
+        ({"firewall_open_ports": ["8000 }; flush ruleset"]}, "firewall_open_ports holds 8000 }; flush"),
+        ({"firewall_clients": ["192.0.2.1/24"]}, "firewall_clients holds 192.0.2.1/24."),
+        ({"firewall_clients": ["everybody"]}, "firewall_clients holds everybody."),
+        ({"firewall_clients": [3221225985]}, "firewall_clients holds 3221225985."),
+        ({"firewall_clients": ["10.0.0.0/255.0.0.0"]}, "firewall_clients holds 10.0.0.0/255.0.0.0."),
+        ({"firewall_clients": ["::ffff:192.0.2.1"]}, "firewall_clients holds ::ffff:192.0.2.1."),
+        ({"vllm_master_port": "29501; flush ruleset"}, "vllm_master_port is '29501; flush ruleset'."),
+        ({"gateway_port": ""}, "gateway_port is ''."),
+        ({"vllm_host": "0.0.0.0", "vllm_port": 10001, "firewall_clients": ["::/0"]}, "vllm_port 10001 is closed"),  # noqa: S104
+        ({"vllm_environment": {"VLLM_PORT": "12000"}}, "VLLM_PORT has vLLM listen on port 12000"),
+        ({"vllm_extra_args": ["--grpc-port", 12000]}, "--grpc-port has vLLM listen on port 12000"),
+        ({"vllm_extra_args": ["--data_parallel_rpc_port=1"]}, "--data_parallel_rpc_port has vLLM listen on port 1,"),
+        *(({"vllm_host": host}, "firewall_clients names nobody") for host in ("::", "192.0.2.11", "spark-a.lan")),
+    ],
+)
+def test_wrong_inputs_are_refused_by_field(given: dict[str, Any], says: str) -> None:
+    made = document(**given)
+    (found,) = made.refusals
+    assert says in found and made.resources == []
+
+
+def test_ports_that_vllm_is_told_may_be_guarded_ones() -> None:
+    given = {"VLLM_PORT": "40000", "VLLM_DP_MASTER_PORT": 29555, "SOME_PORT": "12000"}
+    args = ["--data-parallel-rpc-port", "29550", "--data-parallel-multi-port-external-lb"]
+    assert document("pair", vllm_environment=given, vllm_extra_args=args).refusals == []
+
+
+@pytest.mark.parametrize("value", [8000, "8010", "8003-8005", "8000-8010"])
+def test_within(value: Any) -> None:
+    assert addresses.is_within(value, [22, "8000-8010", "nonsense"])
+
+
+@pytest.mark.parametrize("value", [7999, "8000-8011", "22-8000", "", None, "8005-8004"])
+def test_not_within(value: Any) -> None:
+    assert not addresses.is_within(value, [22, "8000-8010", "nonsense"])
+
+
+@pytest.mark.parametrize("value", [1, 65535, "8000", "1-65535"])
+def test_ports(value: Any) -> None:
+    assert addresses.is_ports(value)
+
+
+@pytest.mark.parametrize("value", [65536, -1, "", "8000\n", "80-80", "70-69999", "08", "1-2-3", None, 1.5])
+def test_no_ports(value: Any) -> None:
+    assert not addresses.is_ports(value)
+
+
+@pytest.mark.parametrize("value", ["0.0.0.0/0", "192.0.2.7", "2001:db8::/64", "::1"])
+def test_networks(value: str) -> None:
+    assert addresses.is_network(value)
+
+
+@pytest.mark.parametrize(
+    "value", ["", "192.0.2.0/33", "fe80::1%eth0", "192.0.2.0/24\n", "::1.2.3.4", "10.0.0.0/0.0.0.255", 4, None]
+)
+def test_no_networks(value: Any) -> None:
+    assert not addresses.is_network(value)
+
+
+def test_every_variable_with_a_port_of_a_cluster_is_guarded() -> None:
+    """A port variable that the role vllm gets one day is either the API's or guarded."""
+    ports = {name for name in documents.load("vllm").defaults if name.endswith("_port")} - {"vllm_port"}
+    given = {name: 20000 + number for number, name in enumerate(sorted(ports))}
+    text = rules("pair", **given)
+    assert not [name for name, port in given.items() if str(port) not in text]
+
+
+def test_what_ray_is_started_with_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = {"node-manager-port": 6380, "min-worker-port": 10002, "max-worker-port": 10101}
+    monkeypatch.setitem(catalog.load("units")["ray"], "ports", {"value": ports})
+    guarded = re.findall(r"tcp dport (\S+) counter name refused drop", rules("pair"))
+    assert guarded[-3:] == ["29502", "6380", "10002-10101"] and "6379" in guarded
+
+
+@needs_nft
+@pytest.mark.parametrize("topology", HOSTS)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {
+            "vllm_host": "::",
+            "firewall_clients": ["0.0.0.0/0", "192.0.2.0/24", "::/0"],
+            "firewall_open_ports": [1, "1-9"],
+        },
+        {"vllm_host": "192.0.2.11", "firewall_clients": ["2001:db8::1"], "vllm_port": 29501},
+    ],
+)
+def test_nft_takes_the_ruleset(topology: str, given: dict[str, Any], tmp_path: Path) -> None:
+    host = HOSTS[topology][0]
+    file = tmp_path / "firewall.nft"
+    file.write_text(rules(topology, host, **given))
+    done = subprocess.run(["nft", "-c", "-f", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0 or "Operation not permitted" in done.stderr, done.stderr
+
+
+# -- what the kernel makes of it ---------------------------------------------------------------------------------------
+
+LISTENER = """
+import socket, sys
+socks = []
+for port in sys.argv[1:]:
+    for family, any_ in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
+        s = socket.socket(family); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6: s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        s.bind((any_, int(port))); s.listen(64); socks.append(s)
+print("up", flush=True)
+sys.stdin.read()
+"""
+CALLER = """
+import socket, sys
+source, target, *ports = sys.argv[1:]
+for port in ports:
+    s = socket.socket(socket.AF_INET6 if ":" in target else socket.AF_INET); s.settimeout(0.4)
+    try:
+        if source != "-": s.bind((source, 0))
+        s.connect((target, int(port))); print(port)
+    except OSError: pass
+"""
+CHECKSUM = """
+import struct
+def checksum(data):
+    data += b"\\0" * (len(data) % 2); total = sum(struct.unpack(f"!{len(data)//2}H", data))
+    while total >> 16: total = (total & 0xffff) + (total >> 16)
+    return ~total & 0xffff
+"""
+FORGER = (
+    CHECKSUM
+    + """
+# Makes conntrack of the target see both ways of a connection that never was, then connects from the same port.
+import socket, sys
+source, target, port, own, mac = sys.argv[1:]
+port, own, six = int(port), int(own), ":" in target
+family = socket.AF_INET6 if six else socket.AF_INET
+def frame(one, other, one_port, other_port, seq, ack, options=b""):
+    one, other = socket.inet_pton(family, one), socket.inet_pton(family, other)
+    words = 5 + len(options) // 4
+    tcp = struct.pack("!HHIIBBHHH", one_port, other_port, seq, ack, words << 4, 0x10, 60000, 0, 0) + options
+    pseudo = one + other + (struct.pack("!I3xB", len(tcp), 6) if six else struct.pack("!BBH", 0, 6, len(tcp)))
+    tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp)) + tcp[18:]
+    if six: head = struct.pack("!IHBB", 6 << 28, len(tcp), 6, 64) + one + other
+    else:
+        head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(tcp), 77, 0, 64, 6, 0, one, other)
+        head = head[:10] + struct.pack("!H", checksum(head)) + head[12:]
+    kind = b"\\x86\\xdd" if six else b"\\x08\\0"
+    wire.send(bytes.fromhex(mac.replace(":", "")) + wire.getsockname()[4] + kind + head + tcp)
+wire = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); wire.bind(("eth0", 0))
+# A signature that nobody asked for: the listener says nothing, but conntrack takes up what it thinks it has missed.
+frame(source, target, own, port, 1000, 5000, b"\\x13\\x12" + b"x" * 16 + b"\\1\\1")
+frame(target, source, port, own, 5000, 1000)
+s = socket.socket(family); s.settimeout(1); s.bind((source, own))
+try: s.connect((target, port)); print("connected")
+except OSError: print("refused")
+"""
+)
+KNOCKER = """
+# Opens two hundred connections at a time until its input ends; says how many there were, and how many came in.
+import select, socket, sys
+print("up", flush=True)
+knocks = came_in = 0
+while not select.select([sys.stdin], [], [], 0)[0]:
+    tries = [socket.socket() for _ in range(200)]
+    for s in tries:
+        s.setblocking(False)
+        try: s.connect(("192.0.2.11", int(sys.argv[1])))
+        except BlockingIOError: pass
+    answered = select.select([], tries, [], 0)[1]
+    came_in += sum(not s.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) for s in answered)
+    for s in tries: s.close()
+    knocks += len(tries)
+print(knocks, came_in)
+"""
+SPEAKER = """
+import socket, sys
+server = socket.create_server(("", 33334))
+print("up", flush=True)
+connection = server.accept()[0]
+sys.stdin.readline()
+connection.send(b"late")
+sys.stdin.read()
+"""
+HEARER = """
+import socket
+connection = socket.create_connection(("192.0.2.200", 33334), timeout=2)
+print("up", flush=True)
+print(connection.recv(9).decode(), flush=True)
+"""
+
+
+class Net:
+    """A Spark (`host`) with a LAN and a rail; client, stranger, peer and rogue, each in a namespace of its own."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix
+        self.children: list[subprocess.Popen[str]] = []
+        self.names: list[str] = []
+
+    def ip(self, *arguments: str) -> None:
+        subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+    def add(self, name: str) -> None:
+        self.ip("netns", "add", self.prefix + name)
+        self.names.append(name)
+        self.ip("-n", self.prefix + name, "link", "set", "lo", "up")
+
+    def bridge(self, name: str, ends: dict[str, tuple[str, list[str]]]) -> None:
+        """A segment with these ends: namespace -> (interface, addresses)."""
+        hub = self.prefix + "hub"
+        self.ip("-n", hub, "link", "add", name, "type", "bridge")
+        self.ip("-n", hub, "link", "set", name, "up")
+        for number, (space, (interface, own)) in enumerate(ends.items()):
+            port = f"{name}{number}"
+            self.ip(
+                "-n", hub, "link", "add", port, "type", "veth", "peer", "name", interface, "netns", self.prefix + space
+            )
+            self.ip("-n", hub, "link", "set", port, "master", name, "up")
+            for address in own:
+                extra = ["nodad"] if ":" in address else []
+                self.ip("-n", self.prefix + space, "address", "add", address, "dev", interface, *extra)
+            self.ip("-n", self.prefix + space, "link", "set", interface, "up")
+
+    def inside(self, space: str, *argv: str) -> list[str]:
+        return ["ip", "netns", "exec", self.prefix + space, *argv]
+
+    def run(self, space: str, *argv: str, stdin: str | None = None) -> str:
+        command = self.inside(space, *argv)
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{argv}: {done.stderr}"
+        return done.stdout
+
+    def start(self, space: str, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """A Python program that has said its first word."""
+        argv = self.inside(space, sys.executable, "-c", program, *arguments)
+        child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.children.append(child)
+        assert child.stdout is not None and child.stdout.readline() == "up\n"
+        return child
+
+    def listen(self, space: str, *ports: int) -> None:
+        self.start(space, LISTENER, *map(str, ports))
+
+    def reached(self, space: str, target: str, *ports: int, source: str = "-") -> set[int]:
+        said = self.run(space, sys.executable, "-c", CALLER, source, target, *map(str, ports))
+        return {int(line) for line in said.split()}
+
+    def close(self) -> None:
+        for child in self.children:
+            child.kill()
+            child.communicate()
+        for name in self.names:
+            subprocess.run(["ip", "netns", "delete", self.prefix + name], check=False, capture_output=True)
+
+
+LAN, RAIL, LAN6 = "192.0.2.11", "192.168.96.10", "2001:db8::11"
+PORTS = (22, 80, 8000, 6379, 29501, 33333, 40000)
+RAY_CLIENTS = 10001
+OPEN = {22, 80, 40000}
+
+
+@pytest.fixture  # not for the module: ansible-test runs each test in a fork, which does not take that down
+def net(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Net]:
+    net = Net(f"gb10fw{os.getpid()}-")
+    try:
+        for name in ("hub", "host", "client", "stranger", "peer", "rogue"):
+            net.add(name)
+        net.bridge(
+            "lan",
+            {
+                "host": ("enP7s7", [f"{LAN}/24", f"{LAN6}/64"]),
+                "client": ("eth0", ["192.0.2.100/24", "2001:db8::100/64"]),
+                "stranger": ("eth0", ["192.0.2.200/24", "2001:db8::200/64"]),
+            },
+        )
+        net.bridge(
+            "rail",
+            {
+                "host": ("enp1s0f0np0", [f"{RAIL}/24"]),
+                "peer": ("eth0", ["192.168.96.11/24"]),
+                "rogue": ("eth0", ["192.168.96.99/24"]),
+            },
+        )
+        net.run("stranger", "ip", "route", "add", f"{RAIL}/32", "via", LAN)
+        net.run("stranger", "ip", "address", "add", "192.168.96.11/32", "dev", "lo")  # a peer's, to come as that peer
+        net.listen("host", *PORTS, RAY_CLIENTS)
+        net.listen("stranger", 33333)
+        net.listen("rogue", 33333)
+        text = rules(
+            "pair",
+            vllm_host="0.0.0.0",  # noqa: S104
+            firewall_clients=["192.0.2.100", "2001:db8::100"],
+            firewall_open_ports=[40000, "40001-40002"],
+        )
+        net.run("host", "nft", "-f", "-", stdin=text)
+        yield net
+    finally:
+        net.close()
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("space", "target", "expected"),
+    [
+        ("peer", RAIL, {*PORTS}),
+        ("peer", LAN, set()),  # there is no way
+        ("rogue", RAIL, OPEN),
+        ("client", LAN, OPEN | {8000}),
+        ("client", LAN6, OPEN | {8000}),
+        ("stranger", LAN, OPEN),
+        ("stranger", LAN6, OPEN),
+        ("stranger", RAIL, OPEN),  # the host answers for the addresses of all its interfaces
+        ("host", LAN, {*PORTS}),
+        ("host", "127.0.0.1", {*PORTS}),
+    ],
+)
+def test_who_reaches_what(net: Net, space: str, target: str, expected: set[int]) -> None:
+    assert net.reached(space, target, *PORTS) == expected
+
+
+@needs_root
+def test_a_peers_address_counts_on_its_rail_only(net: Net) -> None:
+    """From the LAN with the address of a peer: the answer goes elsewhere, so it is counted what was refused."""
+    net.run("host", "nft", "reset counter inet gb10_fleet refused")
+    net.run("host", "sysctl", "-qw", "net.ipv4.conf.all.rp_filter=0", "net.ipv4.conf.enP7s7.rp_filter=0")
+    assert net.reached("stranger", LAN, 29501, source="192.168.96.11") == set()
+    assert "packets 1 " in net.run("host", "nft", "list counter inet gb10_fleet refused")
+
+
+@needs_root
+def test_a_published_port_is_judged_by_what_the_client_asked_for(net: Net) -> None:
+    """As Docker publishes them: two ports of the host lead to one that listens on 80."""
+    hook = "type nat hook prerouting priority dstnat"
+    dnat = f"table ip foreign {{ chain pre {{ {hook}; tcp dport {{ 40001, 39999 }} redirect to :80; }}; }}"
+    net.run("host", "nft", "-f", "-", stdin=dnat)
+    assert net.reached("stranger", LAN, 40001, 39999) == {40001}
+    net.run("host", "nft", "delete table ip foreign")
+
+
+@needs_root
+def test_a_port_for_nobody_is_closed_to_peers_too(net: Net) -> None:
+    assert net.reached("peer", RAIL, RAY_CLIENTS) == set()
+    assert net.reached("host", RAIL, RAY_CLIENTS) == {RAY_CLIENTS}
+
+
+@needs_root
+def test_what_the_host_forwards_is_not_judged(net: Net) -> None:
+    net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    net.run("rogue", "ip", "route", "add", "192.0.2.0/24", "via", RAIL)
+    net.run("stranger", "ip", "route", "add", "192.168.96.99/32", "via", LAN)
+    assert net.reached("stranger", "192.168.96.99", 33333) == {33333}
+    net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=0")
+
+
+@needs_root
+def test_what_was_open_before_the_rules_stays_open(net: Net) -> None:
+    """The other side speaks first, and nothing has followed the connection so far."""
+    text = net.run("host", "nft", "list table inet gb10_fleet")
+    net.run("host", "nft", "delete table inet gb10_fleet")
+    speaker = net.start("stranger", SPEAKER)
+    hearer = net.start("host", HEARER)
+    net.run("host", "nft", "-f", "-", stdin=text)
+    assert speaker.stdin is not None and hearer.stdout is not None
+    speaker.stdin.write("\n")
+    speaker.stdin.flush()
+    assert hearer.stdout.readline() == "late\n"
+
+
+@needs_root
+def test_fragments_do_not_hide_a_connection(net: Net) -> None:
+    """The first eight bytes of TCP in one fragment, with the ports, and the flags in the next one."""
+    send = (
+        CHECKSUM
+        + """
+import socket, sys
+source, target = map(socket.inet_aton, ("192.0.2.200", "192.0.2.11"))
+tcp = struct.pack("!HHIIBBHHH", 45678, int(sys.argv[1]), 7, 0, 6 << 4, 2, 1024, 0, 0) + b"\\2\\4\\5\\xb4"
+pseudo = source + target + struct.pack("!BBH", 0, 6, len(tcp))
+tcp = tcp[:16] + struct.pack("!H", checksum(pseudo + tcp)) + tcp[18:]
+raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
+for offset, more, part in ((0, 0x2000, tcp[:8]), (1, 0, tcp[8:])):
+    header = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(part), 4242, more | offset, 64, 6, 0, source, target)
+    raw.sendto(header + part, ("192.0.2.11", 0))
+"""
+    )
+    receive = """
+import socket, subprocess, sys
+answers = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_TCP); answers.settimeout(0.6)
+subprocess.run([sys.executable, "-c", sys.argv[2], sys.argv[1]], check=True)
+try:
+    while True:
+        packet = answers.recv(2048)
+        if packet[20:22] == int(sys.argv[1]).to_bytes(2, "big") and packet[33] & 0x12 == 0x12: print("answered"); break
+except TimeoutError: pass
+"""
+    assert net.run("stranger", sys.executable, "-c", receive, "80", send) == "answered\n", "the test can see an answer"
+    assert net.run("stranger", sys.executable, "-c", receive, "29501", send) == ""
+
+
+@needs_root
+@pytest.mark.parametrize("target", [LAN, LAN6])
+def test_what_conntrack_believes_opens_nothing(net: Net, target: str) -> None:
+    """Two forged packets, and it calls a connection established that nobody accepted. The SYN that follows is its."""
+    (link,) = json.loads(net.run("host", "ip", "-j", "link", "show", "enP7s7"))
+    source = "2001:db8::200" if ":" in target else "192.0.2.200"
+    for number, port in enumerate((29501, 80)):
+        said = net.run(
+            "stranger", sys.executable, "-c", FORGER, source, target, str(port), str(20000 + number), link["address"]
+        )
+        assert said == ("refused\n" if port == 29501 else "connected\n")
+
+
+@needs_root
+def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
+    text = rules("pair", vllm_host="0.0.0.0", firewall_clients=["192.0.2.100"])  # noqa: S104
+    net.run("host", "nft", "add table ip foreign")
+    net.run("host", "nft", "-f", "-", stdin=text)
+    knockers = [net.start("stranger", KNOCKER, "29501") for _ in range(2)]
+    for _ in range(150):
+        net.run("host", "nft", "-f", "-", stdin=text)
+    for knocker in knockers:
+        knocks, came_in = map(int, knocker.communicate(timeout=30)[0].split())
+        assert knocks and came_in == 0
+    assert "foreign" in net.run("host", "nft", "list tables")
+
+
+# -- the program on the host -------------------------------------------------------------------------------------------
+
+
+class Program:
+    """gb10-firewall, with its files in a folder of the test."""
+
+    def __init__(self, net: Net, folder: Path) -> None:
+        self.net, self.file = net, folder / "gb10-firewall"
+        (folder / "firewall.nft").write_text(rules("pair"))
+        text = content(document("pair"), PROGRAM).replace(RULES, str(folder / "firewall.nft"))
+        self.file.write_text(text.replace("/run/gb10-firewall/loaded", str(folder / "loaded")))
+
+    def load(self) -> None:
+        self.net.run("host", "sh", str(self.file), "load")
+
+    def holds(self) -> bool:
+        argv = self.net.inside("host", "sh", str(self.file), "holds")
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or "is not as gb10-firewall.service loaded it" in done.stderr
+        return done.returncode == 0
+
+
+AGAIN = "delete table inet gb10_fleet; add table inet gb10_fleet; "
+HARMS = (
+    "flush ruleset",
+    "delete table inet gb10_fleet",
+    "flush chain inet gb10_fleet arriving",
+    "insert rule inet gb10_fleet judge accept",
+    "flush chain inet gb10_fleet judge",
+    "add chain inet gb10_fleet arriving { policy drop; }",
+    "add set inet gb10_fleet peers { type inet_service; }",
+    "add chain inet gb10_fleet other { type filter hook input priority 0; policy drop; }",
+    AGAIN + "add chain inet gb10_fleet arriving { type filter hook prerouting priority -100; }",
+    AGAIN + "add chain inet gb10_fleet arriving",
+    AGAIN + "add chain inet gb10_fleet judge { type filter hook prerouting priority 0; policy drop; }",
+)
+
+
+@needs_root
+def test_the_program_sees_and_mends_each_change_of_the_live_table(net: Net, tmp_path: Path) -> None:
+    program = Program(net, tmp_path)
+    assert not program.holds(), "nobody has loaded anything"
+    for harm in HARMS:
+        program.load()
+        assert program.holds()
+        net.run("host", "nft", harm)
+        assert not program.holds(), harm
+    program.load()
+    assert program.holds()
+    assert net.reached("stranger", LAN, 22, 29501) == {22}
+    assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted
+
+
+@needs_root
+def test_rules_that_nft_does_not_take_change_nothing(net: Net, tmp_path: Path) -> None:
+    program = Program(net, tmp_path)
+    program.load()
+    with (tmp_path / "firewall.nft").open("a") as file:
+        file.write("add rule inet gb10_fleet judge nonsense\n")
+    with pytest.raises(AssertionError, match="nonsense"):
+        program.load()
+    assert program.holds()
+    assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted

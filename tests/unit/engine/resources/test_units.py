@@ -1,0 +1,457 @@
+from __future__ import annotations
+
+import fnmatch
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import unit_pattern
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import OWED_RESTARTS, SETTLE_S
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.unit.engine.resources.conftest import FakeHost
+
+UNIT_FILE = "/etc/systemd/system/demo.service"
+
+
+class FakeSystemd:
+    """Units with the properties that matter; one without a file is not found."""
+
+    def __init__(self, host: FakeHost) -> None:
+        self.host = host
+        self.units: dict[str, dict[str, str]] = {}
+        self.starts = 0
+        self.failures = 0  # since the last reset; systemd refuses to start a unit with too many
+        self.after_no_block = {"ActiveState": "activating", "SubState": "start"}
+        self.seen: dict[str, dict[str, bytes]] = {}  # the files of each unit as they were when systemd read them
+        host.on("systemctl show", self.show)
+        host.on("systemctl daemon-reload", self.reload)
+        for verb in ("enable", "disable", "mask", "unmask", "start", "stop", "restart", "reset-failed"):
+            host.on(f"systemctl {verb}", self.act)
+        host.on("journalctl", "")
+
+    def add(self, name: str, active: str = "inactive", file: str = "disabled") -> dict[str, str]:
+        self.units[name] = {
+            "LoadState": "loaded",
+            "ActiveState": active,
+            "SubState": "running" if active == "active" else "dead",
+            "UnitFileState": file,
+            "NeedDaemonReload": "no",
+            "InvocationID": "first" if active == "active" else "",
+        }
+        self.seen[name] = self.files(name)
+        return self.units[name]
+
+    def show(self, argv: list[str], stdin: str | None) -> str:
+        missing = {"LoadState": "not-found", "ActiveState": "inactive", "UnitFileState": "", "InvocationID": ""}
+        blocks = []
+        for name in (word for word in argv[3:] if word != "--"):
+            if "*" in name:  # a pattern is for what systemd has loaded, and no more
+                blocks += [self.live(unit) for unit in fnmatch.filter(self.units, name)]
+                continue
+            if name not in self.units and self.host.path(f"/etc/systemd/system/{name}").exists():
+                self.add(name)  # systemd reads the file of a unit when it is first asked for it
+            blocks.append(self.live(name) if name in self.units else missing)
+        properties = argv[2].partition("=")[2].split(",")
+        return "\n\n".join(
+            "\n".join(f"{key}={value}" for key, value in block.items() if key in properties) for block in blocks
+        )
+
+    def live(self, name: str) -> dict[str, str]:
+        stale = self.files(name) != self.seen[name]
+        return {**self.units[name], **({"NeedDaemonReload": "yes"} if stale else {})}
+
+    def files(self, name: str) -> dict[str, bytes]:
+        """Unit file and drop-ins; those of a template are for its instances too."""
+        root = self.host.path("/etc/systemd/system")
+        names = {name, re.sub(r"@[^.]*", "@", name)}
+        paths = [path for each in names for path in (root / each, *root.glob(f"{each}.d/*")) if path.exists()]
+        return {str(path): path.read_bytes() for path in paths}
+
+    def reload(self, argv: list[str], stdin: str | None) -> str:
+        for name, unit in self.units.items():
+            unit["NeedDaemonReload"] = "no"
+            self.seen[name] = self.files(name)
+        for path in self.host.path("/etc/systemd/system").glob("*.service"):
+            if path.name not in self.units:
+                self.add(path.name)
+        return ""
+
+    def act(self, argv: list[str], stdin: str | None) -> str:
+        self.show(["systemctl", "show", "--property=", argv[-1]], None)  # a file is enough to know a unit
+        unit = self.units[argv[-1]]
+        if "--no-reload" in argv:
+            for known in self.units.values():
+                known["NeedDaemonReload"] = "yes"  # any new link in its folders may concern any unit
+        assert unit["LoadState"] != "masked" or argv[1] not in ("enable", "start", "restart"), f"{argv[2]} is masked"
+        if argv[1] in ("enable", "disable"):
+            unit["UnitFileState"] = argv[1] + "d"
+        elif argv[1] == "reset-failed":
+            self.failures = 0
+        elif argv[1] == "mask":
+            unit.update(LoadState="masked", UnitFileState="masked")
+        elif argv[1] == "unmask":
+            unit.update(LoadState="loaded", UnitFileState="disabled")
+        elif argv[1] == "stop":
+            unit["ActiveState"] = "inactive"
+        elif argv[1] == "restart" or unit["ActiveState"] != "active":
+            assert self.failures == 0, "start request repeated too quickly"
+            self.starts += 1
+            unit.update(ActiveState="active", SubState="running", InvocationID=f"start{self.starts}")
+            if "--no-block" in argv:
+                unit.update(self.after_no_block)
+        return ""
+
+    def acts(self) -> list[str]:
+        return [line for line in self.host.commands("systemctl") if "show" not in line]
+
+
+@pytest.fixture
+def systemd(host: FakeHost) -> FakeSystemd:
+    return FakeSystemd(host)
+
+
+DOCUMENT: list[dict[str, Any]] = [
+    {"file": UNIT_FILE, "content": "[Service]\nExecStart=/bin/x\n"},
+    {"file": "/etc/demo.conf", "content": "a\n"},
+    {
+        "unit": "demo.service",
+        "enabled": True,
+        "state": "started",
+        "restart_on": [UNIT_FILE, "/etc/demo.conf"],
+        "consent": "demo_allow_restart",
+    },
+]
+
+
+def test_a_new_unit_is_loaded_enabled_and_started_without_consent(host: FakeHost, systemd: FakeSystemd) -> None:
+    outcome = host.both(DOCUMENT)
+
+    assert [change["action"] for change in outcome.changes] == ["create", "create", "enable", "start"]
+    assert outcome.pending == []
+    # A restart, because the package of a unit may have started it meanwhile with its old inputs.
+    assert systemd.acts() == [
+        "systemctl enable --no-reload demo.service",
+        "systemctl daemon-reload",
+        "systemctl reset-failed demo.service",
+        "systemctl restart demo.service",
+    ]
+    host.calls.clear()
+    assert host.converge(DOCUMENT).changes == []
+    assert len(host.calls) == 1
+
+
+def test_many_new_units_cost_one_reload_and_are_told_in_the_order_of_the_plan(
+    host: FakeHost, systemd: FakeSystemd
+) -> None:
+    names = ("a", "b", "c")
+    files = [{"file": f"/etc/systemd/system/{name}.service", "content": "[Service]\n"} for name in names]
+    outcome = host.both([*files, *({"unit": f"{name}.service", "enabled": True, "state": "started"} for name in names)])
+
+    assert [change["action"] for change in outcome.changes] == ["create"] * 3 + ["enable", "start"] * 3
+    acts = systemd.acts()
+    assert acts.count("systemctl daemon-reload") == 1
+    assert acts[:4] == [*(f"systemctl enable --no-reload {name}.service" for name in names), "systemctl daemon-reload"]
+
+
+def test_what_was_done_before_a_unit_failed_is_told(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Completed]
+) -> None:
+    systemd.add("a.service")
+    systemd.add("b.service")
+    host.on("systemctl start b.service", fail("no"))
+    with pytest.raises(ApplyError, match=r"unit:b\.service: systemctl start failed") as caught:
+        host.converge([{"unit": f"{name}.service", "enabled": True, "state": "started"} for name in "ab"])
+    told = [(change["resource"], change["action"]) for change in caught.value.changes]
+    assert told == [("unit:a.service", "enable"), ("unit:a.service", "start"), ("unit:b.service", "enable")]
+
+
+def test_a_unit_that_cannot_be_enabled_holds_back_none_before_it(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Completed]
+) -> None:
+    systemd.add("a.service")
+    systemd.add("b.service")
+    systemd.add("other.service", active="active", file="enabled")
+    host.on("systemctl enable --no-reload b.service", fail("Failed to enable unit: File b.service already exists"))
+    with pytest.raises(ApplyError, match=r"unit:b\.service: systemctl enable failed") as caught:
+        host.converge([{"unit": f"{name}.service", "enabled": True, "state": "started"} for name in "ab"])
+    told = [(change["resource"], change["action"]) for change in caught.value.changes]
+    assert told == [("unit:a.service", "enable"), ("unit:a.service", "start")]
+    assert systemd.units["a.service"]["ActiveState"] == "active"
+    assert host.converge([{"unit": "other.service", "state": "started"}]).changes == []
+
+
+@pytest.mark.parametrize(("unit", "waited_s"), [("demo.service", SETTLE_S), ("demo.timer", 0), ("demo.path", 0)])
+def test_only_a_program_is_given_the_time_to_fail(
+    host: FakeHost, systemd: FakeSystemd, unit: str, waited_s: float
+) -> None:
+    systemd.add(unit)
+    host.converge([{"unit": unit, "state": "started"}])
+    assert host.clock.time == waited_s
+
+
+def test_a_change_restarts_a_running_unit_with_consent(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+
+    outcome = host.both(DOCUMENT, demo_allow_restart=True)
+
+    assert [change["action"] for change in outcome.changes] == ["update", "restart"]
+    assert systemd.acts()[-1] == "systemctl restart demo.service"
+    assert json.loads(host.path(OWED_RESTARTS).read_text()) == {}
+    assert host.converge(DOCUMENT, demo_allow_restart=True).changes == []
+
+
+def test_without_consent_the_restart_is_owed_until_it_happened(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+    owed = [{"role": "demo", "resource": "unit:demo.service", "action": "restart", "consent": "demo_allow_restart"}]
+
+    assert host.both(DOCUMENT).pending == owed
+    again = host.both(DOCUMENT)
+    assert (again.changes, again.pending) == ([], owed)
+    (change,) = host.both(DOCUMENT, demo_allow_restart=True).changes
+    assert (change["action"], change["detail"]) == ("restart", "changed: in an earlier run")
+    assert host.converge(DOCUMENT).pending == []
+
+
+def test_a_restart_by_hand_settles_what_was_owed(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+    host.converge(DOCUMENT)
+    systemd.act(["systemctl", "restart", "demo.service"], None)
+    assert host.converge(DOCUMENT).pending == []
+
+
+def test_a_run_killed_before_the_restart_is_made_up_for(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "old\n")
+
+    def killed(argv: list[str], stdin: str | None) -> str:
+        raise KeyboardInterrupt
+
+    host.on("systemctl restart", killed)
+    with pytest.raises(KeyboardInterrupt):
+        host.converge(DOCUMENT, demo_allow_restart=True)
+    host.on("systemctl restart", systemd.act)
+
+    assert [change["action"] for change in host.both(DOCUMENT, demo_allow_restart=True).changes] == ["restart"]
+
+
+def test_a_run_killed_before_the_reload_is_made_up_for(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    systemd.units["demo.service"]["NeedDaemonReload"] = "yes"
+    assert [change["action"] for change in host.both(DOCUMENT).changes] == ["reload"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "file"),
+    [
+        ("docker.service", "docker.service.d/x.conf"),
+        ("docker.service", "docker.service"),
+        ("demo@a.service", "demo@.service"),
+        ("demo@a.service", "demo@.service.d/x.conf"),
+    ],
+)
+def test_a_changed_file_of_a_loaded_unit_alone_reloads_systemd(
+    host: FakeHost, systemd: FakeSystemd, unit: str, file: str
+) -> None:
+    systemd.add(unit, active="active")
+    host.converge([{"file": f"/etc/systemd/system/{file}", "content": "[Service]\n"}])
+    assert systemd.acts() == ["systemctl daemon-reload"]
+
+
+@pytest.mark.parametrize(
+    "file", ["new.service", "new.service.d/x.conf", "new@.service", "new@.timer.d/x.conf", "notes.txt"]
+)
+def test_a_new_unit_that_nobody_starts_needs_no_reload(host: FakeHost, systemd: FakeSystemd, file: str) -> None:
+    systemd.add("docker.service", active="active")
+    host.converge([{"file": f"/etc/systemd/system/{file}", "content": "[Service]\n"}])
+    assert systemd.acts() == []
+
+
+@pytest.mark.parametrize(
+    ("path", "pattern"),
+    [
+        ("/etc/systemd/system/a.service", "a.service"),
+        ("/etc/systemd/system/a.b.timer.d/x.conf", "a.b.timer"),
+        ("/etc/systemd/system/a@.service", "a@*.service"),
+        ("/etc/systemd/system/a@b.service", "a@b.service"),
+        ("/etc/systemd/system/a-.service.d/x.conf", "a-*.service"),
+        ("/etc/systemd/system/service.d/x.conf", "*.service"),
+        ("/usr/local/lib/systemd/system/a.mount", "a.mount"),
+        ("/etc/systemd/system/multi-user.target.wants/a.service", ""),
+        ("/etc/systemd/network/a.service", ""),
+    ],
+)
+def test_the_units_of_a_unit_file(path: str, pattern: str) -> None:
+    assert unit_pattern(path) == pattern
+
+
+PROBED = [{**resource, "probe": ["demo", "holds"]} if "unit" in resource else resource for resource in DOCUMENT]
+LOST = Completed(("demo",), 1, stderr="no table")
+
+
+def test_a_unit_whose_work_is_gone_is_restarted(host: FakeHost, systemd: FakeSystemd) -> None:
+    standing = [True]
+
+    def restart(argv: list[str], stdin: str | None) -> str:
+        standing[0] = True
+        return systemd.act(argv, stdin)
+
+    host.on("demo holds", lambda argv, stdin: "" if standing[0] else LOST)
+    host.on("systemctl restart", restart)
+    host.converge(PROBED)
+    assert host.converge(PROBED).changes == []
+    standing[0] = False
+    assert [item["action"] for item in host.both(PROBED).pending] == ["repair"], "it has a consent"
+    (change,) = host.both(PROBED, demo_allow_restart=True).changes
+    assert (change["action"], change["detail"]) == ("repair", "it is up, and what it has set up is not: no table")
+    assert host.converge(PROBED).changes == []
+
+
+def test_a_restart_that_does_not_help_has_failed(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.on("demo holds", "")
+    host.converge(PROBED)
+    host.on("demo holds", LOST)
+    with pytest.raises(ApplyError, match="still needs repair"):
+        host.converge(PROBED, demo_allow_restart=True)
+
+
+def test_a_unit_that_stands_still_is_not_probed(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(PROBED, check_mode=True)
+    assert host.commands("demo") == []
+
+
+def test_a_unit_that_is_stopped_has_no_probe(host: FakeHost, systemd: FakeSystemd) -> None:
+    with pytest.raises(DocumentError, match=r"probe: a unit that is stopped"):
+        host.converge([{"unit": "demo.service", "state": "stopped", "probe": ["demo"]}])
+
+
+@pytest.mark.parametrize(
+    ("drift", "actions"),
+    [
+        ({"LoadState": "masked", "UnitFileState": "masked"}, ["unmask", "enable"]),
+        ({"UnitFileState": "disabled"}, ["enable"]),
+        ({"UnitFileState": "enabled-runtime"}, ["enable"]),
+        ({"ActiveState": "inactive"}, ["start"]),
+        ({"ActiveState": "failed"}, ["start"]),
+        ({"ActiveState": "activating", "SubState": "auto-restart"}, ["start"]),
+        ({"ActiveState": "activating", "SubState": "start"}, []),
+    ],
+)
+def test_each_drift_is_named_and_repaired(
+    host: FakeHost, systemd: FakeSystemd, drift: dict[str, str], actions: list[str]
+) -> None:
+    host.converge(DOCUMENT)
+    systemd.units["demo.service"].update(drift)
+    systemd.failures = 5
+    assert [change["action"] for change in host.both(DOCUMENT).changes] == actions
+    assert host.converge(DOCUMENT).changes == []
+
+
+def test_a_masked_unit_that_still_runs_is_not_restarted(host: FakeHost, systemd: FakeSystemd) -> None:
+    systemd.add("old.service", active="active").update(LoadState="masked", UnitFileState="masked")
+    resources: list[dict[str, Any]] = [
+        {"file": "/etc/old.conf", "content": "new\n"},
+        {"unit": "old.service", "restart_on": ["/etc/old.conf"]},
+    ]
+    assert [change["action"] for change in host.both(resources).changes] == ["create"]
+
+
+def test_stopped_and_disabled(host: FakeHost, systemd: FakeSystemd) -> None:
+    systemd.add("old.service", active="active", file="enabled")
+    resources: list[dict[str, Any]] = [
+        {"unit": "old.service", "enabled": False, "state": "stopped"},
+        {"unit": "gone.timer", "state": "stopped"},
+    ]
+    assert [change["action"] for change in host.both(resources).changes] == ["disable", "stop"]
+
+
+def test_a_unit_that_nothing_brings_is_refused_before_anything_is_touched(host: FakeHost, systemd: FakeSystemd) -> None:
+    with pytest.raises(HostError, match=r"unit:nosuch\.service: systemd has no such unit"):
+        host.converge([{"file": "/etc/a", "content": ""}, {"unit": "nosuch.service", "state": "started"}])
+    assert not host.path("/etc/a").exists()
+
+
+def test_a_unit_that_fails_to_start_brings_its_last_words(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Any]
+) -> None:
+    host.on("systemctl restart", fail("Job for demo.service failed."))
+    host.on("journalctl", "demo: no such model\n")
+    with pytest.raises(ApplyError, match=r"Job for demo\.service failed\.\s.*\s.*no such model"):
+        host.converge(DOCUMENT)
+
+
+def test_a_unit_that_dies_a_moment_later_is_no_success(host: FakeHost, systemd: FakeSystemd) -> None:
+    def die() -> None:
+        systemd.units["demo.service"].update(ActiveState="activating", SubState="auto-restart")
+
+    host.clock.at_sleep = die
+    with pytest.raises(ApplyError, match=r"unit:demo\.service: does not hold"):
+        host.converge(DOCUMENT)
+
+
+def test_a_unit_that_dies_at_once_is_no_success(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.on("systemctl restart", "")  # says yes and does nothing
+    host.on("journalctl", "demo: out of memory\n")
+    with pytest.raises(
+        ApplyError, match=r"unit:demo\.service: does not hold, it still needs start[^$]*out of memory"
+    ) as caught:
+        host.converge(DOCUMENT)
+    assert len(caught.value.changes) == 4
+
+
+PATIENT = [*DOCUMENT[:2], {**DOCUMENT[2], "wait": False}]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"ActiveState": "activating", "SubState": "start"},  # as long as its peers are missing
+        {"ActiveState": "inactive", "SubState": "dead", "Job": "4711"},  # behind a unit that is still starting
+        {"ActiveState": "active", "SubState": "running"},
+    ],
+)
+def test_a_unit_that_is_not_waited_for_need_not_be_up(
+    host: FakeHost, systemd: FakeSystemd, found: dict[str, str]
+) -> None:
+    systemd.after_no_block = found
+    assert [change["action"] for change in host.both(PATIENT).changes] == ["create", "create", "enable", "start"]
+    assert systemd.acts()[-2:] == ["systemctl stop demo.service", "systemctl start --no-block demo.service"]
+    assert host.converge(PATIENT).changes == []
+
+    host.file("/etc/demo.conf", "old\n")
+    outcome = host.both(PATIENT, demo_allow_restart=True)
+    assert [change["action"] for change in outcome.changes] == ["update", "restart"]
+    assert host.converge(PATIENT).pending == []
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"ActiveState": "activating", "SubState": "auto-restart"},
+        {"ActiveState": "failed", "SubState": "failed"},
+        {"ActiveState": "inactive", "SubState": "dead", "Job": "0"},
+    ],
+)
+def test_a_unit_that_is_not_waited_for_must_be_on_its_way(
+    host: FakeHost, systemd: FakeSystemd, found: dict[str, str]
+) -> None:
+    systemd.after_no_block = found
+    with pytest.raises(ApplyError, match=r"unit:demo\.service: does not hold, it still needs start"):
+        host.converge(PATIENT)
+
+
+def test_a_start_that_is_refused_is_an_error_without_waiting_as_well(
+    host: FakeHost, systemd: FakeSystemd, fail: Callable[..., Any]
+) -> None:
+    host.on("systemctl start --no-block", fail("Unit docker.service not found."))
+    with pytest.raises(ApplyError, match=r"systemctl start failed: Unit docker\.service not found"):
+        host.converge(PATIENT)

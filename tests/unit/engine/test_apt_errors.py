@@ -1,0 +1,96 @@
+"""Faults of apt and dpkg by name, from words that they really said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (apt)", "apt_locked"),
+        ("E: Unable to lock directory /var/lib/apt/lists/", "apt_locked"),
+        ("dpkg: error: dpkg frontend lock was locked by another process with pid 77", "apt_locked"),
+        ("E: Conflicting values set for option Signed-By regarding source http://x/ y: a != b\n"
+         "E: The list of sources could not be read.", "apt_sources_conflict"),
+        ("E: Malformed entry 1 in list file /etc/apt/sources.list.d/1.list (Component)", "apt_sources_unreadable"),
+        ("E: dpkg was interrupted, you must manually run 'dpkg --configure -a' to correct the problem.",
+         "dpkg_interrupted"),
+        ("E: Sub-process /usr/bin/dpkg exited unexpectedly", "dpkg_killed"),
+        ("E: Packages need to be removed but remove is disabled.", "apt_would_remove"),
+        ("E: You don't have enough free space in /var/cache/apt/archives/.", "disk_full"),
+        ("dpkg: error processing archive x: cannot copy: No space left on device", "disk_full"),
+        ("W: GPG error: http://x y InRelease: The following signatures couldn't be verified because the public key is"
+         " not available: NO_PUBKEY DDCAE044F796ECB0", "apt_key_unknown"),
+        ("W: OpenPGP signature verification failed: http://x y InRelease: Sub-process /usr/bin/sqv returned an error"
+         " code (1), error message is: Missing key B7525C0330B596BB72D193225AF04C2BA0B20566, which is needed to verify"
+         " signature.", "apt_key_unknown"),
+        ("E: The repository 'http://x foreign InRelease' is not signed.", "apt_key_unknown"),
+        ("W: GPG error: http://x y InRelease: The following signatures were invalid: BADSIG 0123456789ABCDEF x",
+         "apt_signature_wrong"),
+        ("E: Release file for http://x/dists/y/InRelease is expired (invalid since 324d 8h)", "apt_release_expired"),
+        ("E: Failed to fetch http://x/p_2.0_all.deb  Hash Sum mismatch", "apt_file_damaged"),
+        ("E: Failed to fetch http://x/p_2.0_all.deb  File has unexpected size (10 != 20). Mirror sync in progress?",
+         "apt_file_damaged"),
+        ("E: Failed to fetch http://x/p_2.0_all.deb  Undetermined Error [IP: 198.18.7.1 35855]", "apt_file_damaged"),
+        ("W: Failed to fetch http://nowhere.invalid/x  Could not resolve 'nowhere.invalid'", "apt_name_unresolved"),
+        ("W: Failed to fetch http://198.18.7.1:9/apt  Unable to connect to 198.18.7.1:9:", "apt_mirror_unreachable"),
+        ("E: Failed to fetch http://x/p.deb  503  Service Unavailable [IP: 198.18.7.1 35855]", "apt_mirror_down"),
+        ("E: Failed to fetch http://x/p.deb  429  Too Many Requests", "apt_mirror_down"),
+        ("E: The repository 'http://x gone Release' does not have a Release file.", "apt_not_on_mirror"),
+        ("E: Failed to fetch http://x/p.deb  404  Not Found [IP: 198.18.7.1 35855]", "apt_not_on_mirror"),
+    ],
+)  # fmt: skip
+def test_a_fault_has_a_name(said: str, name: str) -> None:
+    fault = apt_errors.find(said)
+    assert fault is not None
+    assert fault.name == name
+
+
+def test_the_first_fault_counts_for_others_may_follow_from_it() -> None:
+    text = "W: Failed to fetch http://x  Unable to connect to x:9:\nW: Failed to fetch http://y  Could not resolve 'y'"
+    fault = apt_errors.find(text)
+    assert fault is not None and fault.name == "apt_mirror_unreachable"
+
+
+@pytest.mark.parametrize(
+    "error", ["E: You don't have enough free space in /x.", "dpkg: error: x: No space left on device"]
+)
+def test_an_error_counts_before_a_warning(error: str) -> None:
+    fault = apt_errors.find(f"W: Failed to fetch http://x  Could not resolve 'x'\n{error}\nE: Sub-process returned 1")
+    assert fault is not None and fault.name == "disk_full"
+    fault = apt_errors.find(
+        "W: Failed to fetch http://x  Could not resolve 'x'\nE: Some index files failed to download."
+    )
+    assert fault is not None and fault.name == "apt_name_unresolved"
+
+
+@pytest.mark.parametrize("said", ["", "E: Unable to locate package x", "Get:1 http://x y/main 580 Packages [503 kB]"])
+def test_what_nobody_knows_has_none(said: str, tmp_path: Path) -> None:
+    assert apt_errors.find(said) is None
+    done = Completed((), 100, stderr=said)
+    assert apt_errors.explained(done, System(tmp_path, privileged=True)) == done.words
+
+
+def test_the_holder_of_a_lock_is_named_with_its_command(tmp_path: Path) -> None:
+    (tmp_path / "proc/77").mkdir(parents=True)
+    (tmp_path / "proc/77/cmdline").write_bytes(b"/usr/bin/python3\0/usr/bin/unattended-upgrade\0")
+    said = "E: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 77 (unattended-upgr)"
+    told = apt_errors.explained(Completed((), 100, stderr=said), System(tmp_path, privileged=True))
+    assert told.startswith(f"apt_locked: {said} (process 77: /usr/bin/python3 /usr/bin/unattended-upgrade). Way out: ")
+
+
+def test_that_apt_has_waited_for_a_lock_is_no_failure_because_of_it() -> None:
+    waited = "Waiting for cache lock: Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 7 (apt)\n"
+    assert not apt_errors.is_locked(Completed((), 100, stderr=f"{waited}E: Sub-process /usr/bin/dpkg exited"))
+    assert not apt_errors.is_locked(Completed((), 0, stderr="E: Could not get lock x"))
+    assert apt_errors.is_locked(Completed((), 100, stderr=f"{waited}E: Could not get lock x"))
+
+
+def test_what_apt_says_is_bounded(tmp_path: Path) -> None:
+    done = Completed((), 100, stderr="E: " + "503  Service Unavailable " * 1000)
+    assert len(apt_errors.explained(done, System(tmp_path, privileged=True))) < 1000

@@ -1,0 +1,109 @@
+"""The engine's own dataclasses do what the standard library's do, as far as they go."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import structs
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
+
+
+def made(library: Any) -> SimpleNamespace:
+    """The same classes, by one library or the other."""
+    dataclass: Callable[..., Any] = library.dataclass
+
+    @dataclass(frozen=True)
+    class Base:
+        KIND: ClassVar[str]
+        index: int
+        name: str
+        role: str = ""
+
+        @property
+        def label(self) -> str:
+            return f"{self.KIND}:{self.name}"
+
+    @dataclass(frozen=True)
+    class File(Base):
+        KIND = "file"
+        content: bytes | None = None
+        stated: frozenset[str] = frozenset()
+
+    @dataclass
+    class Plan:
+        steps: list[str] = library.field(default_factory=list)
+        note: str = ""
+
+    return SimpleNamespace(Base=Base, File=File, Plan=Plan, replace=library.replace)
+
+
+BOTH = pytest.mark.parametrize("made", [made(structs), made(dataclasses)], ids=["ours", "the standard's"])
+
+
+@BOTH
+def test_fields_are_those_of_all_classes_in_order(made: Any) -> None:
+    file = made.File(3, "/etc/a", content=b"x")
+    assert (file.index, file.name, file.role, file.content, file.stated) == (3, "/etc/a", "", b"x", frozenset())
+    assert file.label == "file:/etc/a"
+    assert list(vars(file)) == ["index", "name", "role", "content", "stated"]
+    assert repr(file).endswith("File(index=3, name='/etc/a', role='', content=b'x', stated=frozenset())")
+
+
+@BOTH
+def test_equal_are_those_of_one_class_with_equal_fields(made: Any) -> None:
+    assert made.File(1, "a") == made.File(1, "a")
+    assert made.File(1, "a") != made.File(1, "b")
+    assert made.File(1, "a") != made.Base(1, "a")
+    assert made.File(1, "a") != 1
+    assert len({made.File(1, "a"), made.File(1, "a"), made.File(2, "a")}) == 2
+
+
+@BOTH
+def test_replace_makes_another_one(made: Any) -> None:
+    file = made.File(1, "a")
+    assert made.replace(file, index=2, role="demo") == made.File(2, "a", "demo")
+    assert file == made.File(1, "a")
+    with pytest.raises(TypeError):
+        made.replace(file, colour="red")
+
+
+@BOTH
+def test_what_is_frozen_stays(made: Any) -> None:
+    with pytest.raises(AttributeError):
+        made.File(1, "a").index = 2
+    with pytest.raises(AttributeError):
+        del made.File(1, "a").index
+
+
+@BOTH
+def test_what_is_not_frozen_has_lists_of_its_own(made: Any) -> None:
+    first, second = made.Plan(), made.Plan(note="x")
+    first.steps.append("a")
+    first.note = "y"
+    assert (first.steps, second.steps, first.note, second.note) == (["a"], [], "y", "x")
+    assert made.Plan.__hash__ is None
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("positional", "named"),
+    [
+        ((), {}),
+        ((1,), {}),
+        ((1, "a", "", None, frozenset(), 6), {}),
+        ((1, "a"), {"colour": "red"}),
+        ((1,), {"index": 1}),
+    ],
+)
+def test_wrong_arguments_are_refused(made: Any, positional: tuple[Any, ...], named: dict[str, Any]) -> None:
+    with pytest.raises(TypeError):
+        made.File(*positional, **named)
+
+
+def test_the_digest_is_the_usual_one() -> None:
+    assert sha256(b"abc") == hashlib.sha256(b"abc").hexdigest()

@@ -1,0 +1,134 @@
+"""Rails in real ansible-playbook runs: shown, cables checked, changed in a task of their own, and confirmed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.plays import FACTS, Plays
+
+STATE = "- ansible.builtin.import_playbook: gb10.fleet.converge\n"
+DOCTOR = """
+- hosts: sparks
+  gather_facts: false
+  tasks:
+    - gb10.fleet.doctor:
+      register: doctor
+    - ansible.builtin.debug: {msg: "found: {{ doctor.findings | map(attribute='id') | list }}"}
+"""
+BOTH = {"spark-a": {"ansible_host": "kind-a"}, "spark-b": {"ansible_host": "kind-b"}}
+PAIR: dict[str, Any] = {
+    "gb10_cluster": "sparks",
+    "fabric_topology": "pair",
+    "fabric_allow_activation": True,
+    "gb10_roles": ["kernel_parameters", "fabric"],
+    "ansible_become": False,
+}
+# In place of the real one: what was heard is written down beside the play, for no machine here has such rails.
+NEIGHBOURS = """#!/usr/bin/python
+import json
+from ansible.module_utils.basic import AnsibleModule
+options = {"token": {"type": "str", "no_log": False}, "host": {}, "rails": {"type": "list", "elements": "dict"}}
+module = AnsibleModule(options, supports_check_mode=True)
+with open("%s") as file:
+    heard = json.load(file)[module.params["host"]]
+module.exit_json(changed=False, heard=heard, mute=[], token=module.params["token"])
+"""
+
+
+@pytest.fixture
+def plays(tmp_path: Path) -> Plays:
+    plays = Plays(tmp_path)
+    plugins = tmp_path / "collections/ansible_collections/gb10/fleet/plugins"
+    real = (plugins / "modules").resolve()
+    (plugins / "modules").unlink()
+    (plugins / "modules").mkdir()
+    for path in real.iterdir():
+        if path.suffix == ".py" and path.name != "rail_neighbours.py":
+            (plugins / "modules" / path.name).symlink_to(path)
+    (plugins / "modules/rail_neighbours.py").write_text(NEIGHBOURS % (tmp_path / "heard.json"))
+    wired(plays)
+    return plays
+
+
+def wired(plays: Plays, there: str = "p0") -> None:
+    """spark-a's p0 leads to this port of spark-b."""
+    heard = {
+        "spark-a": [{"netdev": "enp1s0f0np0", "port": "p0", "host": "spark-b", "there_port": there}],
+        "spark-b": [{"netdev": "enp1s0f0np0", "port": there, "host": "spark-a", "there_port": "p0"}],
+    }
+    (plays.tmp_path / "heard.json").write_text(json.dumps(heard))
+
+
+def pair(plays: Plays, live: bool, **says: Any) -> None:
+    for number, kind in enumerate("ab"):
+        rails = [dict(rail) for rail in FACTS["rails"]]
+        for twin, rail in enumerate(rails[:2]):
+            rail.update(mtu=9000, addresses=[f"192.168.10{twin}.1{number}/24"] if live else [])
+        plays.host(kind, facts={"rails": rails}, **says)
+
+
+def sent(plays: Plays, kind: str) -> list[tuple[list[str], bool, bool]]:
+    """The calls to a host: roles, check mode, and whether a change of the network is to wait for a word."""
+    return [
+        ([document["role"] for document in request["documents"]], request["check"], "guard" in request)
+        for request in plays.requests(kind)
+    ]
+
+
+def test_rails_that_wait_are_shown_and_change_in_a_task_of_their_own(plays: Plays) -> None:
+    pair(plays, live=False)
+    rc, output = plays.play(BOTH, STATE, **PAIR)
+    assert rc == 0, output
+    assert "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to spark-b p0 192.168.100.11" in output
+    applied = [call for call in sent(plays, "a") if not call[1]]
+    assert applied == [(["kernel_parameters"], False, True), (["fabric"], False, True)]
+
+
+def test_rails_as_planned_travel_with_all_the_rest(plays: Plays) -> None:
+    pair(plays, live=True)
+    rc, output = plays.play(BOTH, STATE, **PAIR)
+    assert rc == 0, output
+    assert [call for call in sent(plays, "a") if not call[1]] == [(["kernel_parameters", "fabric"], False, True)]
+    listened = output.partition("Find the partner behind each port")[2].partition("TASK [")[0]
+    assert listened.count("skipping") == 2
+
+
+def test_a_wrong_cable_ends_the_run_before_anything_changes(plays: Plays) -> None:
+    pair(plays, live=False)
+    wired(plays, there="p1")
+    rc, output = plays.play(BOTH, STATE, **PAIR)
+    said = " ".join(output.split())
+    assert rc == 2, output
+    assert "spark-a p0: the cable leads to spark-b p1, and should lead to spark-b p0" in said
+    assert "at spark-b, move that end of the cable from p1 to p0" in said
+    assert all(check for _roles, check, _waits in sent(plays, "a") + sent(plays, "b"))
+
+
+def test_a_change_of_the_network_is_confirmed_with_the_same_documents(plays: Plays) -> None:
+    pair(
+        plays, live=True, guard={"id": "f" * 16, "seconds": 5}, changes=[{"resource": "nm_profile:x", "role": "fabric"}]
+    )
+    engine = plays.tmp_path / "collections/ansible_collections/gb10/fleet/plugins/module_utils/engine/remote.py"
+    confirmed = '    if request.get("confirm"):\n        said.update(guard=None, changes=[])\n'
+    engine.write_text(engine.read_text().replace("    return {**said,", f"{confirmed}    return {{**said,"))
+    rc, output = plays.play(BOTH, STATE, **PAIR)
+    assert rc == 0, output
+    first, second = [request for request in plays.requests("a") if not request["check"]]
+    assert first["guard"] == second["confirm"]
+    assert first["documents"] == second["documents"]
+    assert (bool(first["expect"]), second["expect"]) == (True, {})
+
+
+def test_doctor_says_what_the_rails_will_get(plays: Plays) -> None:
+    pair(plays, live=False)
+    for _ in range(2):  # with the facts of both, which the second look has
+        rc, output = plays.play(BOTH, DOCTOR, **PAIR)
+        assert rc == 0, output
+    assert output.count("fabric_plan") == 2, output
+    pair(plays, live=True)
+    rc, output = plays.play(BOTH, DOCTOR, **PAIR)
+    assert "fabric_plan" not in output

@@ -1,0 +1,294 @@
+"""perftest's language: command line, report, JSON, errors."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "perftest"
+CLIENT = perftest.Test(
+    name="a:p0--b:p0/0",
+    end="client",
+    device="rocep1s0f0",
+    address="192.168.100.11",
+    peer="192.168.100.10",
+    port=18515,
+    qps=4,
+    message_bytes=1048576,
+    duration_s=10,
+    qp_timeout=14,
+)
+
+
+def fixture(name: str) -> str:
+    return (FIXTURES / name).read_text(encoding="utf-8")
+
+
+def test_report_of_a_spark() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+    assert report is not None
+    assert report.gbps == 97.51
+    assert report.gbytes_per_s == pytest.approx(12.18875)
+    assert (report.message_bytes, report.iterations, report.qps) == (1048576, 116240, 4)
+    assert (report.mtu, report.gid_index, report.device, report.link_type) == (4096, 3, "rocep1s0f0", "Ethernet")
+    assert (report.local_address, report.remote_address) == ("192.168.100.11", "192.168.100.10")
+
+
+def test_report_as_nvidia_published_it() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_nvidia_guide.txt"))
+    assert report == perftest.Report(
+        gbps=92.57,
+        message_bytes=65536,
+        iterations=882805,
+        qps=1,
+        mtu=1024,
+        gid_index=3,
+        device="rocep1s0f0",
+        link_type="Ethernet",
+        local_address="192.168.200.13",
+        remote_address="192.168.200.12",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "gbps"),
+    [
+        ("24.01_spark_nvidia_guide.txt", 92.57),
+        ("4.5_rxe.txt", 1585.48 * 8 * 2**20 / 1e9),  # MB/sec of old versions are MiB/s
+        ("25.01_rxe_cpu.txt", 40.5 * 8 * 2**20 / 1e9),
+    ],
+)
+def test_units(name: str, gbps: float) -> None:
+    report = perftest.parse_text(fixture(name))
+    assert report is not None and report.gbps == pytest.approx(gbps, abs=1e-6)
+
+
+def test_colours_and_carriage_returns_do_not_matter() -> None:
+    coloured = fixture("24.01_spark_4qp.txt").replace("97.51", "\x1b[1;32m97.51\x1b[0m").replace("\n", "\r\n")
+    assert perftest.parse_text(coloured) == perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+
+
+def test_truncated_report_is_no_report() -> None:
+    text = fixture("24.01_spark_4qp.txt")
+    assert all(perftest.parse_text(text[:end]) is None for end in range(0, text.index(" 1048576 ") + 40, 7))
+
+
+def test_version() -> None:
+    assert perftest.parse_version("Version: 6.20\n") == (6, 20)
+    assert perftest.parse_version("usage: nothing") is None
+
+
+def test_command_differs_by_version_only_in_json() -> None:
+    old, new = (
+        perftest.argv("ib_write_bw", CLIENT, ib_port=1, gid_index=3, version=version, json_path="/tmp/x.json")
+        for version in ((6, 6), (6, 20))
+    )
+    assert old == [
+        *["ib_write_bw", "-d", "rocep1s0f0", "-i", "1", "-x", "3", "-p", "18515", "-q", "4", "-s", "1048576"],
+        *["-D", "10", "-u", "14", "-F", "--report_gbits", "192.168.100.10"],
+    ]
+    assert [word for word in new if word not in old] == ["--out_json", "--out_json_file=/tmp/x.json"]
+    assert new[-1] == "192.168.100.10"
+
+
+def test_json_of_all_versions() -> None:
+    for name, average in (("24.01_spark_4qp.json", 97.51), ("4.5_rxe.json", 13.3)):
+        data = perftest.parse_json(fixture(name))
+        assert data["results"]["BW_average"] == average
+        assert data["test_info"]["GID_index"] in (1, 3)
+    broken = fixture("24.01_spark_4qp.json").replace('"MsgRate": 0.011624', '"MsgRate": 0.011624,')
+    assert perftest.parse_json(broken)["results"]["MsgRate"] == 0.011624, "--output leaves a trailing comma"
+
+
+def test_json_is_a_cross_check() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+    assert report is not None
+    assert perftest.json_agrees(report, fixture("24.01_spark_4qp.json")) is True
+    assert perftest.json_agrees(report, fixture("4.5_rxe.json")) is False
+    assert perftest.json_agrees(report, "") is None
+
+
+@pytest.mark.parametrize(
+    ("output", "name"),
+    [
+        (fixture("4.5_no_rdma.txt"), "no_rdma"),
+        (" IB device mlx5_9 not found\n Unable to find the Infiniband/RoCE device\n", "no_device"),
+        (" Port number 1 state is Down\n Couldn't set the link layer\n", "port_down"),
+        ("Couldn't connect to 192.168.100.10:18515\nUnable to open file descriptor for socket connection\n", "refused"),
+        ("Couldn't listen to port 18515\nUnable to open file descriptor for socket connection\n", "port_busy"),
+        (" Found Incompatibility issue with GID types.\n Please Try to use a different IP version.\n", "gid_family"),
+        ("Failed to modify QP 263 to RTR\n Unable to Connect the HCA's through the link\n", "gid_unroutable"),
+        (" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n", "retry_exceeded"),
+        ("ethernet_read_keys: Couldn't read remote address\n", "peer_died"),
+        (" Failed to exchange data between server and clients\n", "peer_died"),
+        ("ethernet_read_data: Couldn't read reports\n", "peer_died"),
+        ("Couldn't write to socket: Broken pipe\n", "peer_died"),
+        (" num_of_qps mismatch: local=4, remote=1\n", "version_mismatch"),
+        (" Failed status-transport retry counter exceeded (12): wr_id 0 syndrom 0x81\n", "retry_exceeded"),
+        ("Couldn't allocate MR\nfailed to create mr\n", "memlock"),
+        (" Problem in resolving basic address and port\n", "resolve"),
+        (" Invalid Command or flag.\n", "version_mismatch"),
+        ("ib_write_bw: error while loading shared libraries: libmlx5.so.1\n", "missing_package"),
+        ("Can't produce a report\n", "no_report"),
+        ("something new\n", "failed"),
+    ],
+)
+def test_errors_have_names(output: str, name: str) -> None:
+    fault = perftest.classify(output, 1)
+    assert fault.name == name
+    assert fault.way_out and fault.text
+    assert output.splitlines()[0].strip()[:20] in fault.text or name in ("no_rdma", "retry_exceeded")
+
+
+def test_a_warning_is_not_the_fault() -> None:
+    # perftest goes on with the smaller MTU.
+    warned = "Requested mtu is higher than active mtu \nChanging to active mtu - 3\n Failed status 12: wr_id 0\n"
+    assert perftest.classify(warned, 1).name == "retry_exceeded"
+
+
+def test_exit_0_without_a_report_and_death_by_signal() -> None:
+    assert perftest.classify("hello\n", 0).name == "unreadable"
+    died = perftest.classify("", -9)
+    assert (died.name, "signal 9" in died.text) == ("died", True)
+
+
+def test_settings_without_a_result_are_named() -> None:
+    # Seen on a Spark with the wrong GID index: all settings, no row, exit status 0.
+    text = fixture("24.01_spark_4qp.txt")
+    assert perftest.classify(text[: text.index(" #bytes")], 0).name == "no_report"
+
+
+def test_ends_with_different_mtus_are_noticed() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_nvidia_guide.txt"))
+    assert report is not None
+    fault = perftest.check_mtu(report, 4096)
+    assert fault is not None and fault.name == "mtu_mismatch"
+    assert "1024 bytes, this one allows 4096" in fault.text
+    assert perftest.check_mtu(report, 1024) is None
+    assert perftest.check_mtu(report, None) is None, "an unknown MTU is no reason to complain"
+    assert perftest.check_mtu(replace(report, mtu=None), 4096) is None
+
+
+def test_both_ends_get_the_same_options() -> None:
+    server = replace(CLIENT, end="server", device="roceP2p1s0f0", address=CLIENT.peer, peer=CLIENT.address)
+    commands = [
+        perftest.argv("ib_write_bw", test, ib_port=1, gid_index=index, version=(6, 20), json_path="/tmp/x.json")
+        for test, index in ((CLIENT, 3), (server, 5))
+    ]
+    client, other = commands
+    assert client.pop() == "192.168.100.10"
+    assert [pair for pair in zip(client, other, strict=True) if pair[0] != pair[1]] == [
+        ("rocep1s0f0", "roceP2p1s0f0"),
+        ("3", "5"),
+    ]
+
+
+def test_both_ends_must_be_the_rails() -> None:
+    report = perftest.parse_text(fixture("24.01_spark_4qp.txt"))
+    assert report is not None and perftest.check_ends(CLIENT, report) is None
+    elsewhere = perftest.parse_text(fixture("24.01_spark_nvidia_guide.txt"))
+    assert elsewhere is not None
+    fault = perftest.check_ends(CLIENT, elsewhere)
+    assert fault is not None and fault.name == "wrong_path" and "192.168.200.13" in fault.text
+
+
+LINES = [line for path in sorted(FIXTURES.glob("*.*")) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.one_of(st.sampled_from(LINES), st.text(max_size=80)), max_size=60),
+    st.sampled_from(["\n", "\r\n", "\n\x1b[0m"]),
+    st.integers(-64, 255),
+)
+def test_any_output_is_readable(lines: list[str], newline: str, status: int) -> None:
+    output = newline.join(lines)
+    report = perftest.parse_text(output)
+    assert report is None or report.gbps >= 0
+    assert perftest.classify(output, status).way_out
+    assert isinstance(perftest.parse_json(output), dict)
+
+
+def test_hostile_output_is_read_in_linear_time() -> None:
+    started = time.process_time()
+    for piece in ("1 ", "\x1b[", " local address:", "GID: 00:", "#bytes ", ' "a": ', "[" * 10, "\n", " ", "\t"):
+        text = piece * 20_000  # the runner keeps 128 KiB
+        perftest.parse_text(text)
+        perftest.parse_json(text)
+        perftest.classify(text, 1)
+    assert time.process_time() - started < 5
+
+
+TEXTS = [path.read_text(encoding="utf-8") for path in sorted(FIXTURES.glob("*.*"))]
+ERRORS = (
+    *("Couldn't connect to 10.0.0.1:18515", " Failed status 12: wr_id 0 syndrom 0x81", "Couldn't listen to port 1"),
+    *(
+        "\x1b[31merror\x1b[0m",
+        "\x1b[",
+        "\r",
+        "\0\ufffd",
+        "nan",
+        "-nan",
+        "inf",
+        "1e308",
+        "9" * 400,
+        "[Gb/sec]",
+        "#bytes",
+    ),
+)
+
+
+def damaged(dice: random.Random) -> str:
+    """One of the outputs of all versions: cut, mixed with another, coloured, repeated, or with errors in it."""
+    text = dice.choice(TEXTS)
+    for _step in range(dice.randrange(1, 5)):
+        place, other = dice.randrange(len(text) + 1), dice.randrange(len(text) + 1)
+        text = dice.choice(
+            (
+                text[:place],
+                text[place:],
+                text[:place] + text[other:],
+                text[:place] + dice.choice(ERRORS) + text[place:],
+                text.replace("\n", "\r\n"),
+                text.replace(" ", "\t"),
+                text.replace(dice.choice('0123456789.:,"{}'), dice.choice(("", "-", "\u0663", "\x1b[0m", ":"))),
+                text[:place] + dice.choice(TEXTS),
+            )
+        )[:20_000]
+    return text
+
+
+def test_ten_thousand_damaged_outputs() -> None:
+    dice = random.Random(5)  # noqa: S311 the same outputs each time
+    started = time.process_time()
+    reports = 0
+    for _number in range(10_000):
+        text = damaged(dice)
+        report = perftest.parse_text(text)
+        if report:
+            reports += 1
+            assert 0 <= report.gbps < 1e13 and report.iterations >= 0
+            assert perftest.json_agrees(report, text) in (True, False, None)
+            perftest.check_ends(CLIENT, report)
+            perftest.check_mtu(report, 4096)
+        fault = perftest.classify(text, dice.choice((0, 1, -9)))
+        assert fault.name and fault.way_out and len(fault.text) < 1000
+    assert 500 < reports < 9_500, "both what can be read and what cannot is among them"
+    assert time.process_time() - started < 20
+
+
+def test_ten_megabytes_are_read() -> None:
+    filler = "\x1b[31m 65536 junk \xff :{\n" * 440_000
+    started = time.process_time()
+    report = perftest.parse_text(filler + fixture("24.01_spark_4qp.txt"))
+    assert report is not None and report.gbps == 97.51
+    assert perftest.classify(filler, 1).name == "failed"
+    assert perftest.parse_json(filler) == {}
+    assert time.process_time() - started < 10

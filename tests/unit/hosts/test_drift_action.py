@@ -1,0 +1,198 @@
+"""The action drift in real ansible-playbook runs, over an ssh that plays every kind of host."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.plays import put_ssh, run_playbook
+
+# Stands in for ssh: notes its arguments and a digest of its input, then is the host that its destination names.
+SSH = """#!/bin/bash
+for word in "$@"; do case $word in kind-*) kind=${word#kind-};; esac; done
+here=${0%/*}
+printf '%s\\0' "$@" >"$here/argv-$kind"
+digest=$(sha256sum)
+echo "$kind $digest" >>"$here/input"
+differs='{"role": "driver", "resource": "hold:driver-set", "action": "update", "detail": "to hold: libcuda"}'
+waits='{"role": "fabric", "resource": "nm_profile:a", "action": "create", "consent": "fabric_allow_activation"}'
+rest='"recorded": true, "orphans": [], "error": null'
+say() { echo; echo "GB10-ANSWER:{\\"known\\": $1, \\"changes\\": [$2], \\"pending\\": [$3], $rest}"; }
+case $kind in
+  clean*) echo "welcome"; say true;;
+  drift*) say true "$differs";;
+  waits) say true "" "$waits";;
+  new) say false;;
+  away) echo "ssh: connect to host kind-away port 22: No route to host" >&2; exit 255;;
+  key) echo "Host key verification failed." >&2; exit 255;;
+  nosudo) echo "sudo: a password is required" >&2; exit 1;;
+  garbled) echo "GB10-ANSWER:{";;
+  hangs) sleep 77;;
+esac
+"""
+
+
+class Run:
+    """ansible-playbook in a directory of its own."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.tmp_path = tmp_path
+        put_ssh(tmp_path, SSH)
+
+    def play(self, kinds: dict[str, dict[str, Any]], play: str, *args: str, **variables: Any) -> tuple[int, str]:
+        hosts = {f"spark-{kind}": {"ansible_host": f"kind-{kind}", **own} for kind, own in kinds.items()}
+        return run_playbook(self.tmp_path, hosts, play, *args, **variables)
+
+    def argv(self, kind: str) -> list[str]:
+        """What ssh was called with for this host, without its name."""
+        return (self.tmp_path / f"argv-{kind}").read_text().split("\0")[:-1]
+
+    @property
+    def document(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.tmp_path / "evidence/drift/drift.json").read_text())
+        return found
+
+    def list(self, name: str) -> list[str] | None:
+        file = self.tmp_path / "evidence/drift" / f"{name}.txt"
+        return file.read_text().splitlines() if file.exists() else None
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path)
+
+
+PLAYBOOK = "- ansible.builtin.import_playbook: gb10.fleet.drift\n"
+
+
+def task(arguments: dict[str, Any] | None = None, become: bool = False) -> str:
+    """A play with the action alone."""
+    tasks = [{"gb10.fleet.drift": arguments or {}}]
+    return yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "become": become, "tasks": tasks}])
+
+
+def kinds(*names: str, **own: Any) -> dict[str, dict[str, Any]]:
+    return {name: dict(own) for name in names}
+
+
+def test_every_kind_of_host_is_told_apart(run: Run) -> None:
+    silent = {
+        "away": "unreachable", "key": "host_key", "nosudo": "no_sudo", "garbled": "garbled", "hangs": "timeout"
+    }  # fmt: skip
+    rc, output = run.play(kinds("clean", "drift", "waits", "new", *silent), task({"timeout_s": 2}))
+    assert rc == 2, output
+    states = {"clean": "clean", "drift": "drift", "waits": "drift", "new": "no_manifest"}
+    found = {name: host["state"] for name, host in run.document["hosts"].items()}
+    assert found == {f"spark-{kind}": states.get(kind, "silent") for kind in [*states, *silent]}
+    for kind, reason in silent.items():
+        assert run.document["hosts"][f"spark-{kind}"]["silence"]["reason"] == reason
+    assert run.list("drifted") == ["spark-drift", "spark-waits", "spark-new"]
+    assert run.list("silent") == [f"spark-{kind}" for kind in silent]
+    inputs = {line.split()[1] for line in (run.tmp_path / "input").read_text().splitlines()}
+    assert len(inputs) == 1, "every host gets the same bytes"
+
+
+def test_the_playbook_shows_a_table_and_no_more(run: Run) -> None:
+    rc, output = run.play(kinds("clean", "drift"), PLAYBOOK)
+    assert rc == 2
+    assert "2 hosts: 1 clean, 1 drifted, 0 silent" in output
+    assert "hold:driver-set  update: to hold: libcuda" in output
+    assert "silence" not in output, "of a failed task Ansible shows all of the result"
+
+
+def test_a_tag_does_not_make_it_a_green_nothing(run: Run) -> None:
+    rc, output = run.play(kinds("drift"), PLAYBOOK, "--tags", "fabric")
+    assert rc == 2 and "1 drifted" in output
+
+
+def test_the_playbook_passes_a_clean_fleet(run: Run) -> None:
+    run.play(kinds("drift"), PLAYBOOK)
+    assert run.list("drifted")
+    rc, output = run.play(kinds("clean", "clean2"), PLAYBOOK)
+    assert rc == 0, output
+    assert "there is no drifted.txt" in output
+    assert run.list("drifted") is None
+    assert output.count("spark-clean") and "spark-clean2 " not in output, "one task for all hosts"
+
+
+def test_the_folder_is_that_of_the_evidence(run: Run) -> None:
+    run.play(kinds("clean"), PLAYBOOK, gb10_evidence_directory="proofs")
+    assert (run.tmp_path / "proofs/drift/drift.json").exists()
+
+
+def test_clusters_stay_whole(run: Run) -> None:
+    pair, other = {"gb10_cluster": "{{ 'p' ~ 1 }}"}, {"gb10_cluster": "p2"}
+    hosts: dict[str, dict[str, Any]] = {"drift1": pair, "clean1": pair, "drift2": other, "away": other, "clean": {}}
+    run.play(hosts, task())
+    assert run.list("drifted") == ["spark-drift1", "spark-clean1"]
+
+
+def test_a_report_does_not_fail_and_check_mode_writes_nothing(run: Run) -> None:
+    rc, output = run.play(kinds("drift", "away"), task({"report_only": True}), "--check")
+    assert rc == 0, output
+    assert not (run.tmp_path / "evidence").exists()
+    rc, output = run.play(kinds("drift", "away"), task({"report_only": True}))
+    assert rc == 0 and run.list("drifted") == ["spark-drift"]
+
+
+@pytest.mark.parametrize("become", [False, True])
+def test_a_host_is_reached_as_by_any_task(run: Run, become: bool) -> None:
+    own = {
+        "ansible_user": "{{ 'la' ~ 'b' }}", "ansible_port": 2222,
+        "ansible_ssh_private_key_file": "{{ inventory_dir }}/key",
+        "ansible_ssh_common_args": "-o ProxyJump=jump -o 'UserKnownHostsFile=/a b'", "ansible_ssh_timeout": 7,
+    }  # fmt: skip
+    cfg = ["--ssh-extra-args", "-o Ciphers=x"]
+    run.play(kinds("clean", **own), task(become=become), *cfg)
+    scanned = run.argv("clean")
+    run.play(kinds("clean", **own), task().replace("gb10.fleet.drift", "ansible.builtin.ping"), *cfg)
+    assert run.argv("clean")[:-1] == scanned[:-1]
+    assert {"Port=2222", 'User="lab"', f'IdentityFile="{run.tmp_path}/key"', "ProxyJump=jump"} < set(scanned)
+    assert "StrictHostKeyChecking=no" not in scanned
+    assert f"{sys.executable} -I -S -" in scanned[-1]
+    assert scanned[-1].startswith("sudo -H -S -n ") is become
+
+
+def test_a_host_that_cannot_be_asked_is_silent_and_the_others_are_asked(run: Run) -> None:
+    hosts: dict[str, dict[str, Any]] = {
+        "a": {"ansible_password": "secret"}, "b": {"ansible_become": True, "ansible_become_password": "secret"},
+        "c": {"ansible_connection": "winrm"}, "d": {"ansible_port": "{{ nobody_defined_this }}"}, "clean": {},
+    }  # fmt: skip
+    rc, output = run.play(hosts, task())
+    assert rc == 2 and "secret" not in output
+    said = {name: host["silence"]["text"] for name, host in run.document["hosts"].items() if host["silence"]}
+    words = {"a": "keys only", "b": "no password", "c": "winrm", "d": "nobody_defined_this"}
+    assert said.keys() == {f"spark-{kind}" for kind in words}
+    for kind, word in words.items():
+        assert word in said[f"spark-{kind}"]
+    assert run.document["clean"] == 1
+    assert "PasswordAuthentication=no" in run.argv("clean"), "the first host's password is nobody else's"
+
+
+def test_every_host_of_the_play_is_scanned_whatever_happened_before(run: Run) -> None:
+    plays = yaml.safe_load(task())
+    plays[0]["tasks"].insert(0, {"ansible.builtin.fail": {}, "when": "inventory_hostname == 'spark-clean2'"})
+    run.play(kinds("clean", "clean2", "drift"), yaml.safe_dump(plays))
+    assert list(run.document["hosts"]) == ["spark-clean", "spark-clean2", "spark-drift"]
+    run.play(kinds("clean", "clean2", "drift"), task(), "--limit", "!spark-clean2")
+    assert list(run.document["hosts"]) == ["spark-clean", "spark-drift"]
+
+
+def test_this_machine_can_be_scanned_too(run: Run) -> None:
+    """With the real program, through /bin/sh; what it answers depends on who runs this test."""
+    run.play({"local": {"ansible_connection": "local"}}, task())
+    host = run.document["hosts"]["spark-local"]
+    assert host["state"] != "silent" or host["silence"]["reason"] == "error", host
+    assert "status" not in ((host["silence"] or {}).get("text") or "")
+
+
+@pytest.mark.parametrize("argument", ["concurrency", "timeout_s"])
+def test_no_scan_without_time_or_hands(run: Run, argument: str) -> None:
+    rc, output = run.play(kinds("clean"), task({argument: 0}))
+    assert rc == 2 and f"{argument}: expected 1 or more, found 0" in output
+    assert not (run.tmp_path / "input").exists()

@@ -1,0 +1,87 @@
+"""The facts of last time: a guess, so nothing that is wrong with them may be an error."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept, last_facts
+
+FACTS: dict[str, Any] = {"hostname": "spark-a", "rails": []}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "gb10-fleet" / "facts"
+
+
+def test_what_is_written_is_read_for_the_same_name_and_address_only(cache: Path) -> None:
+    last_facts.write("spark-a", "192.0.2.11", FACTS)
+    assert last_facts.read("spark-a", "192.0.2.11") == FACTS
+    assert last_facts.read("spark-a", "192.0.2.12") is None
+    assert last_facts.read("spark-b", "192.0.2.11") is None
+    assert cache.stat().st_mode & 0o777 == 0o700
+    assert len(list(cache.iterdir())) == 1, "a temporary file was left"
+
+
+@pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b'{"facts": 1}', b"\xff", b"[" * 100_000])
+def test_a_damaged_file_is_none(cache: Path, text: bytes) -> None:
+    last_facts.write("spark-a", "x", FACTS)
+    (file,) = cache.iterdir()
+    file.write_bytes(text)
+    assert last_facts.read("spark-a", "x") is None
+    last_facts.write("spark-a", "x", FACTS)
+    assert last_facts.read("spark-a", "x") == FACTS
+
+
+@pytest.mark.parametrize("kept", [{"project": "0.0.0", "facts": FACTS}, {"project": None, "facts": []}])
+def test_the_facts_of_another_version_are_none(cache: Path, kept: dict[str, Any]) -> None:
+    last_facts.write("spark-a", "x", FACTS)
+    (file,) = cache.iterdir()
+    file.write_text(json.dumps({"project": kept["project"] or catalog.collection_version(), "facts": kept["facts"]}))
+    assert last_facts.read("spark-a", "x") is None
+
+
+def test_the_same_facts_are_not_written_again(cache: Path) -> None:
+    last_facts.write("spark-a", "x", FACTS)
+    (file,) = cache.iterdir()
+    before = file.stat().st_ino
+    last_facts.write("spark-a", "x", dict(FACTS))
+    assert file.stat().st_ino == before
+    last_facts.write("spark-a", "x", {**FACTS, "rails": [1]})
+    assert last_facts.read("spark-a", "x") == {**FACTS, "rails": [1]}
+
+
+def test_a_name_leads_nowhere_else(cache: Path) -> None:
+    for name in ("../../x", "/etc/x", "a\0b", "\udcff", "a" * 5000):
+        last_facts.write(name, "x", {"hostname": name[:9]})
+        assert last_facts.read(name, "x") == {"hostname": name[:9]}
+    assert {path.parent for path in cache.parent.parent.rglob("*.json")} == {cache}
+
+
+def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    last_facts.write("spark-a", "x", FACTS)
+    assert last_facts.read("spark-a", "x") is None
+
+
+def test_a_relative_cache_home_counts_as_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    for value in ("cache", ""):
+        monkeypatch.setenv("XDG_CACHE_HOME", value)
+        assert kept.folder() == tmp_path / "home" / ".cache" / "gb10-fleet"
+
+
+def test_other_users_files_are_not_readable(cache: Path) -> None:
+    old = os.umask(0)
+    try:
+        last_facts.write("spark-a", "x", FACTS)
+    finally:
+        os.umask(old)
+    assert cache.stat().st_mode & 0o077 == 0

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The simulated vLLM server: what it refuses, what it answers, how it starts and dies."""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import importlib.machinery
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lab.vendor.packages import FILES
+from tests.support.ports import free_port
+
+PROGRAM = FILES / "vllm"
+GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
+DEADLINE_SECONDS = 60.0
+
+
+def load_program() -> Any:
+    loader = importlib.machinery.SourceFileLoader("vllm_program", str(PROGRAM))
+    spec = importlib.util.spec_from_loader(loader.name, loader)
+    assert spec
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+vllm = load_program()
+
+
+def parse(text: str) -> argparse.Namespace:
+    args: argparse.Namespace = vllm.parse(text.split())
+    return args
+
+
+# ------------------------------------------------------------------------------------------------- command line
+
+
+def test_flags_are_read_as_vllm_reads_them() -> None:
+    args = parse(
+        "m --max_model_len 32k --gpu-memory-utilization=0.8 --no-enable-prefix-caching -tp 2 --served-model-name a b"
+    )
+    assert (args.model_tag, args.max_model_len, args.gpu_memory_utilization) == ("m", 32000, 0.8)
+    assert (args.enable_prefix_caching, args.tensor_parallel_size) == (False, 2)
+    assert args.served_model_name == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "m --swap-space 4",  # removed in 0.18
+        "m --linear-backend marlin",  # new in 0.22
+        "m --moe-backend humming",
+        "m --gpu-memory-utilization 1.2",
+        "m --kv-cache-dtype nvfp4",
+        "m --model n",
+        "m --headless --api-server-count 2",
+        "m --max-model",
+    ],
+)
+def test_usage_errors(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as error:
+        parse(words)
+    assert error.value.code == 2
+    assert "vllm serve: error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "environ", "reason"),
+    [
+        ("m -tp 2", GPU, "World size \\(2\\) is larger"),
+        ("m -tp 2 --nnodes 2 --distributed-executor-backend ray", GPU, "executor backend is mp"),
+        ("m -tp 2 --nnodes 2 --node-rank 2", GPU, "node_rank 2"),
+        ("m -tp 4 --nnodes 2", GPU, "World size \\(4\\) is larger"),
+        ("m --enable-auto-tool-choice --tool-call-parser nope", GPU, "invalid tool call parser"),
+        ("m --reasoning-parser nope", GPU, "invalid reasoning parser"),
+        ("m", {}, "no NVIDIA GPU is visible"),
+        ("/no/such/model", GPU, "no such directory"),
+    ],
+)
+def test_start_errors(words: str, environ: dict[str, str], reason: str) -> None:
+    with pytest.raises(vllm.StartError, match=reason):
+        vllm.check(parse(words), environ)
+
+
+def test_without_a_network_the_files_must_be_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    offline = {**GPU, "HF_HUB_OFFLINE": "1"}
+    with pytest.raises(vllm.StartError, match="LocalEntryNotFoundError"):
+        vllm.check(parse("acme/tiny"), offline)
+    folder = tmp_path / ".cache/huggingface/hub/models--acme--tiny"
+    (folder / "snapshots/abc").mkdir(parents=True)
+    (folder / "snapshots/abc/config.json").touch()
+    (folder / "refs").mkdir()
+    (folder / "refs/main").write_text("abc")
+    for words in ("acme/tiny", "acme/tiny --revision abc"):
+        vllm.check(parse(words), offline)
+    with pytest.raises(vllm.StartError, match="LocalEntryNotFoundError"):
+        vllm.check(parse("acme/tiny --revision v2"), offline)
+
+
+def test_scenarios() -> None:
+    assert vllm.scenario("garbage, slow-load=30") == {"garbage": "", "slow-load": "30"}
+    with pytest.raises(vllm.StartError, match="unknown scenario nope"):
+        vllm.scenario("nope")
+
+
+# ------------------------------------------------------------------------------------------------------- answers
+
+
+@pytest.mark.parametrize(
+    ("prompt", "answer"),
+    [
+        ("What is 17+25? number only", "42"),
+        ("what is 6 times 7", "42"),
+        ("What is the capital of France?", "Paris"),
+        ("Count from 1 to 5", "1, 2, 3, 4, 5"),
+    ],
+)
+def test_answers(prompt: str, answer: str) -> None:
+    assert vllm.answer(prompt) == answer
+
+
+def test_limits_of_a_request() -> None:
+    assert vllm.generate("Count from 1 to 100", {"max_tokens": 3}, 16, False) == (["1, ", "2, ", "3, "], "length")
+    pieces, reason = vllm.generate("What is 1+1", {"max_tokens": 200, "ignore_eos": True}, 16, False)
+    assert (len(pieces), reason) == (200, "length")
+
+
+def test_garbage_is_garbage() -> None:
+    pieces, _ = vllm.generate("What is 17+25?", {}, 1000, True)
+    assert "42" not in "".join(pieces)
+    assert "\ufffd" in "".join(pieces)
+
+
+# ------------------------------------------------------------------------------------------------------- servers
+
+Start = Callable[..., "subprocess.Popen[bytes]"]
+
+
+@pytest.fixture(name="start")
+def fixture_start(tmp_path: Path) -> Iterator[Start]:
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: str, **environ: str) -> subprocess.Popen[bytes]:
+        whole = {**os.environ, **GPU, "GB10_SIM": "slow-load=0.1", **environ}
+        log = (tmp_path / f"{len(processes)}.log").open("wb")
+        processes.append(
+            subprocess.Popen([sys.executable, PROGRAM, "serve", *words], env=whole, stdout=log, stderr=log)
+        )
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+
+
+def ask(port: int, path: str, body: object = None, key: str = "", host: str = "127.0.0.1") -> tuple[int, str]:
+    connection = http.client.HTTPConnection(host, port, timeout=DEADLINE_SECONDS)
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    data = None if body is None else json.dumps(body)
+    connection.request("GET" if body is None else "POST", path, data, headers)
+    response = connection.getresponse()
+    text = response.read().decode()
+    connection.close()
+    return response.status, text
+
+
+def health(port: int, host: str = "127.0.0.1") -> int:
+    """Status of /health; 0 when the connection is refused."""
+    try:
+        return ask(port, "/health", host=host)[0]
+    except OSError:
+        return 0
+
+
+def wait_for(condition: Callable[[], bool], complaint: str) -> None:
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, complaint
+        time.sleep(0.05)
+
+
+def wait_for_health(port: int, wanted: int) -> None:
+    wait_for(lambda: health(port) == wanted, f"/health did not become {wanted}")
+
+
+CHAT = {"messages": [{"role": "user", "content": [{"type": "text", "text": "What is 17+25?"}]}]}
+
+
+def test_a_server_with_a_key(start: Start) -> None:
+    port = free_port()
+    server = start("m", "--host", "127.0.0.1", "--port", str(port), "--served-model-name", "served", VLLM_API_KEY="k")
+    wait_for_health(port, 200)
+
+    assert ask(port, "/v1/models")[0] == 401
+    assert ask(port, "/v1/models", key="wrong")[0] == 401
+    assert ask(port, "/metrics")[0] == 200
+    assert json.loads(ask(port, "/version")[1]) == {"version": "0.19.0"}
+    models = json.loads(ask(port, "/v1/models", key="k")[1])
+    assert [(entry["id"], entry["root"]) for entry in models["data"]] == [("served", "m")]
+
+    chat = json.loads(ask(port, "/v1/chat/completions", CHAT, "k")[1])
+    assert chat["choices"][0]["message"]["content"] == "42"
+    text = json.loads(ask(port, "/v1/completions", {"prompt": "Count from 1 to 90", "model": "served"}, "k")[1])
+    assert (text["choices"][0]["finish_reason"], text["usage"]["completion_tokens"]) == ("length", 16)
+    assert ask(port, "/v1/chat/completions", {**CHAT, "model": "other"}, "k")[0] == 404
+    assert ask(port, "/v1/chat/completions", {"model": "served"}, "k")[0] == 400
+    assert ask(port, "/v1/nothing", key="k")[0] == 404
+
+    _, stream = ask(port, "/v1/chat/completions", {**CHAT, "stream": True}, "k")
+    events = [line.removeprefix("data: ") for line in stream.splitlines() if line]
+    assert events.pop() == "[DONE]"
+    assert "".join(json.loads(event)["choices"][0]["delta"]["content"] for event in events) == "42"
+
+    metrics = ask(port, "/metrics")[1]
+    assert 'vllm:generation_tokens_total{engine="0",model_name="served"} 18.0' in metrics
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(5) == 0
+
+
+def test_bench_sends_what_it_says_and_counts_what_comes_back(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    start("m", "--host", "127.0.0.1", "--port", str(port), VLLM_API_KEY="k", GB10_SIM="slow-load=0.1,tokens-per-s=100")
+    wait_for_health(port, 200)
+    words = [
+        *("--base-url", f"http://127.0.0.1:{port}", "--model", "m", "--num-prompts", "3", "--max-concurrency", "1"),
+        *("--random-prefix-len", "32", "--random-input-len", "32", "--random-output-len", "10", "--ignore-eos"),
+        *("--save-result", "--result-dir", str(tmp_path / "results"), "--result-filename", "r.json"),
+    ]
+    for key, completed in (("k", 3), ("wrong", 0)):
+        argv = [sys.executable, str(PROGRAM), "bench", "serve", *words]
+        subprocess.run(argv, env={**os.environ, "OPENAI_API_KEY": key}, check=True, capture_output=True)
+        result = json.loads((tmp_path / "results" / "r.json").read_text())
+        assert (result["completed"], result["failed"]) == (completed, 3 - completed)
+        if completed:
+            assert (result["total_input_tokens"], result["total_output_tokens"]) == (192, 30)
+            assert result["median_tpot_ms"] >= 10
+            metrics = ask(port, "/metrics")[1]
+            assert 'vllm:prefix_cache_queries_total{engine="0",model_name="m"} 192.0' in metrics
+            assert 'vllm:prefix_cache_hits_total{engine="0",model_name="m"} 64.0' in metrics  # of the second and third
+
+
+def test_refused_while_loading_then_dies_with_code_zero(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    server = start("m", "--port", str(port), GB10_SIM="slow-load=2,die-after=0.2,wrong-model")
+    wait_for(lambda: "Starting to load model" in (tmp_path / "0.log").read_text(), "the server does not load")
+    assert health(port) == 0
+    wait_for_health(port, 200)
+    assert "not-the-model" in ask(port, "/v1/models")[1]
+    wait_for_health(port, 503)
+    assert server.wait(DEADLINE_SECONDS) == 0
+
+
+@pytest.mark.parametrize("gone", [0, 1])
+def test_two_nodes_live_and_die_together(start: Start, gone: int) -> None:
+    port, master = free_port(), free_port()
+    world = ["m", "-tp", "2", "--nnodes", "2", "--master-port", str(master)]
+    worker = start(*world, "--node-rank", "1", "--headless", VLLM_HOST_IP="127.0.0.1")
+    head = start(*world, "--node-rank", "0", "--port", str(port), VLLM_HOST_IP="127.0.0.1")
+    wait_for_health(port, 200)
+    (head, worker)[gone].kill()
+    if gone == 1:
+        wait_for_health(port, 503)
+    assert (worker, head)[gone].wait(DEADLINE_SECONDS) == 0
+
+
+def test_head_waits_for_the_other_rank(start: Start) -> None:
+    port, master = free_port(), free_port()
+    head = start("m", "-tp", "2", "--nnodes", "2", "--port", str(port), "--master-port", str(master),
+                 VLLM_ENGINE_READY_TIMEOUT_S="0.5")  # fmt: skip
+    assert head.wait(DEADLINE_SECONDS) == 1
+    assert health(port) == 0
+
+
+def test_an_address_of_another_host_is_refused(start: Start) -> None:
+    assert start("m", VLLM_HOST_IP="192.0.2.1").wait(DEADLINE_SECONDS) == 1

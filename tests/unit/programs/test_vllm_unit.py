@@ -1,0 +1,780 @@
+"""The unit's program: real sockets on loopback, real processes, and a `docker` that plays a container."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import vllm_unit
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import (
+    Life,
+    Log,
+    Notify,
+    Status,
+    parse_config,
+    parse_message,
+    read_lines,
+    verdict_of_end,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+ROOT = Path(__file__).parents[3]
+PROGRAM = ROOT / "plugins/module_utils/programs/vllm_unit.py"
+
+# Its folder holds what it plays: `log` is what the container says, `code` how it leaves, once that file is there.
+DOCKER = """#!/bin/sh
+cd "${0%/*}" || exit 9
+echo "$*" >>calls
+case $1 in
+  version) [ ! -e down ] || { echo "Cannot connect to the Docker daemon"; exit 1; };;
+  image) [ ! -e no-image ] || { echo "Error: No such image"; exit 1; };;
+  container) [ -e running ] && echo true || { echo "No such container"; exit 1; };;
+  stop | rm) [ -e deaf ] || rm -f running;;
+  run)
+    [ ! -e refused ] || { echo "docker: Error response from daemon: unresolvable CDI devices" >&2; exit 125; }
+    touch running
+    cat log
+    while [ -e running ]; do [ ! -e code ] || { rm -f running; exit "$(cat code)"; }; sleep 0.02; done
+    exit 137;;
+esac
+"""
+GATE = '#!/bin/sh\necho "memory gate: $1 GiB wanted"; [ ! -e "$0.short" ]\n'
+LOADED = """Starting to load model openai/gpt-oss-120b...
+Loading safetensors checkpoint shards:  33% Completed | 1/3\rLoading safetensors checkpoint shards: 100% Completed | 3/3
+Model loading took 65.9 GiB memory and 41.10 seconds
+Graph capturing finished in 8 secs, took 0.71 GiB
+INFO:     Application startup complete.
+"""
+QUICK = {"heartbeat": 0.05, "silence": 3.0, "greeting": 0.5, "retry": 0.05, "gate": 20.0, "stop": 1.0}
+SLOW_S = 30.0  # a machine that does much else is slow; nothing is judged by it
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.11", 0)) as probe:
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_until(what: Callable[[], Any], why: str = "") -> Any:
+    until = time.monotonic() + SLOW_S
+    while not (found := what()):
+        assert time.monotonic() < until, why or "it did not happen"
+        time.sleep(0.01)
+    return found
+
+
+def patterns(kind: str) -> list[list[str]]:
+    name = {"phases": "phase", "failures": "verdict"}[kind]
+    return [[entry[name], entry["value"]] for entry in catalog.load("units")["vllm_log"][kind]]
+
+
+class Host:
+    """One host below a folder: its docker, its programs, its sysfs, and the life of its unit in a thread."""
+
+    def __init__(self, root: Path, rank: int = 0, size: int = 1, port: int = 0, **other: Any) -> None:
+        self.root, self.rank = root, rank
+        self.docker, self.sbin = root / "bin/docker", root / "usr/local/sbin"
+        for path, text in (
+            (self.docker, DOCKER),
+            (self.sbin / "gb10-memory-gate", GATE),
+            (self.sbin / "gb10-drop-caches", "#!/bin/sh\necho dropped\n"),
+        ):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            path.chmod(0o755)
+        self.play("log", LOADED)
+        self.raw: dict[str, Any] = {
+            "container": "gb10-vllm",
+            "argv": [str(self.docker), "run", "--name", "gb10-vllm", "image", "serve"],
+            "image": "image",
+            "memory_gib": 7,
+            "cache": str(root),
+            "disk_gib": 0,
+            "env_file": None,
+            "gid_file": None,
+            "rails": [],
+            "join": {
+                "rank": rank,
+                "members": [{"name": f"spark-{'abc'[n]}", "address": f"127.0.0.{11 + n}"} for n in range(size)],
+                "port": port,
+                "settings": {"vllm_model": "a/b", "vllm_image": "i"},
+            }
+            if size > 1
+            else None,
+            "timing": QUICK,
+            "phases": patterns("phases"),
+            "failures": patterns("failures"),
+        } | other
+        self.path = root / "status.json"
+        self.notified: list[str] = []
+        self.life: Life | None = None
+        self.codes: list[int] = []
+
+    def play(self, name: str, text: str = "") -> None:
+        """For a file that somebody watches: there with all of its content, or not there."""
+        new = self.docker.with_name(f".{name}")
+        new.write_text(text)
+        new.rename(self.docker.with_name(name))
+
+    def rail(self, carrier: str = "1", gid: str = "::ffff:192.168.100.10") -> None:
+        """Give it one rail, as it is now."""
+        self.raw["rails"] = [
+            {
+                "netdev": "enp1",
+                "hca": "roce",
+                "hca_port": 1,
+                "gid": "::ffff:192.168.100.10",
+                "address": "192.168.100.10",
+            }
+        ]
+        for name, text in (("net/enp1/carrier", carrier), ("infiniband/roce/ports/1/gids/3", gid)):
+            path = self.root / "sys/class" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{text}\n")
+
+    def start(self) -> Host:
+        self.notified.clear()
+        text = json.dumps(self.raw)
+        config = parse_config(text)
+
+        def notify(*lines: str) -> None:
+            self.notified.extend(lines)
+
+        self.life = life = Life(config, Status(self.path, notify, config.digest), notify, self.root)  # type: ignore[arg-type]
+        self.thread = threading.Thread(target=lambda: self.codes.append(life.run()))
+        self.thread.start()
+        return self
+
+    def stop(self) -> int:
+        assert self.life
+        self.life.stop()
+        return self.end()
+
+    def end(self) -> int:
+        self.thread.join(SLOW_S)
+        assert not self.thread.is_alive(), f"it does not end: {self.status}"
+        assert not self.docker.with_name("running").exists(), "a container outlives its unit"
+        return self.codes[-1]
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return vllm_unit.read_status(self.path)
+
+    @property
+    def active(self) -> bool:
+        return "READY=1" in self.notified
+
+    @property
+    def calls(self) -> list[str]:
+        return self.docker.with_name("calls").read_text().splitlines()
+
+    def runs(self) -> int:
+        calls = self.docker.with_name("calls")
+        return sum(line.startswith("run") for line in self.calls) if calls.exists() else 0
+
+    def verdict(self) -> str:
+        """That of the end, which systemd is told as a failure."""
+        assert self.end() == 1
+        failure = self.status["failure"]
+        assert self.status["phase"] == "failed" and failure["way_out"]
+        return str(failure["verdict"])
+
+    def waits_for(self, verdict: str, text: str = "") -> None:
+        def waits() -> bool:
+            waiting = self.status.get("waiting") or {}
+            return waiting.get("verdict") == verdict and text in waiting["text"]
+
+        wait_until(waits, f"{self.status} is not {verdict}: {text}")
+        assert not self.active
+
+    def reaches(self, phase: str) -> None:
+        wait_until(lambda: self.status.get("phase") == phase, f"{self.status} is not {phase}")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path) -> Iterator[Callable[..., list[Host]]]:
+    made: list[Host] = []
+
+    def make(size: int = 1, **other: Any) -> list[Host]:
+        port = free_port()
+        made.extend(Host(tmp_path / f"host{rank}", rank, size, port, **other) for rank in range(size))
+        return made[-size:]
+
+    yield make
+    for host in made:
+        if host.life:
+            host.docker.with_name("deaf").unlink(missing_ok=True)
+            host.life.stop()
+    for host in made:
+        if host.life:
+            host.thread.join(SLOW_S)
+
+
+# -- one host ----------------------------------------------------------------------------------------------------------
+
+
+def test_one_life(hosts: Callable[..., list[Host]], capfd: pytest.CaptureFixture[str]) -> None:
+    (host,) = hosts()
+    host.start().reaches("ready")
+    wait_until(lambda: host.active)
+    assert host.stop() == 0
+    texts = [line for line in host.notified if line.startswith("STATUS=")]
+    assert [text for text in texts if "%" in text] == ["STATUS=loading weights 33 %", "STATUS=loading weights 100 %"]
+    assert texts.index("STATUS=loading weights 100 %") < texts.index("STATUS=serving")
+    assert host.status["phases"].keys() == {"starting", "formation", "weights", "graphs", "ready"}
+    assert (host.status["phase"], host.status["failures"], host.status["attempt"]) == ("stopped", 0, 1)
+    assert host.path.stat().st_mode & 0o777 == 0o644
+    verbs = [line.split()[0] for line in host.calls if not line.startswith("container")]
+    assert verbs == ["version", "rm", "image", "run", "stop", "rm"]
+    assert "run --name gb10-vllm image serve" in host.calls, "exactly what the role said"
+    out = capfd.readouterr().out
+    assert "Graph capturing finished in 8 secs" in out, "the journal has the container's lines"
+    assert sum("checkpoint shards" in line for line in out.splitlines()) == 2, "a progress bar is lines"
+
+
+def break_docker(host: Host) -> None:
+    host.play("down")
+
+
+def break_image(host: Host) -> None:
+    host.play("no-image")
+
+
+def break_memory(host: Host) -> None:
+    (host.sbin / "gb10-memory-gate.short").touch()
+
+
+def break_disk(host: Host) -> None:
+    host.raw["disk_gib"] = 10**9
+
+
+def break_cache(host: Host) -> None:
+    host.raw["cache"] = str(host.root / "gone")
+
+
+def break_driver(host: Host, verdict: str = "module_not_loaded") -> None:
+    said = json.dumps({"coherent": False, "verdicts": [{"id": verdict, "fact": "no GPU now", "way_out": "modprobe"}]})
+    (host.sbin / "gb10-driver-coherence").write_text(f"#!/bin/sh\necho '{said}'; exit 1\n")
+    (host.sbin / "gb10-driver-coherence").chmod(0o755)
+
+
+def break_gid(host: Host) -> None:
+    host.raw["gid_file"] = str(host.root / "gid.env")
+    (host.sbin / "gb10-gid-index").write_text("#!/bin/sh\necho 'no RoCE v2 GID'; exit 1\n")
+    (host.sbin / "gb10-gid-index").chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("broken", "verdict", "text"),
+    [
+        (break_docker, "docker_down", "Cannot connect"),
+        (break_image, "image_missing", "image is not on this host: Error: No such image"),
+        (break_memory, "memory_short", "7 GiB wanted"),
+        (break_disk, "disk_full", "GiB left"),
+        (break_cache, "disk_full", "No such file or directory"),
+        (break_driver, "driver_incoherent", "module_not_loaded: no GPU now; modprobe"),
+        (break_gid, "gid_not_as_planned", "no RoCE v2 GID"),
+    ],
+)
+def test_a_red_gate_has_its_verdict_and_no_container_starts(
+    hosts: Callable[..., list[Host]], broken: Callable[[Host], None], verdict: str, text: str
+) -> None:
+    (host,) = hosts()
+    broken(host)
+    host.start()
+    assert host.verdict() == verdict
+    assert text in host.status["failure"]["text"]
+    assert host.status["failure"]["lasting"] == (verdict in ("image_missing", "driver_incoherent"))
+    assert host.runs() == 0 and not host.active
+    host.start()
+    assert host.verdict() == verdict and (host.status["failures"], host.status["attempt"]) == (2, 2)
+
+
+def test_what_the_driver_would_do_at_the_next_boot_keeps_nobody_down(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    break_driver(host, "next_kernel_without_module")
+    host.start().reaches("ready")
+
+
+@pytest.mark.parametrize(
+    ("carrier", "gid", "says"), [("0", "::ffff:192.168.100.10", "no carrier"), ("1", "::", "not its address")]
+)
+def test_a_rail_that_is_down_is_awaited(hosts: Callable[..., list[Host]], carrier: str, gid: str, says: str) -> None:
+    head, mate = hosts(2)
+    head.rail(carrier, gid)
+    mate.start()
+    head.start().waits_for("rail_down", says)
+    assert head.runs() == mate.runs() == 0
+    head.rail()
+    for host in (head, mate):
+        host.reaches("ready")
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "verdict", "text"),
+    [
+        (0, LOADED, "engine_died", "exit status 0"),
+        (0, LOADED + "EngineCore encountered a fatal error: CUDA error\n", "engine_died", "fatal error"),
+        (
+            1,
+            "Starting to load\nRuntimeError: Engine core initialization failed\n",
+            "start_failed",
+            "initialization",
+        ),
+        (0, "", "start_failed", "exit status 0"),
+        (2, "usage: vllm serve\nvllm serve: error: unrecognized arguments: --nonsense\n", "refused_flag", "--nonsense"),
+        (1, "KeyError: 'invalid tool call parser: x'\n", "refused_flag", "tool call parser"),
+        (1, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n", "out_of_memory", "Tried"),
+        (1, "ValueError: No available memory for the cache blocks.\n", "out_of_memory", "cache blocks"),
+        (1, "OSError: [Errno 28] No space left on device\n", "disk_full", "No space"),
+        (1, "huggingface_hub.errors.GatedRepoError: 403 Client Error\n", "model_missing", "403"),
+        (137, LOADED, "killed", "137"),
+        (127, "exec: vllm: not found\n", "image_unfit", "vllm: not found"),
+    ],
+)
+def test_a_container_that_ends_is_a_failure_by_name(
+    hosts: Callable[..., list[Host]], code: int, log: str, verdict: str, text: str
+) -> None:
+    (host,) = hosts()
+    host.play("log", log)
+    host.start()
+    if log:
+        wait_until(lambda: host.life and host.life.log.last and log.endswith(f"{host.life.log.last[-1]}\n"))
+    host.play("code", str(code))
+    assert host.verdict() == verdict
+    assert text in host.status["failure"]["text"]
+
+
+def test_a_container_that_docker_refuses(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    host.play("refused")
+    host.start()
+    assert host.verdict() == "docker_refused"
+    assert "unresolvable CDI devices" in host.status["failure"]["text"] and not host.active
+
+
+def test_the_kernel_says_whether_memory_ran_out(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    vmstat = host.root / "proc/vmstat"
+    vmstat.parent.mkdir()
+    vmstat.write_text("pgfault 1\noom_kill 4\n")
+    host.start().reaches("ready")
+    vmstat.write_text("pgfault 2\noom_kill 6\n")
+    host.play("code", "137")
+    assert host.verdict() == "out_of_memory"
+    assert "killed 2 processes" in host.status["failure"]["text"]
+
+
+def test_a_verdict_outlives_the_life_and_ends_with_other_settings(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    break_memory(host)
+    host.start()
+    assert host.verdict() == "memory_short"
+    (host.sbin / "gb10-memory-gate.short").unlink()
+    host.start().reaches("ready")
+    assert host.status["failure"]["verdict"] == "memory_short" and host.status["failures"] == 0
+    host.stop()
+    host.raw["memory_gib"] = 8
+    host.start().reaches("ready")
+    assert host.status["failure"] is None and host.status["attempt"] == 3
+
+
+def test_no_secret_is_passed_on(hosts: Callable[..., list[Host]], capfd: pytest.CaptureFixture[str]) -> None:
+    (host,) = hosts()
+    env = host.root / "vllm.env"
+    env.write_text("# a comment=of ours\nVLLM_API_KEY=sesame\n")
+    host.raw["env_file"] = str(env)
+    host.play("log", "ERROR: api_key='sesame' of ours\n")
+    host.play("code", "1")
+    host.start()
+    assert host.verdict() == "start_failed"
+    assert host.status["failure"]["lines"] == ["ERROR: api_key='***' of ours"]
+    assert "sesame" not in capfd.readouterr().out + host.path.read_text()
+
+
+def test_a_stop_does_not_wait_for_a_check(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    (host.sbin / "gb10-drop-caches").write_text('#!/bin/sh\ntouch "$0.runs"; exec sleep 60\n')
+    host.start()
+    wait_until((host.sbin / "gb10-drop-caches.runs").exists)
+    assert host.stop() == 0 and host.runs() == 0
+
+
+def test_a_container_that_docker_still_makes_when_it_is_stopped_does_not_stay(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    host.docker.write_text(DOCKER.replace("touch running", "sleep 0.5; touch running"))
+    host.start()
+    wait_until(host.runs)
+    assert host.stop() == 0
+    assert host.life and host.life.child and host.life.child.wait(SLOW_S) == 137, "it ended with its container"
+
+
+def test_a_check_that_hangs_ends(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts(timing=QUICK | {"gate": 0.3})
+    (host.sbin / "gb10-memory-gate").write_text("#!/bin/sh\nexec sleep 60\n")
+    host.start()
+    assert host.verdict() == "memory_short"
+    assert "did not end within 0.3 s" in host.status["failure"]["text"]
+
+
+def test_systemd_is_told_over_its_socket() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        name = f"gb10-test-{os.getpid()}"
+        systemd.bind(f"\0{name}")
+        Notify(f"@{name}")("READY=1", "STATUS=serving")
+        assert systemd.recv(100) == b"READY=1\nSTATUS=serving"
+    Notify(f"@{name}")("READY=1")  # nobody is there any more
+    Notify("")("READY=1")
+
+
+# -- a cluster ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_two_start_together_in_any_order(hosts: Callable[..., list[Host]], order: tuple[int, int]) -> None:
+    pair = hosts(2)
+    first, second = pair[order[0]], pair[order[1]]
+    second.play("log", "")  # of these two only the head's log says that it serves
+    pair[0].play("log", LOADED)
+    first.start().waits_for("waiting_for_peers", f"waiting for spark-{'ab'[order[1]]}")
+    assert f"STATUS=waiting for spark-{'ab'[order[1]]}" in first.notified
+    assert first.runs() == 0
+    second.start()
+    for host in pair:
+        host.reaches("ready")
+    wait_until(lambda: all(host.active for host in pair))
+    assert [host.runs() for host in pair] == [1, 1]
+    assert first.status["phases"].keys() >= {"waiting", "formation"}
+
+
+def test_a_rank_without_an_api_serves_when_the_head_says_so(hosts: Callable[..., list[Host]]) -> None:
+    pair = hosts(2)
+    pair[1].play("log", "WARNING: CUDA out of memory, trying again\n")
+    for host in pair:
+        host.start()
+    for host in pair:
+        host.reaches("ready")
+    life = pair[1].life
+    assert life and not life.log.feed("Graph capturing finished in 8 secs"), "it is beyond that"
+    pair[1].play("code", "0")
+    assert pair[1].verdict() == "engine_died"
+
+
+@pytest.mark.parametrize("said", [{"differs": 5}, {"missing": None}, {"prepare": "x"}, {"go": []}])
+def test_a_head_that_says_nonsense_is_left_and_called_again(hosts: Callable[..., list[Host]], said: Any) -> None:
+    _, mate = hosts(2)
+    with socket.create_server(("127.0.0.11", mate.raw["join"]["port"])) as head:
+        head.settimeout(SLOW_S)
+        mate.start()
+        for _ in range(2):
+            with head.accept()[0] as connection:
+                connection.settimeout(SLOW_S)
+                assert b"hello" in connection.recv(4096)
+                connection.sendall(json.dumps(said).encode() + b"\n")
+                while connection.recv(4096):
+                    pass
+    assert mate.stop() == 0 and mate.runs() == 0
+
+
+def test_three_wait_for_the_last_one(hosts: Callable[..., list[Host]]) -> None:
+    a, b, c = hosts(3)
+    b.start()
+    a.start().waits_for("waiting_for_peers", "waiting for spark-c")
+    b.waits_for("waiting_for_peers", "waiting for spark-c")
+    c.start()
+    for host in (a, b, c):
+        host.reaches("ready")
+    b.play("code", "1")
+    assert b.verdict() == "engine_died"
+    assert (a.verdict(), c.verdict()) == ("peer_lost", "peer_lost")
+    assert "spark-b is gone: engine_died" in a.status["failure"]["text"]
+    assert "spark-b is gone" in c.status["failure"]["text"], "told on by the head"
+
+
+def test_one_that_goes_before_the_start_is_awaited_again(hosts: Callable[..., list[Host]]) -> None:
+    head, mate = hosts(2)
+    break_memory(mate)
+    head.start()
+    mate.start()
+    assert mate.verdict() == "memory_short"
+    head.waits_for("waiting_for_peers", "waiting for spark-b")
+    assert head.runs() == 0 and head.status["failures"] == 0, "waiting uses up no start"
+    (mate.sbin / "gb10-memory-gate.short").unlink()
+    mate.start().reaches("ready")
+    head.reaches("ready")
+
+
+@pytest.mark.parametrize("stopped", [0, 1])
+def test_a_stop_takes_the_other_down_too(hosts: Callable[..., list[Host]], stopped: int) -> None:
+    pair = hosts(2)
+    for host in pair:
+        host.start()
+    for host in pair:
+        host.reaches("ready")
+    assert pair[stopped].stop() == 0
+    other = pair[1 - stopped]
+    assert other.verdict() == "peer_lost"
+    assert "it was stopped" in other.status["failure"]["text"]
+    # systemd starts it again, and it waits for the one that was stopped.
+    other.start().waits_for("waiting_for_peers")
+    pair[stopped].start()
+    for host in pair:
+        host.reaches("ready")
+    assert other.status["attempt"] == 2, "one restart for one loss"
+
+
+def in_a_process(host: Host) -> subprocess.Popen[bytes]:
+    """The same life, in a process of its own."""
+    code = (
+        "import sys; from pathlib import Path; from vllm_unit import *\n"
+        "root = Path(sys.argv[1]); config = parse_config((root / 'vllm.json').read_text()); notify = Notify('')\n"
+        "life = Life(config, Status(root / 'status.json', notify, config.digest), notify, root)\n"
+        "signal.signal(signal.SIGTERM, life.stop); sys.exit(life.run())"
+    )
+    (host.root / "vllm.json").write_text(json.dumps(host.raw))
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    return subprocess.Popen([sys.executable, "-c", code, str(host.root)], env=environment, stdout=subprocess.DEVNULL)
+
+
+@pytest.mark.parametrize(("sent", "says"), [(signal.SIGKILL, "is gone"), (signal.SIGSTOP, "nothing heard for 1 s")])
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_peer_that_is_killed_or_falls_silent_takes_the_other_down(
+    hosts: Callable[..., list[Host]], victim: int, sent: signal.Signals, says: str
+) -> None:
+    pair = hosts(2, timing=QUICK | {"silence": 1.0})
+    child = in_a_process(pair[victim])
+    try:
+        other = pair[1 - victim].start()
+        other.reaches("ready")
+        child.send_signal(sent)
+        assert other.verdict() == "peer_lost"
+        assert says in other.status["failure"]["text"]
+        assert any(line.startswith("stop") for line in other.calls), "its own container was stopped"
+    finally:
+        child.kill()
+        child.wait()
+        pair[victim].docker.with_name("running").unlink(missing_ok=True)
+
+
+def test_sigterm_ends_the_process_in_good_order(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    child = in_a_process(host)
+    try:
+        host.reaches("ready")
+        child.send_signal(signal.SIGTERM)
+        assert child.wait(SLOW_S) == 0
+        assert host.status["phase"] == "stopped" and not host.docker.with_name("running").exists()
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_other_settings_are_named_and_nobody_starts(hosts: Callable[..., list[Host]]) -> None:
+    head, mate = hosts(2)
+    mate.raw["join"] = mate.raw["join"] | {"settings": {"vllm_model": "a/b", "vllm_image": "other"}}
+    head.start()
+    mate.start().waits_for("peers_differ", "spark-a has another vllm_image")
+    head.waits_for("peers_differ", "spark-b has another vllm_image")
+    assert head.runs() == mate.runs() == 0
+    mate.stop()
+    mate.raw["join"] = mate.raw["join"] | {"settings": head.raw["join"]["settings"]}
+    mate.start().reaches("ready")
+    head.reaches("ready")
+
+
+GARBAGE = [
+    b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\x01" + bytes(range(256)),
+    b"\n" * 100,
+    b"{" * 100_000,
+    b"[" * 100_000 + b"\n",
+    b"1\n",
+    json.dumps({"hello": "gb10-vllm 1", "rank": "1", "settings": {}}).encode() + b"\n",
+    json.dumps({"hello": "gb10-vllm 1", "rank": True, "settings": {}}).encode() + b"\n",
+    json.dumps({"hello": "gb10-vllm 1", "rank": 0, "settings": {}}).encode() + b"\n",
+    json.dumps({"hello": "gb10-vllm 1", "rank": 2, "settings": {}}).encode() + b"\n",
+    json.dumps({"hello": "gb10-vllm 0", "rank": 1, "settings": {}}).encode() + b"\n",
+    json.dumps({"hello": "gb10-vllm 1", "rank": 1, "settings": []}).encode() + b"\n",
+    b"",
+]
+
+
+def knock(host: Host, data: bytes, source: str = "127.0.0.12") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.11", host.raw["join"]["port"]), SLOW_S, (source, 0))
+    with contextlib.suppress(OSError):  # it may have hung up already
+        connection.sendall(data)
+    return connection
+
+
+def hung_up(connection: socket.socket) -> bool:
+    """Whether the other side closes; what it says before is no matter."""
+    with connection:
+        connection.settimeout(SLOW_S)
+        with contextlib.suppress(ConnectionError):
+            while connection.recv(4096):
+                pass
+        return True
+
+
+def test_strangers_are_shown_the_door_and_nobody_else_is_disturbed(hosts: Callable[..., list[Host]]) -> None:
+    head, mate = hosts(2, timing=QUICK | {"silence": 2 * SLOW_S})
+    head.start().waits_for("waiting_for_peers")
+    wait_until(lambda: head.life and head.life.link and head.life.link.listener)
+    assert hung_up(knock(head, b"", source="127.0.0.99")), "no member has this address"
+    assert all(hung_up(knock(head, data)) for data in GARBAGE), "the last one says nothing at all"
+    slow = [knock(head, b'{"hello"') for _ in range(40)]
+    mate.start().reaches("ready")
+    head.reaches("ready")
+    assert all(hung_up(knock(head, data)) for data in [*GARBAGE, b"{}\n" * 5000])
+    assert all(map(hung_up, slow))
+    assert head.status["phase"] == mate.status["phase"] == "ready"
+
+
+def test_a_member_that_begins_anew_takes_its_own_place(hosts: Callable[..., list[Host]]) -> None:
+    """A host whose power was cut is back before its old connection has fallen silent."""
+    head, mate = hosts(2)
+    head.start()
+    wait_until(lambda: head.life and head.life.link and head.life.link.listener)
+    settings = {name: vllm_unit.sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
+    hello = json.dumps({"hello": vllm_unit.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
+    ghost = knock(head, hello)
+    head.waits_for("waiting_for_peers", "waiting for the checks of spark-b")
+    mate.start().reaches("ready")  # the head called a new round for it
+    head.reaches("ready")
+    assert hung_up(ghost)
+    again = knock(head, hello)
+    assert head.verdict() == mate.verdict() == "peer_lost"
+    assert "spark-b is gone: it has begun anew" in head.status["failure"]["text"]
+    again.close()
+
+
+def test_an_answer_to_an_earlier_round_starts_nothing(hosts: Callable[..., list[Host]]) -> None:
+    head, _ = hosts(2)
+    head.start()
+    wait_until(lambda: head.life and head.life.link and head.life.link.listener)
+    settings = {name: vllm_unit.sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
+    hello = json.dumps({"hello": vllm_unit.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
+    stale = b"".join(json.dumps({"ready": number}).encode() + b"\n" for number in (0, 2, 1))
+    with knock(head, hello + stale) as ghost:
+        wait_until(lambda: b'"prepare"' in ghost.recv(4096))
+        head.waits_for("waiting_for_peers", "waiting for the checks of spark-b")
+        ghost.sendall(stale)
+        wait_until(lambda: head.life and head.life.link and head.life.link.ready_round)
+        assert head.runs() == 0
+
+
+def test_a_port_that_is_taken_has_its_verdict(hosts: Callable[..., list[Host]]) -> None:
+    head, _ = hosts(2)
+    with socket.create_server(("127.0.0.11", head.raw["join"]["port"])):
+        head.start()
+        assert head.verdict() == "join_port_busy"
+
+
+def test_a_cable_that_comes_out_ends_it_and_is_awaited(hosts: Callable[..., list[Host]]) -> None:
+    head, mate = hosts(2, timing=QUICK | {"silence": 1.0})
+    head.rail()
+    head.start()
+    mate.start()
+    head.reaches("ready")
+    head.rail(carrier="0")
+    assert (head.verdict(), mate.verdict()) == ("rail_down", "peer_lost")
+    head.start().waits_for("rail_down")
+    mate.start().waits_for("waiting_for_peers")
+    head.rail()
+    for host in (head, mate):
+        host.reaches("ready")
+        assert host.status["attempt"] == 2
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_nobody_can_read_is_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vllm_unit, "CONFIG", str(tmp_path / "vllm.json"))
+    monkeypatch.setattr(vllm_unit, "STATUS", str(tmp_path / "status.json"))
+    for text in (None, "{", "{}", "[]"):
+        if text:
+            (tmp_path / "vllm.json").write_text(text)
+        assert vllm_unit.main() == 1
+        assert vllm_unit.read_status(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
+
+
+def test_the_program_runs_isolated_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
+    """As its first line says."""
+    code = f"import runpy; runpy.run_path({str(PROGRAM)!r})"
+    done = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+class Pipe:
+    def __init__(self, chunks: list[bytes]) -> None:
+        self.chunks = [chunk for chunk in chunks if chunk]
+
+    def read1(self, _size: int) -> bytes:
+        return self.chunks.pop(0) if self.chunks else b""
+
+
+@settings(max_examples=50)
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_lines_do_not_depend_on_how_they_arrive(chunks: list[bytes]) -> None:
+    whole = [line.decode("utf-8", "replace") for line in re.split(rb"[\r\n]", b"".join(chunks)) if line.strip()]
+    assert list(read_lines(Pipe(chunks))) == whole
+
+
+@pytest.mark.parametrize("over", range(0, 25, 4))
+def test_no_secret_gets_through_where_a_long_line_is_cut(over: int) -> None:
+    text = b"x" * (2 * vllm_unit.LONGEST_LINE - over) + b"sesame-open-sesame" + b"y" * vllm_unit.LONGEST_LINE
+    chunks = [text[at : at + 4096] for at in range(0, len(text), 4096)]
+    lines = [line.replace("sesame-open-sesame", "") for line in read_lines(Pipe(chunks), ["sesame-open-sesame"])]
+    assert len(lines) > 1 and "s" not in "".join(lines)
+
+
+def test_a_line_that_does_not_end_is_bounded() -> None:
+    lines = list(read_lines(Pipe([b"x" * vllm_unit.LONGEST_LINE] * 10)))
+    assert "".join(lines) == "x" * vllm_unit.LONGEST_LINE * 10
+    assert max(map(len, lines)) <= 2 * vllm_unit.LONGEST_LINE
+
+
+@settings(max_examples=50)
+@given(st.binary(max_size=80))
+def test_any_message_is_an_object_or_nothing(line: bytes) -> None:
+    message = parse_message(line)
+    assert message is None or isinstance(message, dict)
+
+
+def test_a_phase_never_goes_back(tmp_path: Path) -> None:
+    log = Log(parse_config(json.dumps(Host(tmp_path).raw)), [])
+    lines = [
+        "Model loading took 3 GiB",
+        "Loading safetensors checkpoint shards:  10% Completed",
+        "Starting to load model x",
+    ]
+    assert [log.feed(line) for line in lines] == [True, False, False]
+    assert log.text == vllm_unit.TEXTS["graphs"]
+
+
+def test_what_went_wrong_before_it_served_is_no_cause_of_its_end(tmp_path: Path) -> None:
+    log = Log(parse_config(json.dumps(Host(tmp_path).raw)), [])
+    for line in ("WARNING: CUDA out of memory, trying again", "Application startup complete."):
+        log.feed(line)
+    assert verdict_of_end(0, log, 0).verdict == "engine_died"
+
+
+def test_every_verdict_has_a_way_out_and_stands_in_the_manual() -> None:
+    manual = (ROOT / "docs/troubleshooting.md").read_text()
+    assert {name for name in vllm_unit.WAYS_OUT if f"`{name}`" not in manual} == set()
+    assert set(vllm_unit.LASTING) <= set(vllm_unit.WAYS_OUT)

@@ -1,0 +1,412 @@
+"""Evidence: verdicts of a fleet out of what was measured, the document's schema, files, and the page as text."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence, metrics
+
+from tests.support.proofs import ACCEPTED, HOSTS, NOW, ROOT, WARNING, documents, proof, thresholds
+
+SCHEMA = json.loads((ROOT / "plugins/plugin_utils/reports/schemas/evidence.schema.json").read_text())
+DOCUMENTS = documents()
+
+
+def build(hosts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    return evidence.build(hosts, {"gb10_fleet": "0.1.0"}, thresholds(), NOW)
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_documents_keep_the_schema_and_survive_json(name: str) -> None:
+    document = json.loads(json.dumps(DOCUMENTS[name]))
+    jsonschema.validate(document, SCHEMA)
+    assert json.dumps(document) == json.dumps(DOCUMENTS[name])
+
+
+def test_a_fleet_where_all_is_well_is_healthy() -> None:
+    for topology in HOSTS:
+        document = build(proof(topology))
+        assert (document["verdict"], document["reasons"]) == ("healthy", [])
+
+
+@pytest.mark.parametrize(("topology", "count"), [("none", 0), ("pair", 1), ("ring", 3), ("switch", 28)])
+def test_every_pairing_is_judged_once_from_both_of_its_ends(topology: str, count: int) -> None:
+    cluster = build(proof(topology))["clusters"][0]
+    assert len(cluster["pairings"]) == count
+    for pairing in cluster["pairings"]:
+        assert pairing["verdict"] == "healthy"
+        assert [rail["gbps"] for rail in pairing["figures"]["rails"]] == [98.02, 98.02]
+        assert pairing["figures"]["gbps"] == pytest.approx(196.04)
+
+
+def test_a_degraded_rail_makes_the_fleet_unhealthy_and_is_named() -> None:
+    document = build(proof("pair", {"spark-b": 13.23}))
+    assert document["verdict"] == "unhealthy"
+    [reason] = document["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-a p0 to spark-b p0", "degraded_cx7")
+    assert "13.2 Gb/s" in reason["text"] and "power" in reason["way_out"]
+
+
+def test_the_hosts_own_thresholds_count() -> None:
+    slow = proof("pair", {"spark-b": 0.34})
+    assert build(slow)["verdict"] == "unhealthy"
+    for host in slow.values():
+        host["thresholds"] = {"port_min_gbps": 0.1, "rail_min_gbps": 0.05}
+    assert build(slow)["verdict"] == "healthy"
+
+
+def test_a_threshold_that_does_not_exist_is_a_reason_and_loses_no_evidence() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["thresholds"] = {"port_min_gpbs": 5}
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["what"], document["clusters"][0]["pairings"][0]["verdict"]) == ("bad_variable", "healthy")
+    assert "did you mean port_min_gbps" in reason["text"] and "fabric_thresholds" in reason["way_out"]
+
+
+def test_a_fault_at_either_end_is_a_fault_of_the_rail() -> None:
+    hosts = proof("pair")
+    fault = {"name": "timeout", "text": "the test did not end in time", "way_out": "check the peer"}
+    hosts["spark-b"]["bandwidth"][0].update(state="failed", figures=None, fault=fault)
+    [reason] = build(hosts)["reasons"]
+    assert "spark-b: the test did not end in time" in reason["text"]
+
+
+def test_different_versions_of_perftest_explain_a_lost_peer() -> None:
+    hosts = proof("pair")
+    fault = {"name": "peer_died", "text": "the other end went away", "way_out": "see the peer"}
+    for host, version in (("spark-a", "6.20"), ("spark-b", "6.24")):
+        hosts[host]["bandwidth"][0].update(state="failed", figures=None, fault=fault, perftest=version)
+    [reason] = build(hosts)["reasons"]
+    assert "version_mismatch" in reason["text"] and "6.20 and 6.24" in reason["text"]
+
+
+def test_twins_in_one_subnet_are_noticed() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["gids"]["ports"][1]["addresses"].append("192.168.100.77")
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert (pairing["verdict"], pairing["severity"]) == ("shared_subnet", "warn")
+    hosts = proof("pair")
+    hosts["spark-b"]["gids"]["ports"][1]["addresses"].append("192.168.100.77")
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert pairing["text"].startswith("spark-b: enp1s0f0np0 + enP2p1s0f0np0 share the subnet 192.168.100.0/24")
+
+
+def test_a_narrow_link_is_told_with_the_host_that_has_it() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["gids"]["ports"][0]["pcie_width"] = 2
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert "narrower than x4: spark-b enp1s0f0np0 x2;" in pairing["text"]
+
+
+def test_a_port_of_which_one_rail_was_measured_is_not_healthy() -> None:
+    hosts = proof("pair")
+    for host in hosts.values():
+        host["bandwidth"] = host["bandwidth"][:1]
+    [reason] = build(hosts)["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-a p0 to spark-b p0", "half_width")
+
+
+def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
+    hosts = proof("pair")
+    fault = {"name": "mtu", "text": "message too long", "way_out": "set MTU 9000 on both ends"}
+    hosts["spark-b"]["pings"][0].update(ok=False, fault=fault)
+    hosts["spark-a"]["serving"].update(verdict="wrong_model", text="the server has x", way_out="compare")
+    hosts["spark-b"]["findings"] = [WARNING, ACCEPTED, {**ACCEPTED, "accepted": None}]
+    document = build(hosts)
+    assert document["verdict"] == "unhealthy"
+    assert [reason["what"] for reason in document["reasons"]] == ["disk_full", "ping_mtu", "wrong_model"]
+    assert "enp1s0f0np0" in document["reasons"][1]["where"]
+
+
+def test_what_was_not_measured_is_incomplete_not_healthy() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"].update(serving=None)
+    assert [reason["text"] for reason in build(hosts)["reasons"]] == ["no model was asked"]
+    assert build({name: {**host, "serves": False} for name, host in hosts.items()})["verdict"] == "healthy"
+    for host in hosts.values():
+        host.update(bandwidth=[], pings=[])
+    document = build(hosts)
+    assert document["verdict"] == "incomplete"
+    assert len(document["reasons"]) == 4
+    assert build({})["verdict"] == "incomplete"
+
+
+def test_the_worst_cluster_speaks_for_the_fleet() -> None:
+    bad = {f"other-{name}": {**host, "cluster": "other"} for name, host in proof("none").items()}
+    bad["other-spark-a"]["serving"]["verdict"] = "garbage"
+    document = build({**proof("pair"), **bad})
+    assert [cluster["verdict"] for cluster in document["clusters"]] == ["healthy", "unhealthy"]
+    assert document["verdict"] == "unhealthy"
+
+
+def test_what_ansible_adds_to_results_is_left_out() -> None:
+    text = json.dumps(build(proof("pair")))
+    assert "invocation" not in text and "secret" not in text
+
+
+def test_files_appear_complete_and_latest_points_to_them(tmp_path: Path) -> None:
+    directory = tmp_path / "proofs"
+    first = evidence.write(DOCUMENTS["pair"], directory)
+    assert first.name == "20261121T013000Z"
+    assert json.loads((directory / "latest/evidence.json").read_text())["verdict"] == "healthy"
+    later = evidence.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
+    assert (directory / "latest").resolve() == later
+    again = evidence.write({**DOCUMENTS["pair"], "created": "2026-11-21T02:00:00Z"}, directory)
+    assert again == later and json.loads((again / "evidence.json").read_text())["verdict"] == "healthy"
+    assert sorted(path.name for path in directory.iterdir()) == [first.name, later.name, "latest"]
+
+
+def test_nothing_is_left_when_the_page_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_document: Any) -> str:
+        raise RuntimeError
+
+    monkeypatch.setattr(evidence, "render", fail)
+    with pytest.raises(RuntimeError):
+        evidence.write(DOCUMENTS["pair"], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+class Elements(HTMLParser):
+    """Counts start tags, and notes every attribute value that would fetch something."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.fetched: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "srcset", "data")]
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_page_is_one_file_without_script(name: str) -> None:
+    page = evidence.render(DOCUMENTS[name])
+    elements = Elements(page)
+    assert "script" not in elements.tags and "url(" not in page and "@import" not in page
+    assert elements.fetched == ["evidence.json", "metrics.prom"]
+    assert elements.tags.count("svg") == 1
+    for host in DOCUMENTS[name]["hosts"]:
+        assert host in page
+    assert DOCUMENTS[name]["verdict"] in page
+
+
+def test_the_page_shows_figures_warnings_and_reasons() -> None:
+    page = evidence.render(DOCUMENTS["pair"])
+    for text in ("98.0 + 98.0 Gb/s", "12.25", "192.168.100.10/24", "rocep1s0f0", "CVE-2026-24260", "until Friday"):
+        assert text in page
+    page = evidence.render(DOCUMENTS["switch-one-bad"])
+    # Once as the reason, and for each of the seven pairings in the picture's description.
+    assert page.count("signature of a ConnectX-7") == 1 + 7
+
+
+def test_a_bad_host_does_not_paint_its_neighbours() -> None:
+    hosts = evidence.page_model(DOCUMENTS["switch-one-bad"])["hosts"]
+    assert [host["name"] for host in hosts if host["tone"] == "bad"] == ["spark-3"]
+
+
+def test_a_host_that_nobody_looked_at_or_that_went_away_is_unmeasured() -> None:
+    hosts = proof("pair")
+    for host in hosts.values():
+        host.update(gids={"unreachable": True, "msg": "gone"}, serving={"unreachable": True, "msg": "gone"}, pings=[])
+    document = build({**hosts, "spark-z": {"facts": {}}})
+    assert {reason["what"] for reason in document["reasons"]} == {"unmeasured"}
+    assert ("spark-z", "the host was not looked at") in [(r["where"], r["text"]) for r in document["reasons"]]
+    evidence.render(document)
+
+
+HOSTILE = "<script>alert(1)</script>\"' onload=x {{ 7*7 }} &amp;"
+
+
+def test_hostile_texts_stay_texts() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["facts"].update(kernel=HOSTILE)
+    hosts["spark-a"]["facts"]["product"].update(dmi_name=HOSTILE)
+    hosts["spark-a"]["serving"]["answers"][0].update(answer=HOSTILE, fault=HOSTILE)
+    hosts["spark-a"]["serving"].update(served_models=[HOSTILE], text=HOSTILE, verdict="garbage")
+    hosts["spark-b"]["findings"] = [{**WARNING, "fact": HOSTILE}, {**ACCEPTED, "accepted": HOSTILE}]
+    hosts = {f"{name}{HOSTILE}" if name == "spark-b" else name: value for name, value in hosts.items()}
+    page = evidence.render(build(hosts))
+    assert "script" not in Elements(page).tags
+    assert "<script" not in page and "49" not in page
+
+
+def test_a_host_that_could_not_be_read_has_a_card_too() -> None:
+    away = {**ACCEPTED, "id": "unreachable", "accepted": None, "host": "spark-a", "fact": "no answer"}
+    page = evidence.render(build({"spark-a": {"facts": {}, "findings": [away]}}))
+    assert "could not be read" in page and "unreachable" in page
+
+
+# ------------------------------------------------------------------------------------------------ cables and figures
+
+
+def swapped(hosts: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """At spark-2 of a ring the two cables are exchanged: who was heard there says so at both ends."""
+    for host, own in hosts.items():
+        for entry in own["heard"]:
+            entry["port"] = {"p0": "p1", "p1": "p0"}[entry["port"]] if host == "spark-b" else entry["port"]
+            there = {"p0": "p1", "p1": "p0"}[entry["there_port"]]
+            entry["there_port"] = there if entry["host"] == "spark-b" else entry["there_port"]
+    return hosts
+
+
+def test_a_wrong_cable_is_a_reason_with_the_end_to_move() -> None:
+    document = build(swapped(proof("ring")))
+    assert document["verdict"] == "unhealthy"
+    reasons = [reason for reason in document["reasons"] if reason["what"] == "wrong_cable"]
+    assert reasons[0]["where"] == "spark-a p1"
+    assert reasons[0]["text"] == "the cable leads to spark-b p1, and should lead to spark-b p0"
+    assert reasons[0]["way_out"] == "at spark-b, move that end of the cable from p1 to p0"
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+
+
+def test_where_nobody_listened_nothing_is_said_of_cables() -> None:
+    hosts = proof("pair")
+    for own in hosts.values():
+        own["heard"] = None
+    assert build(hosts)["clusters"][0]["cabling"] == []
+    del hosts["spark-a"]["heard"]
+    jsonschema.validate(json.loads(json.dumps(build(hosts))), SCHEMA)
+
+
+def test_a_pair_whose_cable_is_out_is_silent_at_both_ends() -> None:
+    hosts = proof("pair")
+    for own in hosts.values():
+        own["heard"] = []
+    document = build(hosts)
+    assert [cable["verdict"] for cable in document["clusters"][0]["cabling"]] == ["silent", "silent"]
+    assert document["reasons"] == [], "what carries its bandwidth has a cable, whoever kept the calls to himself"
+    for own in hosts.values():
+        own["bandwidth"] = []
+    reasons = [(item["where"], item["what"]) for item in build(hosts)["reasons"] if item["what"] == "silent"]
+    assert reasons == [("spark-a p0", "silent"), ("spark-b p0", "silent")]
+    hosts["spark-b"]["heard"] = None
+    (cluster,) = build(hosts)["clusters"]
+    assert [cable["host"] for cable in cluster["cabling"]] == ["spark-a"], "the other one did not listen"
+
+
+def test_the_matrix_shows_every_two_hosts_and_the_worst_of_them() -> None:
+    (cluster,) = evidence.page_model(DOCUMENTS["switch-one-bad"])["clusters"]
+    matrix = {row["host"]: row["cells"] for row in cluster["matrix"]}
+    assert [cell["tone"] for cell in matrix["spark-3"]] == ["bad"] * 2 + ["plain"] + ["bad"] * 5
+    assert [cell["tone"] for cell in matrix["spark-1"]] == ["plain", "ok", "bad"] + ["ok"] * 5
+    assert (matrix["spark-1"][1]["text"], matrix["spark-1"][1]["verdict"]) == ("196", "healthy")
+    (ring,) = evidence.page_model(DOCUMENTS["ring"])["clusters"]
+    assert [cell["text"] for cell in ring["matrix"][0]["cells"]] == ["", "196", "196"]
+    (single,) = evidence.page_model(DOCUMENTS["single"])["clusters"]
+    assert single["matrix"] is None
+
+
+def test_two_links_between_two_hosts_are_one_cell() -> None:
+    (cluster,) = DOCUMENTS["pair"]["clusters"]
+    (good,) = cluster["pairings"]
+    bad = {**good, "link": "other", "severity": "error", "verdict": "half_width", "figures": {"gbps": 4.0, "rails": []}}
+    for pairings in ([good, bad], [bad, good]):
+        document = {**DOCUMENTS["pair"], "clusters": [{**cluster, "pairings": pairings}]}
+        (shown,) = evidence.page_model(document)["clusters"]
+        cell = shown["matrix"][0]["cells"][1]
+        assert (cell["text"], cell["verdict"], cell["tone"]) == ("200", "half width", "bad")
+
+
+SAMPLE = re.compile(r'[a-z0-9_]+(\{[a-z_]+="(?:[^"\\\n]|\\.)*"(,[a-z_]+="(?:[^"\\\n]|\\.)*")*\})? -?[0-9.e+-]+')
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+def test_the_figures_are_what_prometheus_reads(name: str) -> None:
+    text = metrics.render(DOCUMENTS[name])
+    assert text.endswith("\n")
+    seen = []
+    for line in text.splitlines():
+        assert line.startswith("# ") or SAMPLE.fullmatch(line), line
+        if line.startswith("# TYPE"):
+            seen.append(line.split()[2])
+    assert len(set(seen)) == len(seen), "a family is told twice"
+
+
+def test_figures_of_a_pair() -> None:
+    lines = metrics.render(DOCUMENTS["pair-degraded"]).splitlines()
+    ends = 'cluster="pair1",server="spark-a:p0",client="spark-b:p0"'
+    assert f'gb10_pairing_ok{{{ends},verdict="degraded_cx7"}} 0' in lines
+    assert f'gb10_rail_gbps{{{ends},rail="enp1s0f0np0"}} 13.23' in lines
+    assert 'gb10_cable_as_planned{host="spark-a",port="p0",verdict="as_planned"} 1' in lines
+    assert any(line.startswith("gb10_proof_time_seconds 1") for line in lines)
+
+
+def test_a_label_is_escaped_and_what_was_not_measured_is_absent() -> None:
+    document = build(proof("pair"))
+    document["clusters"][0]["name"] = 'a"b\\c\nd'
+    document["clusters"][0]["pairings"][0]["figures"]["gbps"] = None
+    text = metrics.render(document)
+    assert 'cluster="a\\"b\\\\c\\nd"' in text
+    assert "gb10_pairing_gbps" not in text
+
+
+def test_a_host_that_went_away_during_the_proof_is_a_reason() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["unreachable"] = True
+    [reason] = build(hosts)["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-b", "unreachable")
+
+
+def test_the_page_shows_what_show_gids_remarks_and_where_nccl_takes_another_index() -> None:
+    hosts = proof("pair")
+    remark = {
+        "name": "other_picked",
+        "where": "rail enp1s0f0np0",
+        "text": "NCCL would pick 5",
+        "way_out": "set a range",
+    }
+    hosts["spark-a"]["gids"]["rails"][0].update(nccl_index=5, agrees=False)
+    hosts["spark-a"]["gids"]["rails"][1].update(nccl_index=None, agrees=False)
+    hosts["spark-a"]["gids"]["remarks"] = [remark]
+    model = evidence.page_model(build(hosts))
+    assert [rail["nccl"] for rail in model["rails"]] == ["NCCL takes 5", "NCCL takes none", None, None]
+    assert [warning["fact"] for warning in model["warnings"]] == ["rail enp1s0f0np0: NCCL would pick 5"]
+    page = evidence.render(build(hosts))
+    assert "NCCL takes 5" in page and "other_picked" in page and "set a range" in page
+
+
+def test_a_second_owner_of_a_rail_is_a_reason_and_one_of_another_port_is_not() -> None:
+    hosts = proof("pair")
+    thief = {
+        "file": "/etc/NetworkManager/system-connections/thief.nmconnection",
+        "name": "thief",
+        "uuid": "0",
+        "renderer": None,
+    }
+    own = {"interface": "enp1s0f0np0", "file": "own", "uuid": hosts["spark-a"]["profiles"][0]["uuid"]}
+    hosts["spark-a"]["facts"]["port_owners"] = [
+        own,
+        *({**thief, "interface": name} for name in ("enp1s0f0np0", "eth9")),
+    ]
+    [reason] = build(hosts)["reasons"]
+    assert (reason["what"], reason["where"]) == ("foreign_owner", "spark-a enp1s0f0np0")
+    assert "thief.nmconnection" in reason["text"]
+    assert "`sudo nmcli connection delete thief`, or set fabric_replace_foreign" in reason["way_out"]
+    assert reason["way_out"].endswith("; then run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`")
+
+
+def test_no_consent_switches_off_a_lasting_owner() -> None:
+    hosts = proof("pair")
+    owner = {"interface": "enp1s0f0np0", "file": "/etc/netplan/40-cx7.yaml", "name": None, "uuid": None}
+    hosts["spark-a"]["facts"]["port_owners"] = [{**owner, "renderer": "networkd"}]
+    [reason] = build(hosts)["reasons"]
+    assert "take enp1s0f0np0 out of /etc/netplan/40-cx7.yaml, then `sudo netplan apply`" in reason["way_out"]
+    assert "fabric_replace_foreign" not in reason["way_out"]
+
+
+def test_a_second_address_of_a_rail_is_a_reason() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["gids"]["ports"][0]["addresses"] += ["192.0.2.77", "fe80::1"]
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["what"], reason["where"]) == ("foreign_address", "spark-a enp1s0f0np0")
+    assert "also has 192.0.2.77;" in reason["text"]

@@ -1,0 +1,144 @@
+"""The example of pull mode: a bundle is rendered, signed, taken by its own host, and refused in every other case."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.plays import ROOT, Plays, run_playbook
+
+PULL = ROOT / "examples/pull"
+DOCTOR = "- ansible.builtin.import_playbook: gb10.fleet.doctor\n"
+CHANGE = {"role": "page_cache", "resource": "file:/x", "action": "create", "detail": "absent"}
+
+
+class Site:
+    """A controller, its web server's folder, and one host."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.plays, self.web = folder, Plays(folder), folder / "web"
+        self.plays.host("a", changes=[CHANGE])
+        self.plays.host("b")
+        for name in ("ours", "theirs"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
+        public = (folder / "ours.pub").read_text()
+        (folder / "signers").write_text(f'gb10-pull namespaces="gb10-fleet-pull" {public}')
+
+    def play(self, play: str, **variables: object) -> tuple[int, str]:
+        hosts = {"spark-a": {"ansible_host": "kind-a"}, "spark-b": {"ansible_host": "kind-b"}}
+        return run_playbook(
+            self.folder, hosts, play, collections=self.folder / "collections",
+            **{"gb10_roles": ["page_cache"], "ansible_become": False, **variables},
+        )  # fmt: skip
+
+    def bundle(self, key: str = "ours", **variables: object) -> tuple[int, str]:
+        play = f"- ansible.builtin.import_playbook: {PULL / 'bundle.yml'}\n"
+        return self.play(play, pull_directory=str(self.web), pull_key=str(self.folder / key), **variables)
+
+    def pull(self, host: str = "spark-a", kind: str = "a") -> tuple[int, str]:
+        says = str(self.folder / "hosts" / kind)
+        done = subprocess.run(
+            [sys.executable, PULL / "gb10-pull", self.web.as_uri(), host], capture_output=True, text=True, check=False,
+            env={
+                **os.environ, "GB10_PULL_SIGNERS": str(self.folder / "signers"),
+                "GB10_PULL_STATE": str(self.folder / f"{kind}.json"), "GB10_TEST_HOST": says,
+            },
+        )  # fmt: skip
+        return done.returncode, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def rendered(tmp_path_factory: pytest.TempPathFactory) -> Site:
+    site = Site(tmp_path_factory.mktemp("site"))
+    rc, output = site.bundle()
+    assert rc != 0 and "nobody knows its facts; run gb10 doctor first" in output
+    assert site.play(DOCTOR)[0] == 0
+    rc, output = site.bundle()
+    assert rc == 0, output
+    return site
+
+
+@pytest.fixture
+def site(rendered: Site) -> Iterator[Site]:
+    """As rendered, however a test leaves it."""
+    shutil.copytree(rendered.web, rendered.folder / "kept")
+    for kind in "ab":
+        rendered.plays.host(kind)
+        (rendered.folder / f"{kind}.json").unlink(missing_ok=True)
+    yield rendered
+    shutil.rmtree(rendered.web)
+    (rendered.folder / "kept").rename(rendered.web)
+
+
+def test_a_host_takes_its_own_bundle_and_says_what_it_did(site: Site) -> None:
+    site.plays.host("a", changes=[CHANGE])
+    rc, said = site.pull()
+    assert rc == 0 and "1 changes, 0 wait for consent" in said, said
+    (request,) = site.plays.requests("a")
+    assert request["check"] is False and [document["role"] for document in request["documents"]] == ["page_cache"]
+    assert site.pull()[0] == 0, "the same again is no replay"
+
+
+def refused(site: Site, because: str, host: str = "spark-a") -> None:
+    rc, said = site.pull(host)
+    assert rc == 1 and because in said and "nothing was done" in said, said
+    assert site.plays.requests("a") == []
+
+
+def test_a_changed_bundle_is_refused(site: Site) -> None:
+    bundle = site.web / "spark-a"
+    bundle.write_bytes(bundle.read_bytes().replace(b"page_cache", b"page_cachf") + b"\n")
+    refused(site, "the signature does not hold")
+
+
+def test_another_hosts_bundle_is_refused(site: Site) -> None:
+    for name in ("", ".sig"):
+        shutil.copy(site.web / f"spark-b{name}", site.web / f"spark-a{name}")
+    refused(site, "the bundle is not for spark-a")
+
+
+def test_an_older_bundle_is_refused(site: Site) -> None:
+    (site.folder / "a.json").write_text('{"serial": 99999999999}')
+    refused(site, "the bundle is older")
+
+
+def sign(site: Site, key: str, until: int) -> None:
+    bundle = site.web / "spark-a"
+    bundle.write_bytes(re.sub(rb"until=\d+", b"until=%d" % until, bundle.read_bytes(), count=1))
+    (site.web / "spark-a.sig").unlink()
+    argv = ["ssh-keygen", "-q", "-Y", "sign", "-f", site.folder / key, "-n", "gb10-fleet-pull", bundle]
+    subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
+
+
+def test_a_bundle_out_of_date_is_refused(site: Site) -> None:
+    sign(site, "ours", until=1_000_000_000)
+    refused(site, "was good until")
+
+
+def test_a_bundle_of_another_key_is_refused(site: Site) -> None:
+    sign(site, "theirs", until=99_999_999_999)
+    refused(site, "the signature does not hold")
+
+
+def test_a_host_that_has_changed_since_does_nothing(site: Site) -> None:
+    assert site.bundle(gb10_roles=["docker"])[0] == 0
+    site.plays.host("a", facts={"packages": {}}, changes=[CHANGE])
+    rc, said = site.pull()
+    assert rc == 1 and "the host has changed since the bundle was made (packages)" in said, said
+
+
+def test_a_secret_is_not_put_on_a_web_server(site: Site) -> None:
+    rc, output = site.bundle(
+        gb10_roles=["vllm"],
+        vllm_model="m",
+        vllm_image=f"i@sha256:{'0' * 64}",
+        vllm_hf_token="hf_secret",  # noqa: S106
+    )
+    assert rc != 0 and "has a secret" in output and "hf_secret" not in output, output

@@ -1,0 +1,764 @@
+"""Files of a model and its image: what is decided, and a real rsync between two folders on loopback."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleConnectionFailure
+from ansible_collections.gb10.fleet.plugins.action import model_files as model_files_action
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_files as files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
+
+from lab.vendor.packages import FILES
+from tests.support.ports import free_port
+from tests.unit.documents.test_roles_templates import facts
+
+MODEL = "acme/tiny"
+COMMIT = "a" * 40
+DEADLINE_S = 60.0
+Tell = Callable[[str, int, int], None]
+
+
+def quiet(*_: Any) -> None:
+    pass
+
+
+def blob(path: str, data: bytes) -> files.Blob:
+    return files.Blob(path, len(data), hashlib.sha256(data).hexdigest())
+
+
+SMALL = b"{}\n"
+CONTENT = {"config.json": SMALL, "a/model.safetensors": os.urandom(300_000), "b.safetensors": os.urandom(200_000)}
+TINY = files.Model(
+    MODEL,
+    "main",
+    COMMIT,
+    (
+        files.Blob("config.json", 3, hashlib.sha1(b"blob 3\0" + SMALL).hexdigest()),  # noqa: S324
+        *(blob(path, data) for path, data in CONTENT.items() if path != "config.json"),
+    ),
+)
+
+
+class Docker:
+    """What `docker` would do on one host: images by name; the rest of a command is done for real."""
+
+    def __init__(self, images: dict[str, dict[str, Any]], hub: dict[str, str] | None = None) -> None:
+        self.images = images
+        self.hub = hub or {}
+        self.ran: list[list[str]] = []
+        self.stopped = False
+
+    def __call__(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        self.ran.append(list(argv))
+        rc, out, err = 0, "", ""
+        match list(argv):
+            case ["docker", "image", "inspect", name]:
+                rc, out = (0, json.dumps([self.images[name]])) if name in self.images else (1, "")
+            case ["docker", "image", "rm", name]:
+                del self.images[name]
+            case ["docker", "tag", name, other]:
+                self.images[other] = self.images[name]
+            case ["docker", "save", "--output", path, name]:
+                Path(path).write_text(json.dumps({name: self.images[name]}))
+            case ["docker", "load", "--quiet", "--input", path]:
+                self.images |= json.loads(Path(path).read_text())
+            case ["docker", "run", *words]:
+                cache = words[words.index("--volume") + 1].removesuffix(":/root/.cache")
+                place = {"HOME": str(Path(cache).parent), "PYTHONPATH": str(FILES), **self.hub}
+                for line in Path(words[words.index("--env-file") + 1]).read_text().splitlines():
+                    place |= dict([line.split("=", 1)])
+                done = subprocess.run(
+                    [sys.executable, *words[words.index("-c") :]],
+                    env=place,
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                )
+                rc, out, err = done.returncode, done.stdout, done.stderr
+            case ["docker" | "systemctl" | "systemd-run", *_]:
+                pass
+            case _:
+                return files.command(argv, **options)
+        return subprocess.CompletedProcess(list(argv), rc, out, err)
+
+
+def image(layers: str = "sha256:1", **config: Any) -> dict[str, Any]:
+    return {"Id": f"sha256:{layers}", "Size": 1000, "RootFS": {"Layers": [layers]}, "Config": config}
+
+
+@pytest.fixture(autouse=True)
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(files, "RUN", tmp_path / "run")
+    monkeypatch.setattr(files, "DOCKER", tmp_path)
+    return tmp_path / "run"
+
+
+def host(tmp_path: Path, name: str, docker: Docker, tell: Tell = quiet, **said: Any) -> files.Files:
+    """Its cache is `.cache` of a home of its own, where the simulated library looks."""
+    (tmp_path / name / ".cache").mkdir(parents=True, exist_ok=True)
+    told: dict[str, Any] = {
+        "image": "i@sha256:1",
+        "name": "gb10-fleet/vllm:1",
+        "model": MODEL,
+        "revision": "main",
+        "exclude": ["original/", "metal/"],
+        "cache": str(tmp_path / name / ".cache"),
+        "fetch": True,
+        "environment": {},
+    }
+    return files.Files({**told, **said}, tell, docker, state=tmp_path / name / "state")
+
+
+def filled(own: files.Files, model: files.Model = TINY) -> files.Files:
+    (own.folder / "blobs").mkdir(parents=True)
+    for file in model.files:
+        (own.folder / "blobs" / file.hash).write_bytes(CONTENT[file.path])
+    own.complete(model)
+    return own
+
+
+# --- what is decided
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../x", "/etc/passwd", "a/../../b", "a//b", ".", "a/.", "", "a/", "a\nb", "a\0b", "a\\b", "a\x7f"],
+)
+def test_a_path_that_leads_out_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="leads out of the model"):
+        files.parse_model({**TINY.as_dict(), "files": [[path, 1, "0" * 40]]})
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"files": [["a", 1, "../../etc/passwd"]]}, "neither a SHA-256"),
+        ({"files": [["a", 1, "0" * 41]]}, "neither a SHA-256"),
+        ({"files": [["a", -1, "0" * 40]]}, "no size"),
+        ({"files": [["a", True, "0" * 40]]}, "no size"),
+        ({"files": [["a", 1, "0" * 40]] * 2}, "twice"),
+        ({"files": [["a"]]}, "no list"),
+        ({"commit": "main"}, "no name of a commit"),
+        ({"revision": "../main"}, "no name of a revision"),
+        ({"model": "../../etc"}, "no name of a model"),
+        ({"model": "a/b\n"}, "no name of a model"),
+    ],
+)
+def test_what_a_peer_says_is_not_believed(wrong: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        files.parse_model({**TINY.as_dict(), **wrong})
+    assert files.parse_model(json.loads(json.dumps(TINY.as_dict()))) == TINY
+
+
+@pytest.mark.parametrize(
+    ("kinds", "status", "text", "verdict"),
+    [
+        (["GatedRepoError", "RepositoryNotFoundError"], 401, "restricted", "unauthorized"),
+        (["HfHubHTTPError"], 403, "forbidden", "unauthorized"),
+        (["RepositoryNotFoundError"], 404, "not found", "no_such_model"),
+        (["RevisionNotFoundError"], None, "not found", "no_such_model"),
+        (["ConnectionError", "OSError"], None, "refused", "hub_unreachable"),
+        (["OSError"], None, "[Errno 28] No space left on device", "disk_full"),
+        (["ModuleNotFoundError", "ImportError"], None, "No module", "no_tool"),
+        (["KeyError"], None, "x", "hub_unreachable"),
+    ],
+)
+def test_each_error_of_the_hub_has_its_verdict(kinds: list[str], status: int | None, text: str, verdict: str) -> None:
+    error = files.hub_verdict({"kinds": kinds, "status": status, "text": text}, MODEL)
+    assert error.verdict == verdict and text in str(error)
+
+
+@pytest.mark.parametrize(
+    ("rc", "text", "verdict"),
+    [
+        (11, "write failed: No space left on device (28)", "disk_full"),
+        (5, "@ERROR: auth failed on module model", "peer_refused"),
+        (5, "@ERROR: access denied to model", "peer_refused"),
+        (12, "connection unexpectedly closed", "peer_cut"),
+        (30, "timeout in data send/receive", "peer_cut"),
+        (127, "rsync: No such file", "peer_cut"),
+    ],
+)
+def test_each_end_of_a_transfer_has_its_verdict(rc: int, text: str, verdict: str) -> None:
+    assert files.rsync_verdict(rc, text, "192.0.2.1").verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("number", "verdict"), [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EISDIR, "failed")]
+)
+def test_what_the_file_system_refuses_has_its_verdict(number: int, verdict: str) -> None:
+    fault = files.disk_verdict(OSError(number, os.strerror(number), "/a/file"))
+    assert fault.verdict == verdict and "/a/file" in str(fault)
+
+
+def test_an_image_is_known_by_what_runs_and_not_by_its_id() -> None:
+    one = image(Env=["A=1"], Entrypoint=["vllm"])
+    assert files.fingerprint(one) == files.fingerprint({**one, "Id": "sha256:of another store", "RepoDigests": []})
+    assert files.fingerprint(one) != files.fingerprint(image(Env=["A=2"], Entrypoint=["vllm"]))
+    assert files.fingerprint(one) != files.fingerprint(image("sha256:2", Env=["A=1"], Entrypoint=["vllm"]))
+
+
+def test_who_gets_what_from_whom() -> None:
+    members = ["spark-a", "spark-b", "spark-c"]
+    assert deciding.source("spark-b", members, "switch", fetch=True) == "spark-a"
+    assert deciding.source("spark-b", members, "none", fetch=True) == "spark-b"
+    assert deciding.source("spark-b", members, "switch", fetch=False) == "spark-b"
+    giver = {"image": {"fingerprint": "1", "bytes": 5}, "model": TINY.as_dict()}
+    nothing: dict[str, Any] = {"image": None, "model": None}
+    assert deciding.missing(giver, nothing) == ["image", "model"]
+    assert deciding.missing(giver, json.loads(json.dumps(giver))) == []
+    assert deciding.missing(giver, {**giver, "model": {**TINY.as_dict(), "commit": "b" * 40}}) == ["model"]
+    assert deciding.missing({**giver, "model": None}, nothing) == ["image"], "vLLM gets the model by itself"
+    assert deciding.size(giver, ["image", "model"]) == TINY.size + 5
+
+
+def test_files_go_over_the_first_rail_that_joins_two_hosts() -> None:
+    plan = fabric_plan.plan("pair", ["spark-a", "spark-b"], {host: facts() for host in ("spark-a", "spark-b")})
+    assert deciding.ways(plan, "spark-a") == {"spark-b": {"at": "192.168.100.10", "to": "192.168.100.11"}}
+    far = {
+        "hosts": {
+            "a": {"profiles": [], "control": {"address": "192.0.2.1"}},
+            "b": {"profiles": [], "control": {"address": "192.0.2.2"}},
+        }
+    }
+    assert deciding.ways(far, "a") == {"b": {"at": "192.0.2.1", "to": "192.0.2.2"}}
+
+
+def test_progress_is_one_line_with_its_units() -> None:
+    before = {"doing": "model from 192.0.2.1", "done": 2e9, "total": 61e9, "at": 10.0}
+    now = {**before, "done": 20e9, "at": 20.0}
+    assert deciding.progress("spark-b", now, before) == "spark-b: model from 192.0.2.1: 20.0 of 61.0 GB, 1.80 GB/s"
+    assert deciding.progress("spark-b", now, None) == "spark-b: model from 192.0.2.1: 20.0 of 61.0 GB"
+    assert deciding.progress("spark-b", now, {**before, "doing": "image"}).endswith("61.0 GB")
+    assert deciding.progress("spark-b", {**now, "doing": "loading", "total": 0}, before) == "spark-b: loading"
+
+
+# --- from the hub
+
+
+def test_a_model_is_downloaded_once_checked_and_marked(tmp_path: Path) -> None:
+    docker = Docker({"i@sha256:1": image()})
+    own = host(tmp_path, "a", docker)
+    assert own.look() == {"image": None, "model": None, "pull": False}
+    assert own.download("")
+    said = own.look()
+    assert said["image"]["bytes"] == 1000 and said["model"]["bytes"] == 3_020_900
+    names = {path for path, _, _ in said["model"]["files"]}
+    assert not any(name.startswith(("original/", "metal/")) for name in names) and "tokenizer/tokenizer.json" in names
+    snapshot = own.folder / "snapshots" / said["model"]["commit"]
+    assert {str(path.relative_to(snapshot)) for path in snapshot.rglob("*") if path.is_file()} == names
+    assert (own.folder / "refs/main").read_text() == said["model"]["commit"]
+    asked = len(docker.ran)
+    assert not own.download("")
+    assert not any(argv[:2] == ["docker", "run"] for argv in docker.ran[asked:]), "a second run asks nobody"
+
+
+def test_the_token_is_in_a_private_file_for_as_long_as_it_is_needed(tmp_path: Path, run_folder: Path) -> None:
+    class Watching(Docker):
+        def __call__(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+            if argv[1] == "run":
+                assert (run_folder / "token.env").stat().st_mode & 0o777 == 0o600
+            assert "hf_sesame" not in " ".join(argv)
+            return super().__call__(argv, **options)
+
+    own = host(tmp_path, "a", Watching({"i@sha256:1": image()}), model="acme/gated")
+    with pytest.raises(files.FilesError, match=r"unauthorized: .*accept the licence of acme/gated"):
+        own.download("")
+    own.download("hf_sesame")
+    assert own.look()["model"] is not None
+    assert list(run_folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "hub", "verdict"),
+    [
+        ({"model": "acme/missing"}, {}, "no_such_model"),
+        ({"revision": "v9"}, {}, "no_such_model"),
+        ({}, {"GB10_SIM_HUB": "down"}, "hub_unreachable"),
+        ({}, {"GB10_SIM_HUB": "corrupt"}, "checksum_wrong"),
+        ({}, {"PYTHONPATH": "/nowhere"}, "no_tool"),
+    ],
+)
+def test_what_does_not_come_has_a_verdict_and_no_marker(
+    tmp_path: Path, said: dict[str, str], hub: dict[str, str], verdict: str
+) -> None:
+    own = host(tmp_path, "a", Docker({"i@sha256:1": image()}, hub), **said)
+    with pytest.raises(files.FilesError) as failed:
+        own.download("")
+    assert failed.value.verdict == verdict
+    assert own.look()["model"] is None
+
+
+def test_a_file_that_came_wrong_is_fetched_once_more(tmp_path: Path) -> None:
+    own = host(tmp_path, "a", Docker({"i@sha256:1": image()}, {"GB10_SIM_HUB": "corrupt-once"}))
+    own.download("")
+    assert (own.folder / ".spoilt").exists() and own.look()["model"] is not None
+
+
+def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = host(tmp_path, "a", Docker({"i@sha256:1": image()}))
+    real = os.statvfs(tmp_path)
+    full = os.statvfs_result([*real[:4], 1, *real[5:]])
+    monkeypatch.setattr(files.os, "statvfs", lambda _: full)
+    with pytest.raises(files.FilesError, match=r"disk_full: acme/tiny, .* takes 0.0 GB and .*; free some space"):
+        own.download("")
+    assert not own.folder.exists()
+
+
+def test_a_link_that_a_container_left_leads_nowhere(tmp_path: Path) -> None:
+    own = host(tmp_path, "a", Docker({"i@sha256:1": image()}))
+    (tmp_path / "elsewhere").mkdir()
+    (own.cache / "huggingface").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(files.FilesError, match="foreign_link"):
+        own.download("")
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+def test_a_marker_whose_files_are_gone_is_none(tmp_path: Path) -> None:
+    own = filled(host(tmp_path, "a", Docker({})))
+    assert own.look()["model"]["commit"] == COMMIT
+    (own.folder / "blobs" / TINY.files[1].hash).unlink()
+    assert own.look()["model"] is None
+
+
+def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
+    """A wider choice is more files, which an offline server would miss."""
+    docker = Docker({"i@sha256:1": image()})
+    host(tmp_path, "a", docker).download("")
+    wider = host(tmp_path, "a", docker, exclude=[])
+    assert wider.look()["model"] is None
+    wider.download("")
+    assert any(path.startswith("original/") for path, _, _ in wider.look()["model"]["files"])
+
+
+def test_what_a_killed_run_left_of_secrets_goes_with_the_next(run_folder: Path) -> None:
+    run_folder.mkdir()
+    for name in ("token.env", ".token.env.new", "password"):
+        (run_folder / name).write_text("hf_sesame")
+    with files.alone():
+        assert [path.name for path in run_folder.iterdir()] == ["lock"]
+
+
+# --- from host to host
+
+
+def test_an_offer_is_read_only_for_its_peers_and_ends_by_itself(tmp_path: Path, run_folder: Path) -> None:
+    docker = Docker({"gb10-fleet/vllm:1": image()})
+    own = filled(host(tmp_path, "a", docker))
+    ways = [{"at": "192.168.100.10", "to": "192.168.100.11"}, {"at": "192.168.101.10", "to": "192.168.101.12"}]
+    own.offer(["image", "model"], ways, 29502, "sesame", 60)
+    started = [argv for argv in docker.ran if argv[0] == "systemd-run"]
+    assert [argv[-2] for argv in started] == ["--address=192.168.100.10", "--address=192.168.101.10"]
+    assert all("--property=RuntimeMaxSec=60" in argv and "sesame" not in " ".join(argv) for argv in started)
+    assert (run_folder / "secrets").stat().st_mode & 0o777 == 0o600
+    config = (run_folder / "rsyncd-0.conf").read_text().splitlines()
+    for line in ("read only = yes", "use chroot = yes", "hosts allow = 192.168.100.11", "hosts deny = *", "list = no"):
+        assert line in config
+    assert [line for line in config if line.startswith("path")] == [
+        f"path = {own.state}", f"path = {own.folder}/blobs",
+    ]  # fmt: skip
+    own.withdraw()
+    assert list(run_folder.iterdir()) == [] and list(own.state.glob("*.tar")) == []
+    with pytest.raises(ValueError, match="line break"):
+        files.daemon_config({"model": "/a\npath = /"}, ["192.0.2.1"], run_folder, run_folder)
+
+
+needs_rsync = pytest.mark.skipif(
+    shutil.which("rsync") is None,
+    reason="rsync IS NOT INSTALLED: nothing proves that files arrive",
+)
+
+
+class Daemon:
+    """A real rsync daemon on loopback, as `offer` describes it."""
+
+    def __init__(self, folder: Path, modules: dict[str, str], allow: str = "127.0.0.1") -> None:
+        folder.mkdir(exist_ok=True)
+        files.write(folder / "their-secrets", f"{files.USER}:sesame\n")
+        text = files.daemon_config(modules, [allow], folder / "their-secrets", folder / "their-lock")
+        if os.geteuid() != 0:
+            text = text.replace("use chroot = yes", "use chroot = no").replace("uid = root\ngid = root\n", "")
+        (folder / "rsyncd.conf").write_text(text)
+        self.port = free_port()
+        self._process = subprocess.Popen(files.daemon_argv(folder / "rsyncd.conf", "127.0.0.1", self.port))
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end:
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.02)
+        raise AssertionError("the daemon does not listen")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(DEADLINE_S)
+
+
+@pytest.fixture(name="giver")
+def fixture_giver(tmp_path: Path) -> files.Files:
+    return filled(host(tmp_path, "a", Docker({"gb10-fleet/vllm:1": image()})))
+
+
+@pytest.fixture(name="daemon")
+def fixture_daemon(tmp_path: Path, giver: files.Files) -> Iterator[Daemon]:
+    giver.save()
+    daemon = Daemon(tmp_path / "daemon", {"image": str(giver.state), "model": f"{giver.folder}/blobs"})
+    yield daemon
+    daemon.stop()
+
+
+def take(own: files.Files, giver: files.Files, daemon: Daemon, *parts: str, password: str = "sesame") -> None:  # noqa: S107
+    own.take(giver.look(), parts or ("image", "model"), "127.0.0.1", daemon.port, password)
+
+
+@needs_rsync
+def test_image_and_model_arrive_whole(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+    own = host(tmp_path, "b", Docker({}))
+    assert own.look() == {"image": None, "model": None, "pull": True}
+    take(own, giver, daemon)
+    assert {**own.look(), "pull": None} == {**giver.look(), "pull": None}
+    snapshot = own.folder / "snapshots" / COMMIT
+    assert {path: (snapshot / path).read_bytes() for path in CONTENT} == CONTENT
+    assert list(own.state.glob("*.tar")) == []
+
+
+@needs_rsync
+def test_a_wrong_password_or_address_gets_nothing(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+    own = host(tmp_path, "b", Docker({}))
+    with pytest.raises(files.FilesError, match="peer_refused"):
+        take(own, giver, daemon, password="other")  # noqa: S106
+    stranger = Daemon(tmp_path / "stranger", {"model": f"{giver.folder}/blobs"}, allow="192.0.2.1")
+    try:
+        with pytest.raises(files.FilesError, match="peer_refused"):
+            take(own, giver, stranger, "model")
+    finally:
+        stranger.stop()
+    assert own.look()["model"] is None
+
+
+@needs_rsync
+def test_nobody_writes_through_an_offer_or_reads_beside_it(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+    files.write(tmp_path / "password", "sesame\n")
+    (tmp_path / "intruder").write_text("x")
+    url = f"rsync://{files.USER}@127.0.0.1/model/"
+    options = [f"--port={daemon.port}", f"--password-file={tmp_path}/password"]
+    for words in (
+        ["rsync", *options, str(tmp_path / "intruder"), url],
+        ["rsync", *options, f"{url}../refs/main", str(tmp_path / "stolen")],
+        ["rsync", *options, f"rsync://{files.USER}@127.0.0.1/etc/", str(tmp_path / "stolen")],
+    ):
+        assert files.command(words).returncode != 0, words
+    assert not (giver.folder / "blobs/intruder").exists() and not (tmp_path / "stolen").exists()
+
+
+@needs_rsync
+def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
+    tmp_path: Path, giver: files.Files, daemon: Daemon
+) -> None:
+    """A blob of 64 MB, slowed down, killed in the middle by the id of its process."""
+    data = os.urandom(1 << 20) * 64
+    big = blob("big.safetensors", data)
+    (giver.folder / "blobs" / big.hash).write_bytes(data)
+    model = files.Model(MODEL, "main", COMMIT, (big,))
+    own = host(tmp_path, "b", Docker({}))
+    arriving = own.folder / "blobs" / big.hash
+    files.make_plain(arriving.parent, own.cache)
+    with own.private("password", "sesame\n") as secret:
+        peer = files.Peer("127.0.0.1", daemon.port, secret)
+        argv = files.client_argv(peer, "model", arriving.parent)
+        child = subprocess.Popen([*argv, "--bwlimit=20m"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert child.stdin
+        child.stdin.write(f"{big.hash}\n")
+        child.stdin.close()
+        end = time.monotonic() + DEADLINE_S
+        while not files.size_of(arriving) and time.monotonic() < end:
+            time.sleep(0.02)
+        child.send_signal(signal.SIGTERM)
+        child.wait(DEADLINE_S)
+        kept = files.size_of(arriving)
+        assert kept and kept < len(data)
+        before = arriving.stat().st_ino
+        own.take_model(model, peer)
+        assert arriving.stat().st_ino == before, "went on in the same file"
+    assert own.look()["model"]["bytes"] == len(data)
+
+
+def test_a_peer_that_does_not_listen_yet_is_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late(Docker):
+        def __call__(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+            self.ran.append(list(argv))
+            refused = len(self.ran) < self.listens_after
+            if not refused:
+                for file in TINY.files:
+                    (own.folder / "blobs" / file.hash).write_bytes(CONTENT[file.path])
+            return subprocess.CompletedProcess(list(argv), 10 if refused else 0, "", "Connection refused (111)")
+
+        listens_after = 3
+
+    monkeypatch.setattr(files.time, "sleep", lambda _: None)
+    docker = Late({})
+    own = host(tmp_path, "b", docker)
+    own.take({"model": TINY.as_dict()}, ["model"], "127.0.0.1", 29502, "sesame")
+    assert len(docker.ran) == 3 and own.marker.exists()
+    never = Late({})
+    never.listens_after = 1000
+    own = host(tmp_path, "c", never)
+    with pytest.raises(files.FilesError, match=r"peer_cut: .*refused"):
+        own.take({"model": TINY.as_dict()}, ["model"], "127.0.0.1", 29502, "sesame")
+
+
+@needs_rsync
+@pytest.mark.parametrize("damage", ["other bytes", "longer", "a beginning that is wrong", "a link"])
+def test_a_blob_that_is_not_what_its_name_says_is_repaired(
+    tmp_path: Path, giver: files.Files, daemon: Daemon, damage: str
+) -> None:
+    docker = Docker({})
+    own = host(tmp_path, "b", docker)
+    files.make_plain(own.folder / "blobs", own.cache)
+    name, size = TINY.files[1].hash, TINY.files[1].size
+    wrong = own.folder / "blobs" / name
+    if damage == "a link":
+        (tmp_path / "victim").write_text("mine")
+        wrong.symlink_to(tmp_path / "victim")
+    else:
+        wrong.write_bytes(b"?" * {"other bytes": size, "longer": size + 1}.get(damage, size // 2))
+    take(own, giver, daemon, "model")
+    assert wrong.read_bytes() == CONTENT["a/model.safetensors"]
+    transfers = [argv for argv in docker.ran if argv[0] == "rsync"]
+    assert len(transfers) == (2 if damage == "other bytes" else 1), "what is seen to be wrong is replaced at once"
+    if damage == "a link":
+        assert (tmp_path / "victim").read_text() == "mine"
+
+
+@needs_rsync
+def test_a_source_that_is_itself_damaged_is_said(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+    (giver.folder / "blobs" / TINY.files[1].hash).write_bytes(b"?" * TINY.files[1].size)
+    own = host(tmp_path, "b", Docker({}))
+    with pytest.raises(files.FilesError, match=r"checksum_wrong: of acme/tiny, a/model.safetensors \(1 of 3 files\)"):
+        take(own, giver, daemon, "model")
+    assert own.look()["model"] is None
+
+
+@needs_rsync
+def test_another_image_under_the_name_is_taken_away_again(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+    docker = Docker({})
+    own = host(tmp_path, "b", docker)
+    archive = giver.archive(files.fingerprint(image()))
+    archive.write_text(json.dumps({"gb10-fleet/vllm:1": image("sha256:2")}))
+    with pytest.raises(files.FilesError, match="image_differs"):
+        take(own, giver, daemon, "image")
+    assert docker.images == {}
+
+
+@needs_rsync
+def test_half_of_another_image_does_not_stay(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+    own = host(tmp_path, "b", Docker({}))
+    own.state.mkdir()
+    own.archive("f" * 64).write_bytes(b"half of what was wanted yesterday")
+    take(own, giver, daemon, "image")
+    assert list(own.state.glob("*.tar")) == []
+
+
+def test_one_run_at_a_time() -> None:
+    with files.alone(), pytest.raises(files.FilesError, match="busy"), files.alone():
+        pass
+    with files.alone() as progress:
+        files.Teller(progress)("x", 1, 2)
+        assert json.loads(progress.read_text())["done"] == 1
+
+
+def test_the_simulated_library_is_what_the_image_gets() -> None:
+    spec = importlib.util.spec_from_file_location("huggingface_hub_sim", FILES / "huggingface_hub.py")
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    said = module.HfApi().model_info("acme/x", revision="main", files_metadata=True)
+    listed = {"commit": said.sha, "files": []}
+    for file in said.siblings:
+        listed["files"].append(
+            {"path": file.rfilename, "size": file.size, "hash": file.lfs["sha256"] if file.lfs else file.blob_id}
+        )
+    assert len(files.wanted(listed, "acme/x", "main", ["original/", "metal/*", "*.md"]).files) == 4
+
+
+# --- the action
+
+
+class Run:
+    """The action `model_files` for the hosts of a pair, one after the other; the hosts answer as told."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, **variables: Any) -> None:
+        self.now, self.said, self.asked = 0.0, [], []  # type: ignore[var-annotated]
+        self.variables = {
+            "vllm_model": MODEL,
+            "vllm_image": "i@sha256:" + "1" * 64,
+            "fabric_topology": "pair",
+        } | variables
+        self.answers: list[dict[str, Any] | Exception] = []
+        self.progress = [{"doing": "model from x", "done": gb * 1e9, "total": 61e9, "at": gb} for gb in (5.0, 15.0)]
+        monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
+        monkeypatch.setattr("time.monotonic", lambda: self.now)
+        monkeypatch.setattr("time.sleep", self.pass_time)
+        monkeypatch.setattr(model_files_action, "Display", lambda: self)
+        self.monkeypatch = monkeypatch
+
+    def pass_time(self, seconds: float) -> None:
+        self.now += seconds
+
+    def display(self, text: str) -> None:
+        self.said.append(text)
+
+    def execute(self, module_name: str, module_args: dict[str, Any], **options: Any) -> dict[str, Any]:
+        self.asked.append({"module": module_name, **module_args, "background": options.get("wrap_async", False)})
+        answer = self.answers.pop(0) if self.answers else {"erased": True}
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def __call__(
+        self, host: str, step: str, given: dict[str, Any] | None = None, check: bool = False
+    ) -> dict[str, Any]:
+        action = model_files_action.ActionModule.__new__(model_files_action.ActionModule)
+        action._task = SimpleNamespace(check_mode=check, async_val=0)  # type: ignore[assignment]
+        action._templar = SimpleNamespace(template=lambda value: value)  # type: ignore[assignment]
+        self.monkeypatch.setattr(
+            action, "validate_argument_spec", lambda **_: (None, {"step": step, "given": given or {}})
+        )
+        self.monkeypatch.setattr(action, "_execute_module", self.execute)
+        told = [json.dumps(line) for line in self.progress]
+        self.monkeypatch.setattr(
+            action, "_low_level_execute_command", lambda _: {"stdout": told.pop(0) if told else "", "rc": 0}
+        )
+
+        class Hostvars(dict[str, Any]):
+            raw_get = dict.__getitem__
+
+        every = {
+            name: {"inventory_hostname": name, "gb10_cluster": "pair1", **self.variables}
+            | {"ansible_facts": {"gb10_spark": facts(), "gb10_run": RUN}}
+            for name in ("spark-a", "spark-b")
+        }
+        groups = {"pair1": ["spark-a", "spark-b"]}
+        return action.run(task_vars={**every[host], "hostvars": Hostvars(every), "groups": groups})
+
+
+STARTED = {"ansible_job_id": "j1", "results_file": "/root/.ansible_async/j1", "started": True, "finished": False}
+WORKING = {"started": True, "finished": False}
+NOTHING: dict[str, Any] = {"image": None, "model": None, "pull": True}
+HELD: dict[str, Any] = {"image": {"fingerprint": "1" * 64, "bytes": 20e9}, "model": TINY.as_dict(), "pull": False}
+
+
+def test_only_the_first_host_of_a_cluster_asks_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    for host, pulls in (("spark-a", True), ("spark-b", False)):
+        run.answers = [NOTHING]
+        said = run(host, "look")
+        assert (said["pull"], said["source"], said["changed"]) == (pulls, "spark-a", False)
+    run.answers = [NOTHING]
+    assert run("spark-b", "download")["changed"] is False
+    alone = Run(monkeypatch, vllm_fetch=False)
+    alone.answers = [NOTHING]
+    assert alone("spark-b", "look")["pull"] is True
+
+
+def test_a_download_says_how_far_it_is_and_outlives_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch, vllm_huggingface_token="hf_sesame")  # noqa: S106
+    lost = AnsibleConnectionFailure("reset by peer")
+    run.answers = [
+        NOTHING,
+        STARTED,
+        *([WORKING] * 4),
+        lost,
+        WORKING,
+        WORKING,
+        {"finished": True, "changed": True, **HELD},
+    ]
+    said = run("spark-a", "download")
+    assert said["changed"] and said["model"]["commit"] == COMMIT and "ansible_job_id" not in said
+    assert run.said == [
+        "spark-a: model from x: 5.0 of 61.0 GB",
+        "spark-a: model from x: 15.0 of 61.0 GB, 1.00 GB/s",
+    ]
+    assert run.asked[1]["background"] and run.asked[1]["secret"] == "hf_sesame"  # noqa: S105
+    assert "hf_sesame" not in json.dumps([asked["request"] for asked in run.asked if "request" in asked])
+    assert run.asked[-1]["mode"] == "cleanup"
+    run.answers = [NOTHING, STARTED, *([lost] * 50)]
+    with pytest.raises(AnsibleConnectionFailure):
+        run("spark-a", "download")
+
+
+def test_what_is_there_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    run.answers = [HELD]
+    assert run("spark-a", "download")["changed"] is False
+    given = {host: {**HELD, "source": "spark-a"} for host in ("spark-a", "spark-b")}
+    for host, step in (("spark-a", "offer"), ("spark-b", "take"), ("spark-a", "withdraw")):
+        assert run(host, step, given)["changed"] is False
+    assert len(run.asked) == 1, "no other call"
+
+
+def test_a_peer_takes_what_it_lacks_over_the_fabric(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    given = {"spark-a": {**HELD, "source": "spark-a"}, "spark-b": {**HELD, "model": None, "source": "spark-a"}}
+    run.answers = [STARTED, {"finished": True, "changed": False}]
+    run("spark-a", "offer", given)
+    offer = run.asked[0]["request"]
+    assert (offer["parts"], offer["ways"]) == (["model"], [{"at": "192.168.100.10", "to": "192.168.100.11"}])
+    run.asked, run.answers = [], [STARTED, {"finished": True, "changed": True}]
+    assert run("spark-b", "take", given)["changed"]
+    take = run.asked[0]["request"]
+    assert (take["parts"], take["address"], take["port"]) == (["model"], "192.168.100.10", 29502)
+    assert run.asked[0]["secret"] == deciding.PASSWORD
+    run.asked = []
+    assert run("spark-a", "take", given)["changed"] is False and run.asked == []
+
+
+def test_a_failure_names_the_host_and_a_peer_does_not_go_on_without_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    run.answers = [
+        NOTHING,
+        STARTED,
+        {"finished": True, "failed": True, "msg": "unauthorized: x", "verdict": "unauthorized"},
+    ]
+    said = run("spark-a", "download")
+    assert said["failed"] and said["msg"] == "spark-a: unauthorized: x" and said["verdict"] == "unauthorized"
+    said = run("spark-b", "take", {"spark-a": said, "spark-b": {**NOTHING, "source": "spark-a"}})
+    assert said["failed"] and "spark-a could not get its files" in said["msg"]
+
+
+def test_check_mode_says_what_would_come_and_transfers_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    given = {}
+    for host in ("spark-a", "spark-b"):
+        run.answers = [NOTHING]
+        given[host] = run(host, "download", check=True)
+    assert (
+        given["spark-a"]["changed"]
+        and "would get gb10-fleet/vllm:111111111111 and acme/tiny" in given["spark-a"]["msg"]
+    )
+    assert run("spark-a", "offer", given, check=True)["changed"] is False
+    said = run("spark-b", "take", given, check=True)
+    assert said["changed"] and said["msg"] == "spark-b: would get image and model from spark-a"
+    assert not any(asked["background"] for asked in run.asked)
+    given["spark-a"] = {**HELD, "source": "spark-a"}
+    said = run("spark-b", "take", given, check=True)
+    assert "would get image and model (20.0 GB) from spark-a, 192.168.100.10" in said["msg"]

@@ -1,0 +1,291 @@
+"""Rules: how a profile is judged, and what the catalog of rules promises."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
+from packaging.specifiers import SpecifierSet
+
+QUIET = "--gpu-memory-utilization 0.8 --max-model-len 4096 --max-num-seqs 4 --max-num-batched-tokens 2048"
+QUIET += " --fail-on-environ-validation"
+
+
+def profile(args: str = "", **changes: Any) -> Profile:
+    base = Profile(
+        model="a/model",
+        traits=frozenset({"dense"}),
+        quantization="bf16",
+        image="an/image:1",
+        version="0.24.0",
+        contains=frozenset({"ray"}),
+        args=(*QUIET.split(), *args.split()),
+        environment={},
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def bare(**changes: Any) -> Profile:
+    return dataclasses.replace(profile(), args=(), **changes)
+
+
+def ids(found: list[rules.Fired], severity: str | None = None) -> list[str]:
+    return [each.id for each in found if severity in (None, each.severity)]
+
+
+def only(name: str, judged: Profile) -> rules.Fired:
+    (found,) = [each for each in judge(judged) if each.id == name]
+    return found
+
+
+def test_a_quiet_profile_has_nothing_against_it() -> None:
+    assert judge(profile()) == []
+
+
+def test_errors_come_first() -> None:
+    severities = [each.severity for each in judge(profile("--enforce-eager --kv-cache-dtype fp8 --api-key x --port x"))]
+    assert severities == sorted(severities, key=rules.SEVERITIES.index)
+    assert set(severities) == {"error", "warn", "info"}
+
+
+@pytest.mark.parametrize(
+    ("args", "changes", "name"),
+    [
+        ("--gpu-memory-utilization=0.91", {}, "utilization_above_090"),
+        ("--gpu_memory_utilization 0.91", {}, "utilization_above_090"),
+        ("--gpu-memory-utilization 0.90", {}, "utilization_above_085"),
+        ("--cpu-offload-gb 4", {}, "cpu_offload"),
+        ("--enable-sleep-mode", {}, "sleep_mode"),
+        ("-O0", {}, "cudagraphs_off"),
+        ("-cc.cudagraph_mode none", {}, "cudagraphs_off"),
+        ('--compilation-config {"cudagraph_mode":"NONE"}', {}, "cudagraphs_off"),
+        ("--moe-backend MARLIN", {"traits": frozenset({"moe"})}, "moe_marlin_bf16"),
+        ("--moe-backend flashinfer-trtllm", {}, "moe_kernel_absent"),
+        ("--attention-backend flashmla", {}, "attention_kernel_absent"),
+        ("--attention-backend ROCM_ATTN", {}, "attention_kernel_absent"),
+        (
+            '--moe-backend marlin --speculative-config {"method":"qwen3_next_mtp","num_speculative_tokens":2}',
+            {"traits": frozenset({"moe"}), "quantization": "fp8"},
+            "draft_marlin",
+        ),
+        ("--quantization gptq_marlin", {"quantization": "fp8"}, "quantization_mismatch"),
+        ("", {"model": "google/gemma-4-27b-it", "version": "0.19.0"}, "transformers_5"),
+        ("--trust-remote-code", {}, "trust_remote_code"),
+        ("--enable-auto-tool-choice", {}, "tool_choice_without_parser"),
+        ("--enable-log-outputs", {}, "log_outputs_without_requests"),
+        ("--headless --api-server-count 1", {}, "headless_with_api"),
+        ("", {"version": "0.23.0"}, "cold_load_023"),
+        ("", {"version": "0.25.1", "quantization": "nvfp4"}, "warm_up_025"),
+        ("", {"version": "0.17.1"}, "forced_remote_code"),
+        ("", {"version": "0.20.2"}, "embed_bypass"),
+        ("", {"listen": "192.0.2.7", "version": "0.21.0"}, "host_header_bypass"),
+        ("--host ::", {}, "public_without_key"),
+        ("--host 0.0.0.0", {"api_key": True}, "key_guards_v1"),
+        ("--api-key k", {}, "key_in_argv"),
+        ("--hf-token k", {}, "token_in_argv"),
+        ("", {"environment": {"VLLM_SERVER_DEV_MODE": "1"}}, "dev_mode"),
+        ("", {"environment": {"VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "1"}}, "alive_without_engine"),
+        ("--host 0.0.0.0", {"traits": frozenset({"multimodal"})}, "media_from_anywhere"),
+        ("", {"container": frozenset({"privileged"})}, "privileged"),
+        ("", {"container": frozenset({"restart_policy"})}, "restart_policy"),
+        ("", {"container": frozenset({"unit_on_failure"})}, "unit_on_failure"),
+        ("", {"container": frozenset({"memory_limit"})}, "container_memory_limit"),
+        ("", {"container": frozenset({"second_gpu_user"})}, "second_gpu_user"),
+        ("", {"hosts": 2, "container": frozenset({"no_memlock"})}, "no_infiniband"),
+        ("", {"hosts": 2, "container": frozenset({"login_session"})}, "login_session"),
+        ("-pp 2", {}, "world_too_large"),
+        ("--nnodes 2", {"hosts": 2, "executor": "ray"}, "nnodes_with_ray"),
+        ("", {"hosts": 2, "executor": "ray", "contains": frozenset()}, "ray_missing"),
+        ("", {"hosts": 2, "executor": "ray"}, "ray_token"),
+        ("", {"hosts": 2, "environment": {"NCCL_IB_DISABLE": "1"}}, "rdma_off"),
+        ("", {"hosts": 2, "environment": {"NCCL_NET_GDR_LEVEL": "PHB"}}, "gpudirect"),
+        ("", {"hosts": 2, "environment": {"VLLM_ENGINE_READY_TIMEOUT_S": "900"}}, "ready_timeout"),
+        ("", {"hosts": 2, "environment": {"VLLM_HOST_IP": "192.0.2.1"}}, "rendezvous_address"),
+        ("-dp 2", {"hosts": 2}, "data_parallel_headless"),
+        ("", {"quantization": "nvfp4", "version": "0.22.0"}, "nvfp4_young"),
+        ("--attention-backend FLASHINFER", {"model": "openai/gpt-oss-20b", "version": "0.19.0"}, "attention_sinks"),
+    ],
+)
+def test_a_rule_fires(args: str, changes: dict[str, Any], name: str) -> None:
+    assert name in ids(judge(profile(args, **changes)))
+
+
+@pytest.mark.parametrize(
+    ("args", "changes", "name"),
+    [
+        ("--gpu-memory-utilization 0.85", {}, "utilization_above_085"),
+        ("--no-enforce-eager", {}, "enforce_eager"),
+        ("--host 127.0.0.1", {"listen": "0.0.0.0"}, "public_without_key"),  # noqa: S104
+        ("--host localhost", {}, "public_without_key"),
+        ("--headless", {"listen": "192.0.2.7", "hosts": 2}, "public_without_key"),
+        ("--host 0.0.0.0", {"environment": {"VLLM_API_KEY": "k"}}, "public_without_key"),
+        ("", {"environment": {"VLLM_SERVER_DEV_MODE": "0"}}, "dev_mode"),
+        ("--moe-backend marlin --quantization fp8", {"traits": frozenset({"moe"})}, "moe_marlin_bf16"),
+        ("-tp 2", {"hosts": 2}, "world_too_large"),
+        ("--attention-backend TRITON_MLA", {"traits": frozenset({"mla"}), "version": "0.19.0"}, "mla_kernels"),
+        ("--linear-backend marlin", {"quantization": "nvfp4", "version": "0.22.0"}, "nvfp4_young"),
+        ("", {"version": "0.22.0", "listen": "192.0.2.7"}, "host_header_bypass"),
+        ("", {"driver": "580.142"}, "driver_590"),
+        ("", {"driver": None}, "driver_590"),
+        ("", {"driver": "not a version"}, "driver_590"),
+        ("", {"version": "0.19.1"}, "cve_2026_9540"),
+    ],
+)
+def test_a_rule_does_not_fire(args: str, changes: dict[str, Any], name: str) -> None:
+    assert name not in ids(judge(profile(args, **changes)))
+
+
+def test_the_text_holds_the_words_that_matched() -> None:
+    assert only("utilization_above_090", profile("--gpu-memory-utilization 0.95")).text.startswith(
+        "--gpu-memory-utilization 0.95: above 0.90"
+    )
+    assert only("utilization_unset_092", bare()).text.startswith("no --gpu-memory-utilization")
+    assert only("dev_mode", profile(environment={"VLLM_SERVER_DEV_MODE": "1"})).text.startswith(
+        "VLLM_SERVER_DEV_MODE=1:"
+    )
+    assert only("driver_590", profile(driver="590.44.01")).text.startswith("driver 590.44.01:")
+
+
+def test_no_secret_is_quoted() -> None:
+    judged = profile(
+        "--api-key hunter2 --hf-token hunter2", environment={"VLLM_API_KEY": "hunter2"}, listen="192.0.2.7"
+    )
+    assert {"key_in_argv", "token_in_argv"} <= set(ids(judge(judged)))
+    assert "hunter2" not in str(judge(judged))
+
+
+def test_an_override_needs_a_rule_and_a_reason() -> None:
+    bad = profile("--gpu-memory-utilization 0.95 --prot 1")
+    fired = judge(bad, {"utilization_above_090": "measured here on 2026-11-21", "unknown_flag": "a plugin's"})
+    assert [each.refuses for each in fired] == [False, False]
+    assert [each.accepted for each in fired] == ["a plugin's", "measured here on 2026-11-21"]
+    assert [each.refuses for each in judge(bad)] == [True, True]
+    (wrong, *_) = judge(profile(), {"utilisation_above_090": "x"})
+    assert (wrong.id, wrong.refuses, wrong.way_out) == ("unknown_rule", True, "did you mean utilization_above_090?")
+    (wrong, *_) = judge(profile(), {"enforce_eager": "  "})
+    assert (wrong.id, wrong.refuses) == ("no_reason", True) and "enforce_eager" in wrong.text
+    (wrong, *_) = judge(profile(), {"unknown_rule": "the door may not open itself"})
+    assert wrong.refuses
+
+
+def test_outside_of_what_was_verified_a_rule_still_fires_and_says_so() -> None:
+    newer = only("utilization_unset_092", bare(version="0.40.0"))
+    assert (newer.severity, newer.verified) == ("error", False)
+    assert newer.text.endswith("(not verified for vLLM 0.40.0)")
+    here = only("utilization_unset_092", bare(version="0.33.0"))
+    assert here.verified and "verified" not in here.text
+
+
+def test_without_a_version_rules_that_depend_on_it_warn_at_most() -> None:
+    judged = profile(version=None, quantization="nvfp4", traits=frozenset({"moe"}))
+    found = {each.id: each for each in judge(judged)}
+    assert found["version_unknown"].severity == "warn"
+    assert (found["nvfp4_moe"].severity, found["nvfp4_moe"].verified) == ("warn", False)
+    assert found["nvfp4_moe"].text.endswith("(the image's vLLM version is not known)")
+    assert "nvfp4_native" not in found  # a note that may not even be about this version
+    assert only("world_too_large", profile("-tp 2", version=None)).severity == "error"  # holds for every version
+
+
+@pytest.mark.parametrize(
+    ("version", "is_19"),
+    [
+        ("0.19.0", True),
+        ("0.19.0+nv26.04", True),
+        ("0.19.0rc1", True),
+        ("0.18.3.dev17+gce88", False),
+        ("0.20.0rc2", False),
+    ],
+)
+def test_a_version_before_its_release_counts_as_that_release(version: str, is_19: bool) -> None:
+    assert ("cve_2026_9540" in ids(judge(profile(version=version)))) == is_19
+
+
+def test_an_unknown_model_has_only_rules_that_need_no_knowledge_of_it() -> None:
+    unknown = profile(traits=frozenset(), quantization=None, version="0.19.0")
+    assert ids(judge(unknown), "error") == []
+
+
+# --- the catalog's promises
+
+
+def conditions(match: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(kind, name) of every flag, variable and word that a match speaks of."""
+    for key, wanted in match.items():
+        if key == "any":
+            for each in wanted:
+                yield from conditions(each)
+        elif key == "not":
+            yield from conditions(wanted)
+        elif key in ("flags", "environment", "container"):
+            yield from ((key, name) for name in wanted)
+
+
+def test_there_are_enough_rules_and_each_has_its_own_id() -> None:
+    names = [rule["id"] for rule in rules.rules()] + list(catalog.load("rules")["command_line"])
+    assert len(rules.rules()) >= 45
+    assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("rule", rules.rules(), ids=lambda rule: rule["id"])
+def test_a_rule_speaks_of_what_exists(rule: dict[str, Any]) -> None:
+    known = vllm_cli.everything()
+    words = catalog.load("rules")["container"]
+    for kind, name in conditions(rule["match"]):
+        if kind == "flags":
+            assert name.partition(".")[0] in known.flags, name
+        elif kind == "environment" and name.startswith("VLLM_"):
+            assert name in known.environment, name
+        elif kind == "container":
+            assert name in words, name
+    for text in (rule["reason"], rule["way_out"]):
+        for flag in re.findall(r"--[a-z][a-z0-9_-]+", text):
+            assert flag in known.flags or flag in FOREIGN, flag
+        for name in re.findall(r"VLLM_[A-Z0-9_]+", text):
+            assert name in known.environment, name
+
+
+FOREIGN = {"--device", "--cap-add", "--ulimit", "--object-store-memory"}  # of docker run and ray start
+
+
+@pytest.mark.parametrize("rule", rules.rules(), ids=lambda rule: rule["id"])
+def test_a_rule_holds_for_a_version_that_was_looked_at(rule: dict[str, Any]) -> None:
+    """Else its range is empty, or a typo."""
+    both = SpecifierSet(rule.get("versions", "")) & SpecifierSet(
+        rule.get("verified", catalog.load("rules")["verified"])
+    )
+    looked_at = [*map(str, vllm_cli.versions()), "0.19.1", "0.20.2", "0.23.0", "0.25.0"]
+    assert any(both.contains(version) for version in looked_at)
+
+
+def test_every_container_word_has_a_rule() -> None:
+    used = {name for rule in rules.rules() for kind, name in conditions(rule["match"]) if kind == "container"}
+    assert used == set(catalog.load("rules")["container"])
+
+
+def test_successors_are_of_things_that_are_gone_or_new_somewhere() -> None:
+    for name in catalog.load("rules")["successors"]:
+        have = [
+            name in vllm_cli.cli(each).flags or name in vllm_cli.cli(each).environment for each in vllm_cli.versions()
+        ]
+        assert not all(have), name
+
+
+def test_every_kernel_of_the_chip_that_is_absent_is_a_choice_of_some_version() -> None:
+    """Or the entry protects nobody."""
+    flags = vllm_cli.everything().flags
+    names = [*flags["--attention-backend"]["choices"], *flags["--moe-backend"]["choices"]]
+    for kernel in catalog.load("sm")["kernels"]:
+        if kernel["kind"] in ("attention", "moe"):
+            assert any(re.fullmatch(kernel["value"], name) for name in names), kernel["value"]
+
+
+def test_an_objection_can_go_into_json() -> None:
+    fired = judge(profile("--enforce-eager"))[0]
+    assert json.loads(json.dumps(dataclasses.asdict(fired)))["id"] == "enforce_eager"

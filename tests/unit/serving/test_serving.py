@@ -1,0 +1,322 @@
+"""The serving proof, against scripted replies and against a real HTTP server on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.probe import Proof, Reply
+from hypothesis import given
+from hypothesis import strategies as st
+
+COUNTED = ", ".join(str(number) for number in range(1, 101))
+MODELS = Reply(200, json.dumps({"data": [{"id": "gpt"}, {"id": "other"}]}))
+REFUSED = Reply(None, problem="refused")
+
+
+def chat(text: str | None, tokens: int | None = 100) -> Reply:
+    usage = {"completion_tokens": tokens}
+    return Reply(200, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}))
+
+
+class Server:
+    """Replies by path; a list is used up, its last entry stays. Time passes only when the probe sleeps or asks."""
+
+    def __init__(self, **replies: list[Reply]) -> None:
+        self.replies = {
+            "/health": replies.get("health", [Reply(200)]),
+            "/v1/models": replies.get("models", [MODELS]),
+            "/v1/chat/completions": replies.get("chat", [chat("42", 2), chat(COUNTED)]),
+        }
+        self.now = 0.0
+        self.asked: list[str] = []
+
+    def __call__(self, path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply:
+        self.now += 0.5
+        self.asked.append(path)
+        replies = self.replies[path]
+        return replies.pop(0) if len(replies) > 1 else replies[0]
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def probe(self, timeout_s: float = 60, model: str = "gpt", status: serving.ReadStatus = dict) -> Proof:
+        return serving.probe(
+            self,
+            model,
+            timeout_s=timeout_s,
+            answer_timeout_s=10,
+            status=status,
+            clock=lambda: self.now,
+            sleep=self.sleep,
+        )
+
+
+def test_serving() -> None:
+    proof = Server(health=[REFUSED, REFUSED, Reply(200)]).probe()
+    assert (proof.verdict, proof.served_models) == ("serving", ("gpt", "other"))
+    assert proof.ready_after_s == 5.5
+    assert [(answer["name"], answer["fault"]) for answer in proof.answers] == [("arithmetic", None), ("counting", None)]
+    assert proof.tokens_per_s == 200.0
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict", "text"),
+    [
+        (Server(health=[REFUSED]), "not_listening", "once the model is loaded"),
+        (Server(health=[Reply(None, problem="unreachable: no route")]), "not_listening", "no route"),
+        (Server(health=[Reply(None, problem="dropped")]), "loading", "dropped"),
+        (Server(health=[Reply(None, problem="timeout")]), "loading", "timeout"),
+        (Server(health=[Reply(502)]), "loading", "HTTP 502"),
+        (Server(health=[Reply(503)]), "engine_dead", "503"),
+        (Server(models=[Reply(401, "{}")]), "unauthorized", "HTTP 401"),
+        (Server(models=[Reply(200, '{"data": [{"id": "else"}]}')]), "wrong_model", "has else, not gpt"),
+        (Server(models=[Reply(200, "[]")]), "wrong_model", "no model"),
+        (Server(models=[Reply(404, "not found")]), "wrong_model", "HTTP 404"),
+        (Server(chat=[chat("43")]), "garbage", "arithmetic: the answer is not 42"),
+        (Server(chat=[chat("")]), "garbage", "no answer"),
+        (Server(chat=[chat(None)]), "garbage", "no answer"),
+        (Server(chat=[Reply(200, "<html>")]), "garbage", "no answer"),
+        (Server(chat=[chat("42"), chat("1, 2, 4")]), "garbage", "counting: the answer does not count"),
+        (Server(chat=[chat("42"), chat(COUNTED + " \ufffd")]), "garbage", "U+FFFD"),
+        (Server(chat=[chat("42"), chat("the " * 90)]), "garbage", "repeats"),
+        (Server(chat=[chat("42"), chat(COUNTED, 63)]), "garbage", "63 tokens"),
+        (Server(chat=[Reply(400, "no chat template")]), "rejected", "no chat template"),
+        (Server(chat=[Reply(500, "EngineCore encountered an issue")]), "engine_dead", "EngineCore"),
+        (Server(chat=[Reply(None, problem="timeout")]), "engine_dead", "timeout"),
+    ],
+)
+def test_every_verdict(server: Server, verdict: str, text: str) -> None:
+    proof = server.probe(timeout_s=20)
+    assert proof.verdict == verdict
+    assert text in proof.text
+    assert proof.way_out
+    assert server.now < 30, "bounded"
+
+
+def test_one_503_is_no_dead_engine() -> None:
+    assert Server(health=[Reply(503), Reply(503), REFUSED, Reply(503), Reply(200)]).probe().verdict == "serving"
+
+
+def test_without_time_it_asks_once() -> None:
+    server = Server(health=[REFUSED])
+    assert server.probe(timeout_s=0).verdict == "not_listening"
+    assert server.asked == ["/health"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "wrong"),
+    [
+        ("42", False),
+        ("17 + 25 = 42", False),
+        ("<think>17 plus 25</think> **42**.", False),
+        ("42 or 43", True),
+        ("142", True),
+    ],
+)
+def test_arithmetic(answer: str, wrong: bool) -> None:
+    assert (canary.QUESTIONS[0].check(answer) is not None) == wrong
+
+
+def test_counting_tolerates_manners_but_no_gap() -> None:
+    check = canary.QUESTIONS[1].check
+    assert check(f"Sure, 1 to 100:\n{COUNTED}.") is None
+    assert check(COUNTED.replace("57, ", "")) is not None
+
+
+@given(st.text(max_size=400))
+def test_any_answer_can_be_judged(answer: str) -> None:
+    canary.looks_broken(answer)
+    for question in canary.QUESTIONS:
+        question.check(answer)
+
+
+@given(st.one_of(st.text(max_size=80), st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps)))
+def test_any_reply_can_be_judged(body: str) -> None:
+    for server in (Server(models=[Reply(200, body)]), Server(chat=[Reply(200, body)])):
+        assert server.probe().verdict in ("wrong_model", "garbage")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8000", "https://spark-a", "http://[::1]:8000/"])
+def test_urls(url: str) -> None:
+    assert serving.parse_url(url) == url.rstrip("/")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "127.0.0.1:8000",
+        "file:///etc/passwd",
+        "http://",
+        "http://a:x",
+        "http://a/v1",
+        "http://u:p@a",
+        "http://a?b=c",
+    ],
+)
+def test_bad_urls(url: str) -> None:
+    with pytest.raises(ValueError, match="url"):
+        serving.parse_url(url)
+
+
+def test_bad_key_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ValueError, match="api_key") as error:
+        serving.http_client("http://127.0.0.1:1", "geheim\r\nX: y")
+    assert "geheim" not in str(error.value)
+
+
+Handler = Callable[[BaseHTTPRequestHandler], None]
+
+
+@pytest.fixture
+def http() -> Iterator[Callable[[Handler], str]]:
+    servers: list[ThreadingHTTPServer] = []
+
+    def start(handler: Handler) -> str:
+        class Requests(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                handler(self)
+
+            def do_POST(self) -> None:
+                handler(self)
+
+            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+                pass
+
+        servers.append(ThreadingHTTPServer(("127.0.0.1", 0), Requests))
+        threading.Thread(target=servers[-1].serve_forever, args=(0.02,), daemon=True).start()
+        return f"http://127.0.0.1:{servers[-1].server_address[1]}"
+
+    yield start
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def send(request: BaseHTTPRequestHandler, status: int, body: bytes = b"", **headers: str) -> None:
+    request.send_response(status)
+    for name, value in headers.items():
+        request.send_header(name, value)
+    request.end_headers()
+    request.wfile.write(body)
+
+
+def test_http_sends_key_and_question(http: Callable[[Handler], str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    seen: list[tuple[str, str | None, bytes]] = []
+
+    def handler(request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        seen.append((request.path, request.headers["Authorization"], body))
+        send(request, 200, "grün".encode())
+
+    ask = serving.http_client(http(handler), "secret")
+    assert ask("/v1/x", {"a": 1}, 5) == Reply(200, "grün")
+    assert seen == [("/v1/x", "Bearer secret", b'{"a": 1}')]
+
+
+def test_http_failures(http: Callable[[Handler], str]) -> None:
+    assert serving.http_client("http://127.0.0.1:1", None)("/health", None, 5).problem == "refused"
+
+    def drop(request: BaseHTTPRequestHandler) -> None:
+        request.connection.close()
+
+    def error(request: BaseHTTPRequestHandler) -> None:
+        send(request, 503, b"dead")
+
+    def elsewhere(request: BaseHTTPRequestHandler) -> None:
+        send(request, 302, Location="http://127.0.0.1:1/")
+
+    assert serving.http_client(http(drop), None)("/health", None, 5).problem == "dropped"
+    assert serving.http_client(http(error), None)("/health", None, 5) == Reply(503, "dead")
+    assert serving.http_client(http(elsewhere), "k")("/health", None, 5).status == 302, "a key follows no redirect"
+
+
+def test_http_is_bounded(http: Callable[[Handler], str]) -> None:
+    def flood(request: BaseHTTPRequestHandler) -> None:
+        with contextlib.suppress(OSError):
+            send(request, 200, b"x" * (serving.LARGEST_REPLY + 100_000))
+
+    release = threading.Event()
+
+    def drip(request: BaseHTTPRequestHandler) -> None:
+        send(request, 200)
+        while not release.wait(0.05):
+            try:
+                request.wfile.write(b"x")
+            except OSError:
+                return
+
+    assert len(serving.http_client(http(flood), None)("/", None, 5).body) == serving.LARGEST_REPLY
+    try:
+        assert serving.http_client(http(drip), None)("/", None, 0.3).problem == "timeout"
+    finally:
+        release.set()
+
+
+def unit_says(phase: str, failures: int = 0, lasting: bool = False, waiting: str = "", **other: Any) -> dict[str, Any]:
+    failure = {"verdict": "refused_flag", "text": "--nonsense", "way_out": "do", "lasting": lasting}
+    return {
+        "phase": phase,
+        "failures": failures,
+        "failure": failure if failures else None,
+        "waiting": {"verdict": waiting, "text": "waiting for spark-b", "way_out": "look there"} if waiting else None,
+        "phases": {"starting": 1.5},
+    } | other
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "within_s"),
+    [
+        (unit_says("failed", failures=1, lasting=True), "refused_flag", 30),
+        (unit_says("failed", failures=2), "refused_flag", 30),
+        (unit_says("waiting", waiting="peers_differ"), "peers_differ", serving.PATIENCE_S + 30),
+        # Where waiting may help it goes on, and at its end says what it knows.
+        (unit_says("failed", failures=1), "refused_flag", None),
+        *((unit_says(phase, failures=2), "loading", None) for phase in ("starting", "formation", "weights", "graphs")),
+        (unit_says("ready"), "not_listening", None),
+        (unit_says("stopped"), "not_listening", None),
+        ({}, "not_listening", None),
+        ({"phase": "failed", "failure": {"lasting": True}, "failures": 9, "phases": []}, "not_listening", None),
+        ({"phase": "failed", "failure": "x", "waiting": 5}, "not_listening", None),
+    ],
+)
+def test_the_unit_says_why_there_is_no_use_in_waiting(
+    status: dict[str, Any], verdict: str, within_s: float | None
+) -> None:
+    server = Server(health=[REFUSED])
+    proof = server.probe(timeout_s=1800, status=lambda: status)
+    assert proof.verdict == verdict
+    assert server.now < within_s if within_s else server.now >= 1800
+    assert proof.phase == status.get("phase") and proof.text and proof.way_out
+
+
+def test_a_unit_that_starts_again_is_waited_for() -> None:
+    """Its failure is that of the life before, and another one begins while we look."""
+    said = [unit_says("failed", failures=2), unit_says("failed", failures=2), unit_says("weights", failures=2)]
+    server = Server(health=[REFUSED, REFUSED, REFUSED, Reply(200)])
+    proof = server.probe(status=lambda: said.pop(0) if len(said) > 1 else said[0])
+    assert (proof.verdict, proof.phases) == ("serving", {"starting": 1.5})
+
+
+def test_a_wait_that_ends_and_begins_anew_is_two() -> None:
+    waits, loads = unit_says("waiting", waiting="waiting_for_peers"), unit_says("weights")
+    said = [waits] * 60 + [loads] + [waits] * 60
+    proof = Server(health=[REFUSED]).probe(timeout_s=280, status=lambda: said.pop(0) if len(said) > 1 else said[0])
+    assert proof.verdict == "waiting_for_peers"
+    assert len(said) < 20, "it was patient twice"
+
+
+def test_a_status_is_read_from_its_file(tmp_path: Path) -> None:
+    assert serving.status_reader(None)() == serving.status_reader(str(tmp_path / "status.json"))() == {}
+    (tmp_path / "status.json").write_text('{"phase": "ready"}')
+    assert serving.status_reader(str(tmp_path / "status.json"))() == {"phase": "ready"}
