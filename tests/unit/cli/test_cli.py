@@ -133,8 +133,8 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
 def test_refusals_go_by_the_names_of_plays_and_tasks() -> None:
     plays = {file.stem: yaml.safe_load(file.read_text())[0] for file in PLAYBOOKS.glob("*.yml")}
     assert plays["doctor"]["name"] == playbook.DOCTOR_PLAY and plays["drain"]["name"] == playbook.DRAIN_PLAY
-    assert {plays[name]["name"] for name in ("state", "undo", "reboot", "benchmark")} == {*playbook.REFUSING_PLAYS}
-    for name, count in (("state", 3), ("undo", 2)):
+    assert {plays[name]["name"] for name in ("converge", "undo", "reboot", "benchmark")} == {*playbook.REFUSING_PLAYS}
+    for name, count in (("converge", 3), ("undo", 2)):
         refusing = [task["name"] for task in plays[name]["tasks"] if task["name"].startswith(playbook.REFUSING_TASK)]
         assert len(refusing) == count, name
 

@@ -23,7 +23,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[2J{{ 7 * 7 }}"
 
 @cache
 def validator() -> Any:
-    schema = json.loads((ROOT / "gb10_fleet/report.schema.json").read_text())
+    schema = json.loads((ROOT / "gb10_fleet/report/report.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     return jsonschema.Draft202012Validator(schema)
 

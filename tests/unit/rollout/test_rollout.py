@@ -223,10 +223,10 @@ def test_no_evidence_is_no_proof(journal: Journal, world: World, monkeypatch: py
 @pytest.mark.parametrize(
     ("recipe", "plays"),
     [
-        ({}, ["drain", "doctor", "state", ROLL_CALL, "serve", "validate"]),
-        ({"drain": False}, ["doctor", "state", ROLL_CALL, "validate"]),
-        ({"prove": False}, ["drain", "doctor", "state", ROLL_CALL, "serve"]),
-        ({"drain": False, "prove": False}, ["doctor", "state", ROLL_CALL]),
+        ({}, ["drain", "doctor", "converge", ROLL_CALL, "serve", "validate"]),
+        ({"drain": False}, ["doctor", "converge", ROLL_CALL, "validate"]),
+        ({"prove": False}, ["drain", "doctor", "converge", ROLL_CALL, "serve"]),
+        ({"drain": False, "prove": False}, ["doctor", "converge", ROLL_CALL]),
     ],
 )
 def test_a_model_is_stopped_before_and_proven_after(
@@ -240,9 +240,9 @@ def test_a_driver_moves_alone_then_boots_then_everything_else(journal: Journal, 
     recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
     go(journal, begin(journal, fleet(1, serves=True), policy(), recipe), world)
     assert [[play.removeprefix("gb10.fleet.") for play in plays] for plays, _ in world.calls] == [
-        ["drain", "doctor", "state", ROLL_CALL],
+        ["drain", "doctor", "converge", ROLL_CALL],
         ["drain", "reboot", ROLL_CALL],
-        ["drain", "doctor", "state", ROLL_CALL, "serve", "validate"],
+        ["drain", "doctor", "converge", ROLL_CALL, "serve", "validate"],
     ]
     assert all(order.variables == {"driver_host_set": SET, "driver_allow_move": True} for order in world.orders)
     assert SET not in " ".join(world.orders[0].cmdline(Path("vars.json")).split()), "variables are no argument"

@@ -35,7 +35,7 @@ HOSTS = ["a", "b", "c", "d"]
 
 @cache
 def schema() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((ROOT / "gb10_fleet/report.schema.json").read_text())
+    found: dict[str, Any] = json.loads((ROOT / "gb10_fleet/report/report.schema.json").read_text())
     return found
 
 
@@ -389,7 +389,7 @@ def test_a_second_command_is_refused_and_told_whose_run_it_is(fleet: Fleet) -> N
 
 
 def test_the_lock_goes_with_the_process(tmp_path: Path) -> None:
-    code = "import os, sys; from pathlib import Path; from gb10_fleet import locks\n"
+    code = "import os, sys; from pathlib import Path; from gb10_fleet.rollout import locks\n"
     code += "with locks.held(Path(sys.argv[1])) as say: say('r'); os.kill(os.getpid(), 9)"
     subprocess.run(
         [sys.executable, "-c", code, tmp_path], check=False,
