@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
         self._name, self._vars = own.name, task_vars or {}
         context, _ = own.render([], own.facts)
         self._files = documents.variable("vllm", "files", context)
-        self._plan = context.fabric.plan
+        self._plan = documents.Fabric(context).plan
         self._given = documents.plain(options["given"])
         self._source = model_files.source(own.name, context.members, self._plan["topology"], fetch=self._files["fetch"])
         self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""

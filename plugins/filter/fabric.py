@@ -9,14 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import cabling
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 
 
 def plan(hosts: Sequence[str], topology: str, facts: Mapping[str, Mapping[str, Any]], **options: Any) -> dict[str, Any]:
     try:
         return fabric_plan.plan(topology, list(hosts), facts, **options)
-    except fabric_plan.PlanError as error:
+    except PlanError as error:
         raise AnsibleFilterError(str(error)) from error
 
 

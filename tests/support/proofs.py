@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import plan, rounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import plan, rounds
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 
 ROOT = Path(__file__).parents[2]

@@ -31,7 +31,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import (
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 
 GIB = 2**30
 # Verdicts that are no findings: that all is well, and what only the gate on the host asks (`apt-cache policy`).
@@ -308,7 +309,7 @@ def _fabric_settings(subject: Subject) -> Iterator[Finding]:
     for check in checks:
         try:
             check()
-        except (fabric_plan.PlanError, verdicts.ThresholdError) as error:
+        except (PlanError, verdicts.ThresholdError) as error:
             yield subject.error("bad_variable", str(error), SEE_FABRIC)
     yield from _test_settings(subject)
     yield from _declared_rails(subject)

@@ -13,9 +13,7 @@ Everything that is the same for all hosts (YAML, expressions, templates, catalog
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,13 +25,27 @@ from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, debian_version
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, debian_version, plan, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
 SECTIONS = ("vars", "refuse", "findings", "resources")
 STANDARD_NAMES = (
-    *("spark", "catalog", "cluster", "fabric", "serving", "inventory_hostname", "source", "variables_of", "item"),
+    *(
+        "plan",
+        "spark",
+        "catalog",
+        "cluster",
+        "fabric",
+        "serving",
+        "inventory_hostname",
+        "source",
+        "variables_of",
+        "item",
+    ),
 )
 # What the hosts of one cluster must say alike, for their fabric is one.
 FABRIC_SETTINGS = ("fabric_topology", "fabric_ports", "fabric_network", "fabric_mtu")
@@ -61,52 +73,10 @@ class Rendered:
     findings: list[dict[str, Any]] = field(default_factory=list)
 
 
-@dataclass
-class Context:
-    """What is known of one host, as far as documents may depend on it.
-
-    `variables` are the host's own, `said` those of the other members of its cluster; both evaluated, defaults left out.
-    `touched` collects the keys of the facts that were used: those of the host, and for a plan of the cluster those of
-    any member, because the others use the same of this one.
-    """
-
-    host: str
-    facts: Mapping[str, Any]
-    variables: Mapping[str, Any] = field(default_factory=dict)
-    members: Sequence[str] = ()  # of the cluster, in order; a host without one is a cluster of its own
-    peers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # facts of the other members, where known
-    said: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    certain: bool = True  # whether the facts of the peers are of this run
-    touched: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.members = list(self.members) or [self.host]
-
-    @property
-    def expect(self) -> dict[str, str]:
-        """The digests of the facts that were used, for the engine to compare with those of now."""
-        return {key: digest(self.facts.get(key)) for key in sorted(self.touched)}
-
-    @property
-    def unknown(self) -> tuple[str, ...]:
-        """The members whose facts are missing or uncertain."""
-        others = [member for member in self.members if member != self.host]
-        return tuple(member for member in others if not self.certain or member not in self.peers)
-
-    @cached_property
-    def cluster_facts(self) -> dict[str, Mapping[str, Any]]:
-        known = {self.host: self.facts, **self.peers}
-        return {member: _Recorded(known[member], self.touched) for member in self.members if member in known}
-
-    @cached_property
-    def fabric(self) -> Fabric:
-        return Fabric(self)
-
-
 class Fabric:
     """The fabric plan of the host's cluster: `plan`, and the host's own part of it, `mine`."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: View) -> None:
         self._context = context
 
     @cached_property
@@ -140,13 +110,8 @@ class Fabric:
         """What the rails of the host get, in words; empty where they have it, or no plan can be made yet."""
         try:
             return fabric_plan.in_words(self.plan, self._context.host) if self.mine["waiting"] else []
-        except fabric_plan.PlanError:
+        except PlanError:
             return []  # the refusal of the role says why
-
-
-def digest(value: Any) -> str:
-    """The SHA-256 of a value in canonical JSON, as the engine computes it."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def plain(value: Any) -> Any:
@@ -169,35 +134,24 @@ def plain(value: Any) -> Any:
 # -- what is known, by name --------------------------------------------------------------------------------------------
 
 
-class _Recorded(Mapping[str, Any]):
-    """Facts that remember which of their keys somebody looked at."""
-
-    def __init__(self, facts: Mapping[str, Any], touched: set[str]) -> None:
-        self._facts = facts
-        self._touched = touched
-
-    def __getitem__(self, key: str) -> Any:
-        self._touched.add(key)
-        return self._facts[key]
-
-    def __iter__(self) -> Iterator[str]:
-        self._touched.update(self._facts)
-        return iter(self._facts)
-
-    def __len__(self) -> int:
-        return len(self._facts)
-
-
 class _Variables(Mapping[str, Any]):
-    """The public variables of one role as one host has them, defaults filled in."""
+    """The public variables of one role as one host has them: converted, defaults filled in."""
 
     def __init__(self, role: Role, given: Mapping[str, Any]) -> None:
         self._role = role
         self._given = given
 
+    @cached_property
+    def _values(self) -> dict[str, Any]:
+        if self._role.name not in catalog.declared_variables().roles:  # a test's own
+            return {
+                **self._role.defaults,
+                **{name: self._given[name] for name in self._given if name in self._role.defaults},
+            }
+        return settings.converted(self._role.name, self._given)
+
     def __getitem__(self, name: str) -> Any:
-        default = self._role.defaults[name]
-        return self._given.get(name, default)
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._role.defaults)
@@ -205,11 +159,14 @@ class _Variables(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(self._role.defaults)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._role.defaults
+
 
 class _Said(Mapping[str, Mapping[str, Any]]):
     """What each member of the cluster says in the public variables of one role."""
 
-    def __init__(self, role: Role, context: Context) -> None:
+    def __init__(self, role: Role, context: View) -> None:
         self._role = role
         self._context = context
 
@@ -217,7 +174,7 @@ class _Said(Mapping[str, Mapping[str, Any]]):
         if member not in self._context.members:
             raise KeyError(member)
         own = member == self._context.host
-        return _Variables(self._role, self._context.variables if own else self._context.said.get(member, {}))
+        return _Variables(self._role, self._context.variables if own else self._context.given.get(member, {}))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._context.members)
@@ -229,7 +186,7 @@ class _Said(Mapping[str, Mapping[str, Any]]):
 class _Cluster:
     """The hosts that serve together with this one."""
 
-    def __init__(self, role: Role, context: Context) -> None:
+    def __init__(self, role: Role, context: View) -> None:
         self.members = context.members
         self.rank = context.members.index(context.host)
         self.size = len(context.members)
@@ -252,7 +209,7 @@ def module_source(name: str) -> str:
     )
 
 
-def _serving(context: Context) -> Any:
+def _serving(context: View) -> Any:
     """The rules of serving, imported where a document asks for them: what they rest on is long to read."""
     _read_catalogs("serving", catalog.OF_SERVING)
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
@@ -263,7 +220,7 @@ def _serving(context: Context) -> Any:
 class _Scope:
     """The names of one role on one host. Each is looked up when it is first needed."""
 
-    def __init__(self, role: Role, context: Context) -> None:
+    def __init__(self, role: Role, context: View) -> None:
         self.role = role
         self.context = context
         self._variables = _Variables(role, context.variables)
@@ -272,7 +229,7 @@ class _Scope:
     def evaluate(self, code: _Code, item: Mapping[str, Any] | None = None) -> Any:
         try:
             return code.run({**self._names(code.names), **(item or {})})
-        except (RenderError, fabric_plan.PlanError):
+        except (RenderError, PlanError, SettingsError):
             raise
         except Exception as error:  # a filter may raise anything
             said = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN_OF_AN_ERROR]
@@ -301,6 +258,8 @@ class _Scope:
             self._known[name] = self.value(self.role.vars[name])
         elif name in self._variables:
             self._known[name] = self._variables[name]
+        elif name == "plan":
+            self._known[name] = plan.of(self.role.name, context)
         elif name == "spark":
             self._known[name] = context.cluster_facts[context.host]
         elif name == "catalog":
@@ -308,7 +267,7 @@ class _Scope:
         elif name == "cluster":
             self._known[name] = _Cluster(self.role, context)
         elif name == "fabric":
-            self._known[name] = context.fabric
+            self._known[name] = Fabric(context)
         elif name == "serving":
             self._known[name] = _serving(context)
         elif name == "inventory_hostname":
@@ -569,28 +528,38 @@ def _has_template(value: Any) -> bool:
 # -- rendering ---------------------------------------------------------------------------------------------------------
 
 
-def render(role: str, context: Context) -> Rendered:
+def render(role: str, view: View) -> Rendered:
     """The document of a role for one host, or what speaks against it. RenderError where it cannot be told."""
-    scope = _Scope(load(role), context)
-    refusals: list[str] = []
-    unknown: tuple[str, ...] = ()
+    try:
+        return _render(role, view)
+    except SettingsError as error:
+        return Rendered(role, refusals=[str(error)])
+
+
+def _render(role: str, view: View) -> Rendered:
+    scope = _Scope(load(role), view)
+    refusals, joint, findings = list[str](), list[str](), list[Any]()
+    try:
+        made = plan.of(role, view)
+        refusals, joint, findings = list(made.refusals), list(made.joint_refusals), list(made.findings)
+    except PlanError as error:
+        joint = [str(error)]
     for refusal in scope.role.refuse:
         try:
             texts = [str(scope.value(refusal.because, item)).strip() for item in _chosen(scope, refusal)]
-        except fabric_plan.PlanError as error:
+        except PlanError as error:
             texts = [str(error)]
-        if texts and refusal.joint and context.unknown:
-            unknown = context.unknown
-        else:
-            refusals = list(dict.fromkeys([*refusals, *texts]))
-    findings = scope.value(scope.role.findings)
+        (joint if refusal.joint else refusals).extend(texts)
+    findings += scope.value(scope.role.findings)
+    unknown = view.unknown if joint else ()
+    refusals = list(dict.fromkeys([*refusals, *([] if unknown else joint)]))
     if refusals or unknown:
         return Rendered(role, refusals=refusals, unknown=unknown, findings=findings)
     try:
         resources = [resource for entry in scope.role.resources for resource in _resources(scope, entry)]
-    except fabric_plan.PlanError as error:
-        refusals = [] if context.unknown else [str(error)]
-        return Rendered(role, refusals=refusals, unknown=context.unknown, findings=findings)
+    except PlanError as error:
+        refusals = [] if view.unknown else [str(error)]
+        return Rendered(role, refusals=refusals, unknown=view.unknown, findings=findings)
     return Rendered(role, resources, findings=findings)
 
 
@@ -602,7 +571,7 @@ def _chosen(scope: _Scope, entry: _Refusal | _Resource) -> Iterator[dict[str, An
             yield item
 
 
-def variable(role: str, name: str, context: Context) -> Any:
+def variable(role: str, name: str, context: View) -> Any:
     """What one of the `vars` of a role's document is for one host, for an action that needs the same."""
     scope = _Scope(load(role), context)
     return scope.value(scope.role.vars[name])

@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 
 def said_now(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -110,36 +111,40 @@ class Host:
 
     def render(
         self, roles: Sequence[str], facts: Mapping[str, Any], *, looking: bool = False
-    ) -> tuple[documents.Context, list[documents.Rendered]]:
+    ) -> tuple[View, list[documents.Rendered]]:
         """The documents of the roles. Why one cannot be rendered is a refusal.
 
         `looking`: the other members of the cluster are looked at in the very same task, so what they said last time has
         to do, and no host is refused for it. To apply takes what they said in this run: addresses follow from it.
         """
+        view = self.view(facts, looking=looking)
+        rendered = []
+        for role in roles:
+            try:
+                rendered.append(documents.render(role, view))
+            except documents.RenderError as error:
+                rendered.append(documents.Rendered(role, refusals=[str(error)]))
+        return view, rendered
+
+    def view(self, facts: Mapping[str, Any], *, looking: bool = False) -> View:
+        """What planners see of this host and its cluster; `looking` as for `render`."""
         hostvars = self._task_vars["hostvars"]
         others = [member for member in self.members if member != self.name]
         # What hostvars gives is evaluated, each host's variables among themselves.
-        said = {member: Variables(hostvars[member], lambda value: value) for member in others}
+        given = {member: Variables(hostvars[member], lambda value: value) for member in others}
         now = {member: _facts_in(hostvars.raw_get(member)) for member in others}
         peers = dict(now)
         for member in others if looking else ():
-            peers[member] = now[member] or last_facts.read(member, str(said[member].get("ansible_host", member)))
-        context = documents.Context(
+            peers[member] = now[member] or last_facts.read(member, str(given[member].get("ansible_host", member)))
+        return View(
             self.name,
             facts,
             self.variables,
             self.members,
             {member: known for member, known in peers.items() if known},
-            said,
+            given,
             certain=not looking or all(now.values()),
         )
-        rendered = []
-        for role in roles:
-            try:
-                rendered.append(documents.render(role, context))
-            except documents.RenderError as error:
-                rendered.append(documents.Rendered(role, refusals=[str(error)]))
-        return context, rendered
 
     def converge(
         self,

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
 _SHOWN = ("changes", "pending", "orphans")
@@ -34,7 +35,7 @@ class Question:
     found: list[Finding]
     sound: bool
     facts: dict[str, Any] | None
-    context: documents.Context | None
+    context: View | None
     rendered: list[documents.Rendered]
     request: dict[str, Any]
 
@@ -66,7 +67,7 @@ def prepare(own: host.Host, task_vars: Mapping[str, Any], forks: int) -> Questio
     # Documents are made of variables: of unsound ones they would speak in riddles.
     sound = not any(finding.blocks for finding in found)
     facts = own.last_facts if sound else None
-    context: documents.Context | None = None
+    context: View | None = None
     rendered: list[documents.Rendered] = []
     expect: dict[str, str] = {}
     if facts is not None:
@@ -124,8 +125,8 @@ def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
     name = asked.host.name
     found = [findings.refused(name, made.role, text) for made in rendered for text in made.refusals]
     found += [findings.of_document(name, said) for made in rendered for said in made.findings]
-    if context is not None and answer["facts"] and "fabric" in asked.host.roles and context.fabric.coming:
-        found.append(findings.planned(name, context.fabric.coming))
+    if context is not None and answer["facts"] and "fabric" in asked.host.roles and documents.Fabric(context).coming:
+        found.append(findings.planned(name, documents.Fabric(context).coming))
     return found + ([findings.state_refused(name, answer["error"]["message"])] if answer["error"] else [])
 
 

@@ -25,8 +25,8 @@ import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import cabling
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric as fabric_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import metrics
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.picture import draw
 

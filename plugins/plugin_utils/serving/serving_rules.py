@@ -19,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_f
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 if TYPE_CHECKING:
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 # vLLM finds the context that fits by itself, or is told a longer one than the model was made for.
 _ANY_LENGTH = ("auto", "-1")
@@ -46,7 +46,7 @@ class _Asked:
 class Serving:
     """The rules, for one host and its cluster."""
 
-    def __init__(self, context: Context) -> None:
+    def __init__(self, context: View) -> None:
         self._context = context
 
     def judge(

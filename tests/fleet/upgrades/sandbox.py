@@ -17,6 +17,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from lab import identity
 from lab.image import Image, overlay
@@ -72,7 +73,7 @@ class Sandbox:
     def converge(self, role: str, **variables: Any) -> dict[str, Any]:
         """What a run of the role does: facts, the document rendered from them, the engine. `refused`: why not."""
         facts = self.engine(check=True)["facts"]
-        rendered = documents.render(role, documents.Context(SPARE.name, facts, variables))
+        rendered = documents.render(role, View(SPARE.name, facts, variables))
         if rendered.refusals:
             return {"refused": rendered.refusals, "error": None, "changes": [], "facts": facts}
         consents = {name: value for name, value in variables.items() if "_allow_" in name}

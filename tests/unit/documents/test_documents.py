@@ -11,7 +11,8 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, RenderError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, RenderError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 
 from tests.support.proofs import facts
 
@@ -23,7 +24,7 @@ PEERS = {"spark-b": facts("spark-b")}
 def render(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Renders a document given as text, for a role `demo` of a collection of its own."""
 
-    def run(text: str, context: Context | None = None, /, *, template: str = "", **defaults: Any) -> Rendered:
+    def run(text: str, context: View | None = None, /, *, template: str = "", **defaults: Any) -> Rendered:
         role = tmp_path / "roles" / "demo"
         for name in ("templates", "defaults"):
             (role / name).mkdir(parents=True, exist_ok=True)
@@ -42,14 +43,14 @@ def render(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return run
 
 
-def alone(**variables: Any) -> Context:
-    return Context("spark-a", facts("spark-a"), variables)
+def alone(**variables: Any) -> View:
+    return View("spark-a", facts("spark-a"), variables)
 
 
-def paired(**changes: Any) -> Context:
+def paired(**changes: Any) -> View:
     variables = {"fabric_topology": "pair"}
-    given: dict[str, Any] = {"members": HOSTS, "peers": PEERS, "said": {"spark-b": variables}, **changes}
-    return Context("spark-a", facts("spark-a"), {**variables, **given.pop("variables", {})}, **given)
+    given: dict[str, Any] = {"members": HOSTS, "peers": PEERS, "given": {"spark-b": variables}, **changes}
+    return View("spark-a", facts("spark-a"), {**variables, **given.pop("variables", {})}, **given)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_no_value_becomes_a_template_or_a_resource(render: Any, hostile: str) ->
       - file: /y
         template: it.j2
     """
-    context = Context("spark-a", {"kernel": hostile}, {"given": hostile})
+    context = View("spark-a", {"kernel": hostile}, {"given": hostile})
     first, second = render(document, context, template="{{ word }}{{ spark.kernel }}", given="").resources
     assert first == {"file": "/x", "content": hostile, "line": f"<{hostile}|{hostile}>"}
     assert second == {"file": "/y", "content": hostile * 2}
@@ -245,10 +246,10 @@ def test_a_default_must_not_be_a_template(render: Any) -> None:
 def test_only_the_facts_that_were_used_are_expected(render: Any) -> None:
     context = alone()
     render("resources: [{file: '{{ spark.kernel }}', a: \"{{ spark.packages['x'] | default('') }}\"}]", context)
-    assert context.expect == {key: documents.digest(facts()[key]) for key in ("kernel", "packages")}
+    assert context.expect == {key: digest(facts()[key]) for key in ("kernel", "packages")}
     context = alone()
     render("resources: [{file: '{{ spark.soon | default(1) }}'}]", context)
-    assert context.expect == {"soon": documents.digest(None)}, "a fact that appears must be noticed"
+    assert context.expect == {"soon": digest(None)}, "a fact that appears must be noticed"
 
 
 def test_a_plan_of_the_cluster_depends_on_the_facts_of_each_member_alike(render: Any) -> None:
@@ -256,12 +257,12 @@ def test_a_plan_of_the_cluster_depends_on_the_facts_of_each_member_alike(render:
     (resource,) = render("resources: [{file: '{{ fabric.mine.profiles[0].cidr }}'}]", context).resources
     assert resource == {"file": "192.168.100.10/24"}
     assert {"rails", "interfaces", "routes"} <= set(context.expect)
-    assert context.expect["rails"] == documents.digest(facts("spark-a")["rails"])
+    assert context.expect["rails"] == digest(facts("spark-a")["rails"])
 
 
 def test_the_digest_is_that_of_canonical_json() -> None:
-    assert documents.digest({"b": 1, "a": [None]}) == documents.digest({"a": [None], "b": 1})
-    assert documents.digest("a") == "ac8d8342bbb2362d13f0a559a3621bb407011368895164b628a54f7fc33fc43c"
+    assert digest({"b": 1, "a": [None]}) == digest({"a": [None], "b": 1})
+    assert digest("a") == "ac8d8342bbb2362d13f0a559a3621bb407011368895164b628a54f7fc33fc43c"
 
 
 def test_the_cluster(render: Any) -> None:
@@ -307,12 +308,12 @@ WAITING = "refuse: [{when: fabric.mine.waiting, because: waits}]\nresources: [{f
         (paired(), ["waits"], ()),
         (paired(peers={}), [], ("spark-b",)),
         (paired(certain=False), [], ("spark-b",)),
-        (paired(said={"spark-b": {"fabric_topology": "pair", "fabric_mtu": 1500}}), ["must agree on fabric_mtu"], ()),
-        (Context("spark-a", facts(), {"fabric_topology": "pair"}), ["fabric_topology pair needs exactly 2 hosts"], ()),
+        (paired(given={"spark-b": {"fabric_topology": "pair", "fabric_mtu": 1500}}), ["must agree on fabric_mtu"], ()),
+        (View("spark-a", facts(), {"fabric_topology": "pair"}), ["fabric_topology pair needs exactly 2 hosts"], ()),
     ],
 )
 def test_what_the_plan_refuses_is_a_refusal_and_waits_for_the_facts_of_all(
-    render: Any, context: Context, refusals: list[str], unknown: tuple[str, ...]
+    render: Any, context: View, refusals: list[str], unknown: tuple[str, ...]
 ) -> None:
     rendered = render(WAITING, context)
     assert rendered.unknown == unknown and rendered.resources == []

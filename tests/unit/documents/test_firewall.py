@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.support.proofs import HOSTS, facts
 
@@ -39,7 +40,7 @@ def document(topology: str = "none", host: str = "spark-a", **variables: Any) ->
     others = {name: known[name] for name in members if name != host}
     return render(
         "firewall",
-        Context(host, {**known[host], **spark}, said, members, peers=others, said=dict.fromkeys(others, said)),
+        View(host, {**known[host], **spark}, said, members, peers=others, given=dict.fromkeys(others, said)),
     )
 
 
@@ -137,8 +138,11 @@ def test_no_port_depends_on_a_set() -> None:
         ({"firewall_clients": [3221225985]}, "firewall_clients holds 3221225985."),
         ({"firewall_clients": ["10.0.0.0/255.0.0.0"]}, "firewall_clients holds 10.0.0.0/255.0.0.0."),
         ({"firewall_clients": ["::ffff:192.0.2.1"]}, "firewall_clients holds ::ffff:192.0.2.1."),
-        ({"vllm_master_port": "29501; flush ruleset"}, "vllm_master_port is '29501; flush ruleset'."),
-        ({"gateway_port": ""}, "gateway_port is ''."),
+        (
+            {"vllm_master_port": "29501; flush ruleset"},
+            "vllm_master_port is the text '29501; flush ruleset'",
+        ),
+        ({"gateway_port": ""}, "gateway_port is the text '', and must be a whole number"),
         ({"vllm_host": "0.0.0.0", "vllm_port": 10001, "firewall_clients": ["::/0"]}, "vllm_port 10001 is closed"),  # noqa: S104
         ({"vllm_environment": {"VLLM_PORT": "12000"}}, "VLLM_PORT has vLLM listen on port 12000"),
         ({"vllm_extra_args": ["--grpc-port", 12000]}, "--grpc-port has vLLM listen on port 12000"),

@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.support.ports import free_port
 
@@ -45,7 +46,7 @@ BARE: dict[str, Any] = {"packages": {}, "installed_by_us": []}
 def document(
     spark: Mapping[str, Any] = BARE, host: str = "spark-a", members: tuple[str, ...] = (), **variables: Any
 ) -> Rendered:
-    return render("gateway", Context(host, spark, variables, members))
+    return render("gateway", View(host, spark, variables, members))
 
 
 def named(made: Rendered) -> dict[str, dict[str, Any]]:
@@ -122,8 +123,6 @@ def test_a_certificate_has_to_be_there_before_anything_is_touched() -> None:
         ({"gateway_keys": {"laptop": "sesame"}}, "the key of laptop is shorter than 32"),
         ({"gateway_keys": {"laptop": ""}}, "the key of laptop"),
         ({"gateway_keys": {"laptop": "a" * 513}}, "or longer than 512"),
-        ({"gateway_port": 8443.5}, "gateway_port 8443.5 is no TCP port"),
-        ({"gateway_port": "8443-8444"}, "gateway_port 8443-8444 is no TCP port"),
         ({"gateway_keys": {"laptop": "open sesame " * 5}}, "the key of laptop"),
         ({"gateway_keys": {"laptop": "a" * 40 + "\n"}}, "the key of laptop"),
         ({"gateway_keys": {"laptop": "é" * 40}}, "the key of laptop"),
@@ -685,3 +684,8 @@ def test_the_check_before_a_start_sees_a_certificate_that_is_gone(tmp_path: Path
     (tmp_path / gone).unlink()
     done = subprocess.run(command(config, "-t", "-q"), capture_output=True, text=True, check=False)
     assert done.returncode != 0 and gone in done.stderr
+
+
+@pytest.mark.parametrize(("port", "says"), [(8443.5, "8443.5"), ("8443-8444", "the text '8443-8444'")])
+def test_a_port_of_another_type_is_refused_whatever_is_served(port: Any, says: str) -> None:
+    assert document(gateway_port=port).refusals == [f"gateway_port is {says}, and must be a whole number"]

@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 GUARD = "/usr/local/sbin/gb10-page-cache-guard"
 GUARD_UNIT = "/etc/systemd/system/gb10-page-cache-guard@.service"
@@ -23,7 +24,7 @@ FIGURES = {"MEMFREE_LOW_GIB": 8.0, "WORTH_GIB": 1.0, "INTERVAL_S": 1.0, "PAUSE_S
 
 
 def document(role: str, spark: dict[str, Any] | None = None, **variables: Any) -> Rendered:
-    return render(role, Context("spark-a", spark or {"packages": {}}, variables))
+    return render(role, View("spark-a", spark or {"packages": {}}, variables))
 
 
 def resource(made: Rendered, name: str) -> dict[str, Any]:

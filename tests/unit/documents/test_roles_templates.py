@@ -18,7 +18,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import pa
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_start, vllm_unit
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, RenderError, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, RenderError, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
 
 from tests.unit.engine.resources.conftest import FakeHost
@@ -62,7 +63,7 @@ def facts(**other: Any) -> dict[str, Any]:
 
 def rendered(role: str, host: str = "spark-a", spark: Mapping[str, Any] | None = None, **variables: Any) -> Rendered:
     """The document of a role on a Spark by itself."""
-    return render(role, Context(host, spark or facts(), variables))
+    return render(role, View(host, spark or facts(), variables))
 
 
 def paired(
@@ -73,7 +74,7 @@ def paired(
     said = {"fabric_topology": cable} | variables
     return render(
         role,
-        Context(host, facts(), said, PAIR, peers={peer: facts()}, said={peer: said | dict(peer_says or {})}),
+        View(host, facts(), said, PAIR, peers={peer: facts()}, given={peer: said | dict(peer_says or {})}),
     )
 
 
@@ -170,7 +171,7 @@ REFUSED_DIRECTORIES = [
         ({"vllm_transfer_port": 29511}, "a port of its own"),
         (RAY | {"vllm_ray_port": 29502}, "a port of its own"),
         (RAY | {"vllm_join_port": 6381}, "6381, of vllm_port, "),
-        ({"vllm_executor": "uni"}, "It is mp (vLLM itself) or ray"),
+        ({"vllm_executor": "uni"}, "value of vllm_executor must be one of: mp, ray, got: uni"),
         *(
             ({"vllm_executor": "ray", "vllm_ray_token": bad}, "`openssl rand -hex 32`")
             for bad in ("", "short", "blank " * 8, TOKEN + "\n")
@@ -455,7 +456,7 @@ def test_fetched_files_are_served_without_a_network_and_without_a_token() -> Non
 def test_an_image_has_one_name_on_all_hosts() -> None:
     tags = ("nvcr.io/nvidia/vllm:26.04-py3", "host:5000/vllm", "a/" + "b" * 200 + ":1")
     names = {
-        documents.variable("vllm", "image_name", Context("spark-a", facts(), {"vllm_image": image}))
+        documents.variable("vllm", "image_name", View("spark-a", facts(), {"vllm_image": image}))
         for image in (DIGEST, *tags)
     }
     assert len(names) == len(tags) + 1
@@ -933,7 +934,7 @@ def test_a_port_with_another_owner_is_refused_by_the_file(renderer: str, replace
     claim = {"interface": "enp1s0f0np0", "file": "/etc/netplan/40-cx7.yaml", "name": None, "uuid": None}
     said = {"fabric_topology": "pair", "fabric_allow_activation": True, "fabric_replace_foreign": replace}
     own = facts(port_owners=[{**claim, "renderer": renderer}])
-    document = render("fabric", Context("spark-a", own, said, PAIR, peers={"spark-b": facts()}, said={"spark-b": said}))
+    document = render("fabric", View("spark-a", own, said, PAIR, peers={"spark-b": facts()}, given={"spark-b": said}))
     assert len(document.refusals) == (says is not None)
     for text in document.refusals:
         assert text.startswith("enp1s0f0np0 belongs to /etc/netplan/40-cx7.yaml already") and str(says) in text
@@ -951,12 +952,14 @@ def test_what_the_rails_get_is_told_while_they_wait_for_it() -> None:
     def coming(**live: Any) -> list[str]:
         own = facts(rails=[{**rail, **live} for rail in rails()[:1]] + rails()[1:])
         peers = {"spark-b": facts()}
-        return Context("spark-a", own, said, PAIR, peers=peers, said={"spark-b": said}).fabric.coming
+        return documents.Fabric(View("spark-a", own, said, PAIR, peers=peers, given={"spark-b": said})).coming
 
     assert coming()[0] == "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to spark-b p0 192.168.100.11"
     assert coming(addresses=["192.168.100.10/24"], mtu=9000)[0].endswith("(as it is)")
-    assert Context("spark-a", facts()).fabric.coming == []
-    assert Context("spark-a", facts(), said, PAIR, said={"spark-b": said}).fabric.coming == [], "no facts of the peer"
+    assert documents.Fabric(View("spark-a", facts())).coming == []
+    assert documents.Fabric(View("spark-a", facts(), said, PAIR, given={"spark-b": said})).coming == [], (
+        "no facts of the peer"
+    )
 
 
 def test_without_a_fabric_the_rails_are_left_alone() -> None:

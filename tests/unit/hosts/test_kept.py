@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 VALUE: dict[str, Any] = {"code": compile("1 + 1", "x", "eval"), "names": frozenset({"a"}), "text": "ä"}
 
@@ -178,4 +179,4 @@ def test_kept_documents_are_not_compiled_and_say_the_same(monkeypatch: pytest.Mo
     monkeypatch.setattr(documents, "_translated", never)
     fresh()
     assert {source: names for source, (_, names, _) in documents._COMPILED.items()} == first
-    assert documents.render("page_cache", documents.Context("spark-a", {})).resources
+    assert documents.render("page_cache", View("spark-a", {})).resources

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.plays import ROOT
-from tests.unit.plans.test_fabric_plan import NAMES, make
+from tests.unit.plans.test_addressing import NAMES, make
 
 End = tuple[str, str]
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.unit.documents.test_roles_templates import content, declared, facts, rendered
 
@@ -207,7 +208,7 @@ def test_without_consent_a_move_is_refused_with_the_command() -> None:
 def test_the_command_of_a_refusal_names_the_whole_cluster() -> None:
     """A part of one is refused by the doctor."""
     spark = facts(packages=INSTALLED)
-    context = Context("spark-b", spark, {"driver_host_set": FLOOR}, ("spark-a", "spark-b"))
+    context = View("spark-b", spark, {"driver_host_set": FLOOR}, ("spark-a", "spark-b"))
     assert " --limit spark-a,spark-b " in refusal(render("driver", context))
 
 

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs import coheren
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import against_the_next_boot, judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from lab.vendor.kernel_module import stand_in
 
@@ -610,7 +611,7 @@ def test_the_module_is_a_program_of_its_own() -> None:
 
 
 def test_the_role_puts_this_very_source_on_the_host() -> None:
-    document = documents.render("coherence", documents.Context("spark-a", {}))
+    document = documents.render("coherence", View("spark-a", {}))
     program, service, timer, unit = document.resources
     assert program["content"] == f"#!/usr/bin/python3 -IS\n{PROGRAM.read_text()}"
     assert (program["mode"], unit["unit"], unit["state"]) == ("0755", "gb10-driver-coherence.timer", "started")

@@ -23,7 +23,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.action import model_files as model_files_action
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_files as files
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
 
 from lab.vendor.packages import FILES

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
 
@@ -317,7 +318,7 @@ def by_the_role(row: Row, model: str = "", **variables: Any) -> Rendered:
     known = {name: {**facts(name), "driver": {**facts()["driver"], "userland": row.driver}} for name in members}
     return render(
         "vllm",
-        Context(
+        View(
             members[0],
             known[members[0]],
             said,

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import IDS
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Context, Rendered, digest, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 
@@ -29,14 +30,14 @@ def spark(gib: float = 121.7, driver: str = "580.142", host: str = "spark-a") ->
 
 
 def alone(gib: float = 121.7, **variables: Any) -> Rendered:
-    return render("vllm", Context("spark-a", spark(gib), SAID | variables))
+    return render("vllm", View("spark-a", spark(gib), SAID | variables))
 
 
-def pair(gibs: tuple[float, float] = (121.7, 121.7), certain: bool = True, **variables: Any) -> Context:
+def pair(gibs: tuple[float, float] = (121.7, 121.7), certain: bool = True, **variables: Any) -> View:
     said = SAID | {"fabric_topology": "pair"} | variables
     first, second = (spark(gib, host=host) for gib, host in zip(gibs, ("spark-a", "spark-b"), strict=True))
     members = ("spark-a", "spark-b")
-    return Context("spark-a", first, said, members, {"spark-b": second}, {"spark-b": said}, certain=certain)
+    return View("spark-a", first, said, members, {"spark-b": second}, {"spark-b": said}, certain=certain)
 
 
 def only(rendered: Rendered) -> str:
@@ -159,7 +160,7 @@ def test_a_version_is_written_out(version: Any) -> None:
 
 
 def test_the_driver_is_the_hosts() -> None:
-    assert "driver_590" in ids(render("vllm", Context("spark-a", spark(driver="590.44.01"), SAID)))
+    assert "driver_590" in ids(render("vllm", View("spark-a", spark(driver="590.44.01"), SAID)))
     assert "driver_590" not in ids(alone())
 
 
@@ -180,7 +181,7 @@ def test_a_context_that_does_not_fit_is_refused_with_what_does() -> None:
 
 
 def test_the_error_that_a_refusal_states_is_that_of_the_known_cases() -> None:
-    from tests.unit.test_memory_fit import CASES
+    from tests.unit.serving.test_memory_fit import CASES
 
     (rule,) = (rule for rule in rules.rules() if rule["id"] == "memory_fit")
     assert f"at most {max(case.error for case in CASES):.1f} GiB too large" in rule["reason"]
@@ -255,7 +256,7 @@ def test_a_cluster_is_judged_before_the_facts_of_all_are_known() -> None:
     """Or the doctor would say nothing of it, for it looks at all hosts at once."""
     for context in (pair(certain=False), pair()):
         context.variables = {**context.variables, "vllm_extra_args": ["--max-num-seq5", "4"]}
-        context.said = {"spark-b": context.variables}
+        context.given = {"spark-b": context.variables}
         assert "rule unknown_flag" in only(render("vllm", context))
 
 
@@ -288,12 +289,13 @@ PAYS = """
 import sys
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from tests.support.proofs import facts
 
 read, whole = [], catalog.read
 catalog.read = lambda path: read.append(path.stem) or whole(path)
 documents.preload()
-context = documents.Context("spark-a", facts(), {said})
+context = View("spark-a", facts(), {said})
 for role in catalog.ROLES:
     if role != "vllm" or {serves}:
         documents.render(role, context)

@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.filter import fabric
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import PlanError, in_words, pings, plan, rounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import (
+    PlanError,
+    in_words,
+    pings,
+    plan,
+    rounds,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

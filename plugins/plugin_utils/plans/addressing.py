@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT, lifelines
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 
 TOPOLOGIES = ("none", "pair", "ring", "switch")
 SUBNET_PREFIX = 24
@@ -44,10 +45,6 @@ RESERVED = {
     "224.0.0.0/4": "multicast",
     "240.0.0.0/4": "nobody",
 }
-
-
-class PlanError(ValueError):
-    """The inventory or the machines do not allow a plan; the text names host, fact and way out."""
 
 
 @dataclass(frozen=True)

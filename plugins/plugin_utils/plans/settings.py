@@ -1,0 +1,93 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of a role on one host: its public variables, of the types that its argument specification declares.
+
+Ansible's own validator converts them, once: "9000" from a survey is a number, "true" is true. What it cannot convert is
+an error that names the variable. A planner states the variables that it reads as a frozen dataclass, one field for each
+public variable of the role, under the same name:
+
+    @dataclass(frozen=True)
+    class PageCacheSettings(RoleSettings, role="page_cache"):
+        page_cache_operators: tuple[str, ...]
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from ansible.module_utils.errors import ArgumentTypeError, ElementError
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+# Ansible would split a text at its commas, or read it as JSON or as k=v: a person may have meant either.
+_CONTAINERS: Mapping[str, Any] = {"list": (list, tuple), "dict": Mapping}
+_KINDS: Mapping[str, str] = {
+    "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "a mapping",
+}  # fmt: skip
+_Settings = TypeVar("_Settings", bound="RoleSettings")
+
+
+class SettingsError(ValueError):
+    """A variable that is not of its declared type; one line for each, which names it."""
+
+
+class RoleSettings:
+    """Base of the settings of a role: each field is a public variable of it."""
+
+    role: ClassVar[str]
+
+    def __init_subclass__(cls, *, role: str) -> None:
+        cls.role = role
+
+
+def read(cls: type[_Settings], given: Mapping[str, Any]) -> _Settings:
+    """The settings of a role, from the variables of a host; SettingsError where one is of another type."""
+    values = converted(cls.role, given)
+    return cls(**{each.name: _frozen(values[each.name]) for each in fields(cls)})  # type: ignore[arg-type]
+
+
+def converted(role: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """All public variables of a role, defaults filled in, in Python's own types."""
+    options = catalog.declared_variables().roles[role]
+    own = {name: given[name] for name in options if name in given}
+    wrong = mistakes(options, own)
+    if wrong:
+        raise SettingsError("; ".join(wrong))
+    values: dict[str, Any] = json.loads(_converted(role, json.dumps(own, sort_keys=True)))
+    return values
+
+
+@cache
+def _converted(role: str, own: str) -> str:
+    """Hosts of one group say the same; each gets a copy of its own."""
+    validator = ArgumentSpecValidator(catalog.declared_variables().roles[role])  # type: ignore[no-untyped-call]
+    return json.dumps(validator.validate(json.loads(own)).validated_parameters)  # type: ignore[no-untyped-call]
+
+
+def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the types and choices of these values; a line for each, which names its variable."""
+    return [text for name, value in values.items() for text in _mistakes(name, options[name], value)]
+
+
+def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
+    kind = option.get("type", "str")
+    fits = isinstance(value, _CONTAINERS.get(kind, object))
+    if kind in ("int", "float") and isinstance(value, bool):  # an int to Python, and not to a person
+        fits = False
+    # A default is sound by itself, and one that is not given is not the operator's.
+    spec = {key: part for key, part in option.items() if key != "default"}
+    validator = ArgumentSpecValidator({name: spec})  # type: ignore[no-untyped-call]
+    errors = validator.validate({name: value}).errors.errors if fits else []  # type: ignore[no-untyped-call]
+    if fits and not any(isinstance(error, (ArgumentTypeError, ElementError)) for error in errors):
+        return [str(error) for error in errors]
+    shown = "not" if option.get("no_log") else f"{'the text ' if isinstance(value, str) else ''}{value!r}, and must be"
+    return [f"{name} is {shown} {_KINDS.get(kind, 'a text')}"]
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
