@@ -14,7 +14,6 @@ from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 
@@ -23,7 +22,6 @@ ARGUMENTS = {
     "resources": {"type": "raw"},
     "roles": {"type": "list", "elements": "str"},
     "role": {"type": "str"},
-    "refuse_only": {"type": "bool", "default": False},
     "consents": {"type": "dict", "default": {}},
 }
 # The guess of last time, the facts of now, and once more for a host that changed in between.
@@ -44,19 +42,14 @@ class ActionModule(ActionBase):
             mutually_exclusive=[("resources", "roles"), ("role", "roles")],
             required_one_of=[("resources", "roles")],
         )
-        if options["refuse_only"] and options["roles"] is None:
-            raise AnsibleActionFail("refuse_only needs roles: only their documents refuse anything")  # type: ignore[no-untyped-call]
-        for name in options["roles"] or ():
-            if name not in catalog.ROLES:
-                known = ", ".join(catalog.ROLES)
-                raise AnsibleActionFail(f"roles: {name} is no role of this collection; there are {known}")  # type: ignore[no-untyped-call]
+        host.check_roles(options["roles"] or ())
         self._host = host.Host(self, task_vars or {})
         self._consents = options["consents"]
         self._calls = 0
         if options["roles"] is None:
             role = options["role"] or str((task_vars or {}).get("ansible_role_name", "")).rpartition(".")[2]
             return self._outcome(result, self._inline(role, options["resources"]))
-        refusals, answer = self._roles(options["roles"], options["refuse_only"])
+        refusals, answer = self._roles(options["roles"])
         if refusals:
             result.update(failed=True, changed=False, refusals=refusals, msg="\n".join(refusals))
             return result
@@ -72,25 +65,25 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
         return self._call([{"role": role, "resources": resources}])
 
-    def _roles(self, roles: Sequence[str], refuse_only: bool) -> tuple[list[str], dict[str, Any] | None]:
+    def _roles(self, roles: Sequence[str]) -> tuple[list[str], dict[str, Any] | None]:
         """What speaks against the documents of the roles, or the answer to them."""
         facts, verified = self._host.last_facts, self._host.facts is not None
         while self._calls < CALLS:
             if facts is None:
                 facts, verified = self._call([], check=True)["facts"], True
             context, rendered = self._host.render(roles, facts)
-            refusals = [f"{self._host.name}: {text}" for document in rendered for text in _refusals(document)]
-            if not verified and (refusals or refuse_only):
+            refusals = [f"{self._host.name}: {text}" for document in rendered for text in host.refusals(document)]
+            if not verified and refusals:
                 facts = None  # the host may be another one by now
                 continue
-            if refusals or refuse_only:
+            if refusals:
                 return refusals, None
             answer = self._call(host.documents_of(rendered), expect=context.expect)
             if not answer["stale"]:
                 return [], answer
             facts, verified = answer["facts"], True
         raise AnsibleActionFail(  # type: ignore[no-untyped-call]
-            f"{self._host.name}: its facts changed with every look ({', '.join(answer['stale'])}); "
+            f"{self._host.name}: its facts changed with every call ({', '.join(answer['stale'])}); "
             "find out what changes them, then run again"
         )
 
@@ -137,14 +130,6 @@ class ActionModule(ActionBase):
         templar = self._templar.copy_with_new_env(searchpath=[str(source.parent)])
         content = templar.template(text, escape_backslashes=False, overrides={"trim_blocks": True})
         return {**resource, "content": str(content)}
-
-
-def _refusals(document: documents.Rendered) -> list[str]:
-    missing = (
-        f"the role {document.role} needs the facts of {', '.join(document.unknown)}, looked at in this run: "
-        "run without --limit, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first"
-    )
-    return document.refusals + ([missing] if document.unknown else [])
 
 
 host.preload()

@@ -17,6 +17,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
 
 MODULE = "gb10.fleet.model_files"
@@ -53,7 +54,7 @@ class ActionModule(ActionBase):
         self._name, self._vars = own.name, task_vars or {}
         context, _ = own.render([], own.facts)
         self._files = documents.variable("vllm", "files", context)
-        self._plan = documents.Fabric(context).plan
+        self._plan = plan.shown(context.plan(fabric.plan))
         self._given = documents.plain(options["given"])
         self._source = model_files.source(own.name, context.members, self._plan["topology"], fetch=self._files["fetch"])
         self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""

@@ -33,12 +33,6 @@ options:
       - Exactly one of O(roles) and O(resources) is needed.
     type: list
     elements: str
-  refuse_only:
-    description:
-      - Only render the documents of O(roles), and fail with what they refuse. The host is not called, unless it has not
-        been looked at in this run.
-    type: bool
-    default: false
   resources:
     description:
       - The resources, each a dictionary with exactly one key that names its kind, and the attributes of that kind.

@@ -17,7 +17,7 @@ description:
   - The text table of perftest is what is read. Its JSON is compared with it where it is valid (from 24.01 on).
 options:
   tests:
-    description: The ends to run, as the filter P(gb10.fleet.fabric_rounds#filter) gives them for this host.
+    description: The ends to run, as M(gb10.fleet.plan) gives them for this host in C(fabric.rounds).
     type: list
     elements: dict
     required: true

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import plan, rounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.measuring import rounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
 
 ROOT = Path(__file__).parents[2]
@@ -41,9 +43,10 @@ def proof(topology: str, gbps: Mapping[str, float] | None = None) -> dict[str, d
     """Every host's proof; `gbps` sets the figure of all tests that involve a host (Gb/s per rail; 98 otherwise)."""
     names = HOSTS[topology]
     network = "192.168.96.0/20" if topology == "ring" else "192.168.100.0/22"
-    fabric = plan(topology, names, {name: facts(name) for name in names}, network=network)
+    planned = plan(topology, names, {name: facts(name) for name in names}, network=network)
+    fabric = shown(planned)
     hosts = {name: _host(name, names, topology, fabric["hosts"][name]["profiles"]) for name in names}
-    for tests in rounds(fabric):
+    for tests in rounds(planned):
         for host, ends in tests.items():
             hosts[host]["bandwidth"] += [_measured(end, gbps or {}) for end in ends]
     hosts[names[0]]["serving"] = {**SERVING, "changed": False, "invocation": {"module_args": {"api_key": "secret"}}}

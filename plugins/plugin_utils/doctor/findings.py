@@ -31,7 +31,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import (
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 
 GIB = 2**30
@@ -145,11 +145,6 @@ def of_document(host: str, said: Mapping[str, Any]) -> Finding:
 def state_refused(host: str, text: str) -> Finding:
     """What the engine says that would keep it from bringing the host to its state."""
     return Finding("state_refused", "error", host, text, "repair what it names, then run again")
-
-
-def planned(host: str, lines: Sequence[str]) -> Finding:
-    """What the rails will get, said before anything changes."""
-    return Finding("fabric_plan", "info", host, "; ".join(lines), "nothing to do: the role fabric does it")
 
 
 def _accept(subject: Subject, findings: list[Finding]) -> list[Finding]:
@@ -298,11 +293,11 @@ def _fabric_settings(subject: Subject) -> Iterator[Finding]:
     network, mtu, ports = (subject.setting(f"fabric_{name}") for name in ("network", "mtu", "ports"))
     checks: list[Callable[[], object]] = []
     if isinstance(network, str):
-        checks.append(lambda: fabric_plan.check_network(network))
+        checks.append(lambda: addressing.check_network(network))
     if _wrong_type(mtu, "int") is None:
-        checks.append(lambda: fabric_plan.check_mtu(mtu))
+        checks.append(lambda: addressing.check_mtu(mtu))
     if subject.topology in ("pair", "switch") and isinstance(ports, (list, tuple)):
-        checks.append(lambda: fabric_plan.check_ports(ports))
+        checks.append(lambda: addressing.check_ports(ports))
     thresholds = _mapping(subject, "fabric_thresholds")
     if thresholds:
         checks.append(lambda: verdicts.thresholds_from(subject.catalog["thresholds"], thresholds))

@@ -14,7 +14,7 @@ Everything that is the same for all hosts (YAML, expressions, templates, catalog
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from functools import cache, cached_property
 from pathlib import Path
 from types import CodeType
@@ -25,8 +25,7 @@ from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, debian_version, plan, settings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, debian_version, fabric, plan, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -47,8 +46,6 @@ STANDARD_NAMES = (
         "item",
     ),
 )
-# What the hosts of one cluster must say alike, for their fabric is one.
-FABRIC_SETTINGS = ("fabric_topology", "fabric_ports", "fabric_network", "fabric_mtu")
 FILE_CONTENTS = ("content", "merge_json", "default_json")
 CONTROL_KEYS = ("loop", "when")
 SHOWN_OF_AN_ERROR = 300  # characters
@@ -76,42 +73,10 @@ class Rendered:
 class Fabric:
     """The fabric plan of the host's cluster: `plan`, and the host's own part of it, `mine`."""
 
-    def __init__(self, context: View) -> None:
-        self._context = context
-
-    @cached_property
-    def plan(self) -> dict[str, Any]:
-        context, role = self._context, load("fabric")
-        own, spoken = _Variables(role, context.variables), _Said(role, context)
-        return fabric_plan.plan(
-            own["fabric_topology"],
-            context.members,
-            context.cluster_facts,
-            ports=own["fabric_ports"],
-            network=own["fabric_network"],
-            mtu=own["fabric_mtu"],
-            declared={member: spoken[member]["fabric_rails"] for member in context.members},
-            settings={name: [spoken[member][name] for member in context.members] for name in FABRIC_SETTINGS},
-        )
-
-    @property
-    def mine(self) -> dict[str, Any]:
-        mine: dict[str, Any] = self.plan["hosts"][self._context.host]
-        return mine
-
-    @property
-    def fixed_gid_index(self) -> bool:
-        """Whether NCCL is to be told an index, which each host finds out by itself at every start."""
-        asked = bool(_Variables(load("fabric"), self._context.variables)["fabric_fixed_gid_index"])
-        return asked and self.plan["topology"] != "none"
-
-    @property
-    def coming(self) -> list[str]:
-        """What the rails of the host get, in words; empty where they have it, or no plan can be made yet."""
-        try:
-            return fabric_plan.in_words(self.plan, self._context.host) if self.mine["waiting"] else []
-        except PlanError:
-            return []  # the refusal of the role says why
+    def __init__(self, view: View) -> None:
+        self.plan = view.plan(fabric.plan)
+        self.mine = self.plan.mine
+        self.fixed_gid_index = self.plan.fixed_gid_index
 
 
 def plain(value: Any) -> Any:
@@ -128,6 +93,8 @@ def plain(value: Any) -> Any:
         return {plain(key): plain(item) for key, item in value.items()}
     if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
         return [plain(item) for item in value]
+    if is_dataclass(value):
+        return plan.shown(value)
     raise TypeError(f"a value of the type {type(value).__name__} cannot go into a document")
 
 

@@ -146,6 +146,14 @@ class Host:
             certain=not looking or all(now.values()),
         )
 
+    def read_facts(self) -> dict[str, Any]:
+        """The facts of now, by a call that does nothing else."""
+        answer = self.converge([], check=True)
+        if answer["error"]:
+            raise AnsibleActionFail(f"{self.name}: {answer['error']['message']}")  # type: ignore[no-untyped-call]
+        facts: dict[str, Any] = answer["facts"]
+        return facts
+
     def converge(
         self,
         sent: Sequence[Mapping[str, Any]],
@@ -202,6 +210,23 @@ def documents_of(rendered: Sequence[documents.Rendered]) -> list[dict[str, Any]]
         for document in rendered
         if not document.refusals and not document.unknown
     ]
+
+
+def check_roles(names: Iterable[str]) -> None:
+    """Refuse a name that is no role of ours."""
+    for name in names:
+        if name not in catalog.ROLES:
+            known = ", ".join(catalog.ROLES)
+            raise AnsibleActionFail(f"roles: {name} is no role of this collection; there are {known}")  # type: ignore[no-untyped-call]
+
+
+def refusals(document: documents.Rendered) -> list[str]:
+    """What speaks against a role, missing facts of its cluster among it."""
+    missing = (
+        f"the role {document.role} needs the facts of {', '.join(document.unknown)}, read in this run: "
+        "run without --limit, with gb10.fleet.doctor or gb10.fleet.spark_facts on the whole cluster first"
+    )
+    return document.refusals + ([missing] if document.unknown else [])
 
 
 def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:

@@ -117,16 +117,14 @@ def judge(
 
 def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
     """What roles and engine say, and what waiting rails get; of other facts than last time without another call."""
-    context, rendered = asked.context, asked.rendered
+    rendered = asked.rendered
     if asked.sound and answer["facts"] and (asked.facts is None or answer["stale"]):
-        context, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
+        _, rendered = asked.host.render(asked.host.roles, answer["facts"], looking=True)
     else:
         rendered = rendered if answer["facts"] else []
     name = asked.host.name
     found = [findings.refused(name, made.role, text) for made in rendered for text in made.refusals]
     found += [findings.of_document(name, said) for made in rendered for said in made.findings]
-    if context is not None and answer["facts"] and "fabric" in asked.host.roles and documents.Fabric(context).coming:
-        found.append(findings.planned(name, documents.Fabric(context).coming))
     return found + ([findings.state_refused(name, answer["error"]["message"])] if answer["error"] else [])
 
 

@@ -1,9 +1,9 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Address plan and measuring rounds of a fabric: pure functions of hosts, rails and one network.
+"""The address plan of a fabric: a pure function of hosts, rails and one network.
 
-``plan()`` wants the facts of every host of the cluster (``gb10_spark`` of the fact module) and gives, per host, the
+``plan()`` takes the facts of every host of the cluster (``gb10_spark`` of the fact module) and gives each host the
 profiles of its rails. The rules, so that a person can predict the result:
 
 * a *link* is one cable (or one switch, for all ports of one name); every rail of a link is a subnet of its own;
@@ -21,7 +21,7 @@ import itertools
 import shlex
 import uuid
 from collections.abc import Container, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT, lifelines
@@ -33,10 +33,7 @@ FIRST_HOST_NUMBER = 10
 MAX_HOSTS = 254 - FIRST_HOST_NUMBER + 1
 # Fixed for ever: NetworkManager recognises a profile by its UUID, so the same rail must always get the same one.
 PROFILE_NAMESPACE = uuid.UUID("6f2e1f0a-6f4b-5c0e-9a57-9b1d6a1f3c10")
-# perftest's own default TCP port; twin rails are measured at once, so each takes the next port.
-FIRST_TEST_PORT = 18515
 MTU_RANGE = (1500, 9216)
-IPV4_AND_ICMP_HEADERS = 20 + 8
 # Addresses that no interface of a fabric may have (RFC 6890, RFC 5771).
 RESERVED = {
     "0.0.0.0/8": "the host itself",
@@ -91,6 +88,50 @@ class Profile:
     answering: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Owner:
+    """A file of somebody else that claims a rail. Nobody but a person can switch off a ``lasting`` one."""
+
+    netdev: str
+    file: str
+    lasting: bool
+    text: str
+    way_out: str
+
+
+@dataclass(frozen=True)
+class Control:
+    """Interface and address at which all hosts of the cluster reach this one."""
+
+    interface: str
+    address: str
+
+
+@dataclass(frozen=True)
+class HostFabric:
+    """The part of one host. ``waiting`` names the rails that do not have their address and MTU yet."""
+
+    profiles: tuple[Profile, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    control: Control | None = None
+    waiting: tuple[str, ...] = ()
+    owners: tuple[Owner, ...] = ()
+
+
+@dataclass(frozen=True)
+class ClusterFabric:
+    """The fabric of a cluster; ``hosts`` in their order."""
+
+    topology: str
+    network: str
+    subnets: tuple[str, ...]
+    hosts: Mapping[str, HostFabric]
+
+
+# A link, a twin index, and the rail of each host on it.
+Segment = tuple[Link, int, dict[str, Mapping[str, Any]]]
+
+
 def plan(
     topology: str,
     hosts: Sequence[str],
@@ -101,28 +142,40 @@ def plan(
     mtu: int = 9000,
     settings: Mapping[str, Sequence[Any]] | None = None,
     declared: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
-) -> dict[str, Any]:
-    """Return ``{topology, network, subnets, hosts: {name: {profiles, environment, control, waiting, owners}}}``.
+) -> ClusterFabric:
+    """The fabric of these hosts; PlanError where the inventory or a machine does not allow one.
 
     ``ports`` says which ports of a pair or a switch are cabled; a ring always uses p0 and p1.
-    ``control`` is the interface and address at which *all* hosts of the cluster reach this one: the first rail where
-    the fabric joins everyone with everyone, the management interface in a ring, whose hosts only see their neighbours.
-    ``waiting`` names the rails that do not have their address and MTU yet.
-    ``owners`` are the files of others that claim a rail: ``{netdev, file, text, lasting, way_out}``; nobody but a
-    person can switch off a lasting one.
+    ``control`` of a host is on the first rail where the fabric joins everyone with everyone, and on the management
+    interface in a ring, whose hosts only see their neighbours.
     ``declared`` are the rails that a host says it has, by port, in the order of twins; they must not contradict facts.
     ``settings`` holds what each host, in the order of ``hosts``, says in the variables that they must agree on.
     """
     _check_agreement(hosts, settings or {})
     _check_arguments(topology, hosts, facts, mtu)
     if topology == "none":
-        empty: dict[str, Any] = {"profiles": [], "environment": {}, "control": None, "waiting": [], "owners": []}
-        return {"topology": topology, "network": network, "subnets": [], "hosts": {host: dict(empty) for host in hosts}}
+        return ClusterFabric(topology, network, (), {host: HostFabric() for host in hosts})
 
     links = _links(topology, hosts, ports)
     facts = {host: _with_declared(host, facts[host], (declared or {}).get(host) or {}) for host in hosts}
     segments = list(_segments(topology, links, facts))
     subnets = _carve(network, len(segments))
+    profiles = _profiles(hosts, segments, subnets, mtu)
+    for host in hosts:
+        _check_host(host, facts[host], profiles[host])
+    address_range = str(_smallest_cover(subnets))
+    return ClusterFabric(
+        topology,
+        network,
+        tuple(map(str, subnets)),
+        {host: _host_fabric(host, topology, facts[host], profiles[host], address_range) for host in hosts},
+    )
+
+
+def _profiles(
+    hosts: Sequence[str], segments: Sequence[Segment], subnets: Sequence[ipaddress.IPv4Network], mtu: int
+) -> dict[str, list[Profile]]:
+    """The profiles of each host, by port and twin."""
     profiles: dict[str, list[Profile]] = {host: [] for host in hosts}
     for (link, twin_index, rails), subnet in zip(segments, subnets, strict=True):
         address = {host: str(subnet[FIRST_HOST_NUMBER + hosts.index(host)]) for host, _port in link.ends}
@@ -152,25 +205,22 @@ def plan(
                     answering=tuple(peer.address for peer in peers if rails[peer.host].get("carrier") is not False),
                 )
             )
-    for host in hosts:
-        profiles[host].sort(key=lambda profile: (profile.port, profile.twin_index))
-        _check_host(host, facts[host], profiles[host])
-    address_range = str(_smallest_cover(subnets))
-    result: dict[str, Any] = {}
-    for host in hosts:
-        control = _control(host, topology, facts[host], profiles[host])
-        result[host] = {
-            "profiles": [
-                asdict(profile)
-                | {"peers": [asdict(peer) for peer in profile.peers], "answering": list(profile.answering)}
-                for profile in profiles[host]
-            ],
-            "environment": _environment(topology, profiles[host], control["interface"], address_range),
-            "control": control,
-            "waiting": _waiting(facts[host], profiles[host]),
-            "owners": foreign_owners(facts[host], {profile.netdev: profile.uuid for profile in profiles[host]}),
-        }
-    return {"topology": topology, "network": network, "subnets": [str(subnet) for subnet in subnets], "hosts": result}
+    for own in profiles.values():
+        own.sort(key=lambda profile: (profile.port, profile.twin_index))
+    return profiles
+
+
+def _host_fabric(
+    host: str, topology: str, facts: Mapping[str, Any], profiles: Sequence[Profile], address_range: str
+) -> HostFabric:
+    control = _control(host, topology, facts, profiles)
+    return HostFabric(
+        profiles=tuple(profiles),
+        environment=_environment(topology, profiles, control.interface, address_range),
+        control=control,
+        waiting=tuple(_waiting(facts, profiles)),
+        owners=tuple(foreign_owners(facts, {profile.netdev: profile.uuid for profile in profiles})),
+    )
 
 
 def _gid(address: str) -> str:
@@ -258,9 +308,7 @@ def _cable(*ends: tuple[str, str]) -> Link:
     return Link("--".join(f"{host}:{port}" for host, port in ends), ends)
 
 
-def _segments(
-    topology: str, links: Sequence[Link], facts: Mapping[str, Mapping[str, Any]]
-) -> Iterator[tuple[Link, int, dict[str, Mapping[str, Any]]]]:
+def _segments(topology: str, links: Sequence[Link], facts: Mapping[str, Mapping[str, Any]]) -> Iterator[Segment]:
     """Yield every (link, twin index) with the rail of each host on it."""
     for link in links:
         on_link = {host: _rails_on(host, port, facts[host], topology) for host, port in link.ends}
@@ -397,17 +445,17 @@ def _is_live(rail: Mapping[str, Any], profile: Profile) -> bool:
     return addresses == [profile.cidr] and rail.get("mtu") == profile.mtu
 
 
-def foreign_owners(facts: Mapping[str, Any], ours: Mapping[str, str]) -> list[dict[str, Any]]:
+def foreign_owners(facts: Mapping[str, Any], ours: Mapping[str, str]) -> list[Owner]:
     """Files that claim a rail beside our profile; `ours` is `{netdev: UUID}`."""
     return [
-        {
-            "netdev": owner["interface"],
-            "file": owner["file"],
-            "lasting": owner["renderer"] == "networkd",
-            "text": f"{owner['interface']} belongs to {owner['file']} already"
+        Owner(
+            netdev=owner["interface"],
+            file=owner["file"],
+            lasting=owner["renderer"] == "networkd",
+            text=f"{owner['interface']} belongs to {owner['file']} already"
             + (f" (the profile {owner['name']!r})" if owner["name"] else f" (netplan, for {owner['renderer']})"),
-            "way_out": _rid_of(owner),
-        }
+            way_out=_rid_of(owner),
+        )
         for owner in facts.get("port_owners") or []
         if owner["interface"] in ours and owner["uuid"] != ours[owner["interface"]]
     ]
@@ -423,19 +471,9 @@ def _rid_of(owner: Mapping[str, Any]) -> str:
     return by_hand if owner["renderer"] == "networkd" else f"{by_hand}, or {switched_off}"
 
 
-def in_words(fabric: Mapping[str, Any], host: str) -> list[str]:
-    """What a host gets, one line for each rail, for a person to read before anything changes."""
-    return [
-        f"{profile['netdev']} ({profile['port']}): {profile['cidr']}, MTU {profile['mtu']}, to "
-        + ", ".join(f"{peer['host']} {peer['port']} {peer['address']}" for peer in profile["peers"])
-        + ("" if profile["netdev"] in fabric["hosts"][host]["waiting"] else " (as it is)")
-        for profile in fabric["hosts"][host]["profiles"]
-    ]
-
-
-def _control(host: str, topology: str, facts: Mapping[str, Any], profiles: Sequence[Profile]) -> dict[str, str]:
+def _control(host: str, topology: str, facts: Mapping[str, Any], profiles: Sequence[Profile]) -> Control:
     if topology != "ring":
-        return {"interface": profiles[0].netdev, "address": profiles[0].address}
+        return Control(profiles[0].netdev, profiles[0].address)
     names = [(facts.get("ssh") or {}).get("interface"), *(facts.get("default_route_interfaces") or [])]
     for interface in facts.get("interfaces") or []:
         if interface["name"] not in names:
@@ -443,7 +481,7 @@ def _control(host: str, topology: str, facts: Mapping[str, Any], profiles: Seque
         for cidr in interface.get("addresses") or []:
             address = ipaddress.ip_interface(cidr)
             if address.version == 4:
-                return {"interface": interface["name"], "address": str(address.ip)}
+                return Control(interface["name"], str(address.ip))
     raise PlanError(
         f"{host} has no management interface with an IPv4 address "
         "(neither the SSH session nor a default route names one): "
@@ -478,98 +516,3 @@ def _smallest_cover(subnets: Sequence[ipaddress.IPv4Network]) -> ipaddress.IPv4N
     while not all(subnet.subnet_of(cover) for subnet in subnets):
         cover = cover.supernet()
     return cover
-
-
-def pings(fabric: Mapping[str, Any], host: str, count: int = 3) -> list[dict[str, Any]]:
-    """The pings of one host to every peer on every rail, as ``rail_ping`` takes them: as large as the MTU allows."""
-    return [
-        {
-            "name": f"{profile['netdev']} to {peer['host']} {peer['netdev']}",
-            "interface": profile["netdev"],
-            "source": profile["address"],
-            "peer": peer["address"],
-            "size_bytes": profile["mtu"] - IPV4_AND_ICMP_HEADERS,
-            "count": count,
-        }
-        for profile in fabric["hosts"][host]["profiles"]
-        for peer in profile["peers"]
-    ]
-
-
-def rounds(
-    fabric: Mapping[str, Any],
-    *,
-    qps: int = 4,
-    message_bytes: int = 1048576,
-    duration_s: int = 10,
-    qp_timeout: int = 14,
-) -> list[dict[str, list[dict[str, Any]]]]:
-    """Arrange every pairing of a plan in rounds; each round is ``{host: [tests for ib_write_bw]}``.
-
-    A host has at most one pairing in a round, and a pairing measures all rails of its port at once, on separate TCP
-    ports. The host that comes first in the cluster is the server.
-    """
-    hosts = list(fabric["hosts"])
-    result = []
-    for pairings in _schedule(hosts, fabric):
-        tests: dict[str, list[dict[str, Any]]] = {}
-        for server, client, link in pairings:
-            for profile in fabric["hosts"][server]["profiles"]:
-                if profile["link"] != link:
-                    continue
-                peer = next(peer for peer in profile["peers"] if peer["host"] == client)
-                common = {
-                    "name": f"{server}:{profile['port']}--{client}:{peer['port']}/{profile['twin_index']}",
-                    "port": FIRST_TEST_PORT + profile["twin_index"],
-                    "qps": qps,
-                    "message_bytes": message_bytes,
-                    "duration_s": duration_s,
-                    "qp_timeout": qp_timeout,
-                }
-                server_end = {"end": "server", "device": profile["hca"], "address": profile["address"]}
-                client_end = {"end": "client", "device": peer["hca"], "address": peer["address"]}
-                tests.setdefault(server, []).append({**common, **server_end, "peer": peer["address"]})
-                tests.setdefault(client, []).append({**common, **client_end, "peer": profile["address"]})
-        result.append(tests)
-    return result
-
-
-def _schedule(hosts: Sequence[str], fabric: Mapping[str, Any]) -> list[list[tuple[str, str, str]]]:
-    """Colour the pairings (server, client, link) so that no host is twice in a round."""
-    if fabric["topology"] == "switch":
-        links = list(dict.fromkeys(profile["link"] for profile in fabric["hosts"][hosts[0]]["profiles"]))
-        return [[(a, b, link) for a, b in pairs] for link in links for pairs in _circle(hosts)]
-    schedule: list[list[tuple[str, str, str]]] = []
-    for pairing in _cables(hosts, fabric):
-        busy = set(pairing[:2])
-        for pairings in schedule:
-            if not any(busy & {server, client} for server, client, _link in pairings):
-                pairings.append(pairing)
-                break
-        else:
-            schedule.append([pairing])
-    return schedule
-
-
-def _cables(hosts: Sequence[str], fabric: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    found: dict[str, tuple[str, str, str]] = {}
-    for host in hosts:
-        for profile in fabric["hosts"][host]["profiles"]:
-            server, client = sorted((host, profile["peers"][0]["host"]), key=hosts.index)
-            found.setdefault(profile["link"], (server, client, profile["link"]))
-    # In host order the cable that closes a ring is placed early; placed last, an even ring would need a third round.
-    return sorted(found.values(), key=lambda pairing: (hosts.index(pairing[0]), hosts.index(pairing[1])))
-
-
-def _circle(hosts: Sequence[str]) -> Iterator[list[tuple[str, str]]]:
-    """Round robin by the circle method: one place stays, the others move on; ``None`` is the free place of an odd N."""
-    places: list[str | None] = [*hosts] if len(hosts) % 2 == 0 else [*hosts, None]
-    half = len(places) // 2
-    for _round in range(len(places) - 1):
-        pairs = [(places[i], places[-1 - i]) for i in range(half)]
-        yield [_ordered(a, b, hosts) for a, b in pairs if a is not None and b is not None]
-        places = [places[0], places[-1], *places[1:-1]]
-
-
-def _ordered(a: str, b: str, hosts: Sequence[str]) -> tuple[str, str]:
-    return (a, b) if hosts.index(a) < hosts.index(b) else (b, a)

@@ -8,19 +8,21 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import HostFabric
+
 AS_PLANNED, WRONG_CABLE, SILENT = "as_planned", "wrong_cable", "silent"
 End = tuple[str, str]  # host and port
 
 
-def calls(fabric: Mapping[str, Any], host: str) -> list[dict[str, Any]]:
+def calls(own: HostFabric) -> list[dict[str, Any]]:
     """The rails of one host with those who are expected behind them, as ``rail_neighbours`` takes them."""
     return [
         {
-            "netdev": profile["netdev"],
-            "port": profile["port"],
-            "expect": list(dict.fromkeys(peer["host"] for peer in profile["peers"])),
+            "netdev": profile.netdev,
+            "port": profile.port,
+            "expect": list(dict.fromkeys(peer.host for peer in profile.peers)),
         }
-        for profile in fabric["hosts"][host]["profiles"]
+        for profile in own.profiles
     ]
 
 

@@ -16,7 +16,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+__all__ = ["PlanError", "RolePlan", "SettingsError", "of", "shown"]
 
 
 class PlanError(ValueError):
@@ -43,8 +46,8 @@ def of(role: str, view: View) -> RolePlan:
     return view.plan(planner) if planner else RolePlan()
 
 
-def shown(plan: RolePlan) -> dict[str, Any]:
-    """A plan as plain data, for facts and for people."""
+def shown(plan: Any) -> dict[str, Any]:
+    """A plan, or a part of one, as plain data: for results and for people."""
     made: dict[str, Any] = _shown(plan)
     return made
 

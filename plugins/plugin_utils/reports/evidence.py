@@ -25,8 +25,7 @@ import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import cabling
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import metrics
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.picture import draw
 
@@ -296,8 +295,8 @@ def _foreign_owners(host: str, proof: Mapping[str, Any]) -> list[Record]:
     """Files that claim a rail beside the planned profile: which of the two a boot brings up is chance."""
     ours = {profile["netdev"]: profile["uuid"] for profile in proof["profiles"]}
     return [
-        _reason(f"{host} {owner['netdev']}", "foreign_owner", owner["text"], f"{owner['way_out']}; then {RUN_FABRIC}")
-        for owner in fabric_plan.foreign_owners(proof["facts"], ours)
+        _reason(f"{host} {owner.netdev}", "foreign_owner", owner.text, f"{owner.way_out}; then {RUN_FABRIC}")
+        for owner in addressing.foreign_owners(proof["facts"], ours)
     ]
 
 

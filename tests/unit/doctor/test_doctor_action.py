@@ -322,7 +322,7 @@ def test_a_host_that_goes_away_during_the_proof_is_its_first_reason(plays: Plays
 
 
 REFUSE = PLAY.partition("- hosts: sparks\n  gather_facts: false\n  tasks")[0] + (
-    "    - gb10.fleet.host_state: {roles: [fabric, vllm], refuse_only: true}\n"
+    "    - gb10.fleet.plan: {roles: [fabric, vllm]}\n"
 )
 
 

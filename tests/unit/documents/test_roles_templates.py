@@ -949,17 +949,17 @@ def test_the_peers_of_a_rail_must_answer_before_its_change_is_kept() -> None:
 def test_what_the_rails_get_is_told_while_they_wait_for_it() -> None:
     said = {"fabric_topology": "pair"}
 
-    def coming(**live: Any) -> list[str]:
+    def coming(peers: dict[str, Any], **live: Any) -> list[str]:
         own = facts(rails=[{**rail, **live} for rail in rails()[:1]] + rails()[1:])
-        peers = {"spark-b": facts()}
-        return documents.Fabric(View("spark-a", own, said, PAIR, peers=peers, given={"spark-b": said})).coming
+        made = render("fabric", View("spark-a", own, said, PAIR, peers=peers, given={"spark-b": said}))
+        return [finding["fact"] for finding in made.findings if finding["id"] == "fabric_plan"]
 
-    assert coming()[0] == "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to spark-b p0 192.168.100.11"
-    assert coming(addresses=["192.168.100.10/24"], mtu=9000)[0].endswith("(as it is)")
-    assert documents.Fabric(View("spark-a", facts())).coming == []
-    assert documents.Fabric(View("spark-a", facts(), said, PAIR, given={"spark-b": said})).coming == [], (
-        "no facts of the peer"
-    )
+    (told,) = coming({"spark-b": facts()})
+    assert told.startswith("enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to spark-b p0 192.168.100.11; ")
+    (told,) = coming({"spark-b": facts()}, addresses=["192.168.100.10/24"], mtu=9000)
+    assert " (as it is); " in told
+    assert render("fabric", View("spark-a", facts())).findings == []
+    assert coming({}) == [], "no facts of the peer"
 
 
 def test_without_a_fabric_the_rails_are_left_alone() -> None:

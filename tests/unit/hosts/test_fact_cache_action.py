@@ -39,7 +39,7 @@ def test_facts_of_an_earlier_run_refuse_nobody(plays: Plays) -> None:
     rc, output = plays.play(A, tasks({"gb10.fleet.doctor": {"refuse": False}}))
     assert rc == 0, output
     plays.host("ok")
-    rc, output = plays.play(A, tasks({"gb10.fleet.host_state": {"roles": ["docker"], "refuse_only": True}}))
+    rc, output = plays.play(A, tasks({"gb10.fleet.plan": {"roles": ["docker"]}}))
     assert rc == 0, output
     assert len(plays.requests()) == 1
 

@@ -92,8 +92,8 @@ def test_a_refusal_by_outdated_facts_is_checked_and_one_by_those_of_now_changes_
     assert done(plays, roles=DOCKER)["remote_calls"] == 2
 
 
-def test_refuse_only_looks_once_where_nobody_has_looked_and_never_changes_a_thing(plays: Plays) -> None:
-    refuse = task(roles=DOCKER, refuse_only=True)
+def test_a_plan_reads_facts_only_where_this_run_has_none_and_never_changes_a_thing(plays: Plays) -> None:
+    refuse = {"gb10.fleet.plan": {"roles": DOCKER}}
     for _ in range(2):
         rc, output = play(plays, refuse)
         assert rc == 0, output
@@ -193,7 +193,6 @@ def test_an_error_of_the_engine_fails_the_host_and_keeps_what_was_changed(plays:
     [
         ({}, "one of the following is required: resources, roles"),
         ({"roles": ["docker"], "resources": []}, "mutually exclusive"),
-        ({"resources": [], "refuse_only": True, "role": "demo"}, "refuse_only needs roles"),
         ({"roles": ["docker", "dokcer"]}, "roles: dokcer is no role of this collection; there are kernel_parameters,"),
         ({"resources": {"file": "/x"}}, "resources: expected a list"),
         ({"resources": [{"file": "/x", "template": "a.j2", "content": ""}]}, "resources[0].template: is for a file"),

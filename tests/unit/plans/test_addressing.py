@@ -6,18 +6,16 @@ import ipaddress
 import itertools
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.filter import fabric
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import (
-    PlanError,
-    in_words,
-    pings,
-    plan,
-    rounds,
-)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import ClusterFabric
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import in_words
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.measuring import pings, rounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, shown
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,10 +40,20 @@ def make_facts(number: int = 0, *, management: str | None = None, rails: bool = 
     }
 
 
+def plan(topology: str, hosts: list[str], facts: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """The plan as the facts of a host carry it."""
+    return shown(addressing.plan(topology, hosts, facts, **options))
+
+
 def make(topology: str, count: int, **options: Any) -> dict[str, Any]:
+    return shown(cluster(topology, count, **options))
+
+
+def cluster(topology: str, count: int, **options: Any) -> ClusterFabric:
     hosts = [f"spark-{number}" for number in range(count)]
     options = {"network": "10.32.0.0/13", **options}
-    return plan(topology, hosts, {host: make_facts(number) for number, host in enumerate(hosts)}, **options)
+    facts = {host: make_facts(number) for number, host in enumerate(hosts)}
+    return addressing.plan(topology, hosts, facts, **options)
 
 
 def test_pair_with_the_defaults() -> None:
@@ -151,8 +159,7 @@ def test_addresses_and_subnets(case: tuple[str, int, list[str]]) -> None:
 @given(topologies)
 def test_rounds_measure_every_pairing_once(case: tuple[str, int, list[str]]) -> None:
     topology, count, ports = case
-    result = make(topology, count, ports=ports)
-    schedule = rounds(result)
+    schedule = rounds(cluster(topology, count, ports=ports))
     seen: Counter[str] = Counter()
     for tests in schedule:
         for host, ends in tests.items():
@@ -177,7 +184,7 @@ def test_rounds_measure_every_pairing_once(case: tuple[str, int, list[str]]) -> 
 
 
 def test_the_first_host_is_the_server() -> None:
-    for tests in rounds(make("switch", 5)):
+    for tests in rounds(cluster("switch", 5)):
         for host, other in itertools.combinations(sorted(tests), 2):
             for end in tests[host]:
                 if end["name"].startswith(f"{host}:") and f"--{other}:" in end["name"]:
@@ -185,8 +192,7 @@ def test_the_first_host_is_the_server() -> None:
 
 
 def test_pings_fill_the_mtu() -> None:
-    result = make("pair", 2, mtu=1500)
-    assert pings(result, "spark-0", 2) == [
+    assert pings(cluster("pair", 2, mtu=1500).hosts["spark-0"], 2) == [
         {
             "name": f"{netdev} to spark-1 {netdev}",
             "interface": netdev,
@@ -375,19 +381,10 @@ def test_ring_needs_a_management_address() -> None:
         plan("ring", hosts, facts, network="10.0.0.0/16")
 
 
-def test_filters() -> None:
-    filters = fabric.FilterModule().filters()
-    names = ("neighbours", "pings", "plan", "rounds", "words", "wrong_cables")
-    assert sorted(filters) == [f"fabric_{name}" for name in names]
-    with pytest.raises(AnsibleFilterError, match="exactly 2 hosts"):
-        filters["fabric_plan"](["a"], "pair", {})
-    facts = {"a": make_facts(0), "b": make_facts(1)}
-    planned = filters["fabric_plan"](["a", "b"], "pair", facts, mtu=1500)
-    assert planned["hosts"]["a"]["profiles"][0]["mtu"] == 1500
-    assert len(filters["fabric_rounds"](planned, duration_s=5)) == 1
-    assert len(filters["fabric_pings"](planned, "a")) == 2
-    heard = {"a": [{"port": "p0", "host": "b", "there_port": "p1"}]}
-    assert len(filters["fabric_wrong_cables"](heard, planned)) == 1
+def test_the_filter_names_the_cables_to_move() -> None:
+    heard = {"spark-0": [{"port": "p0", "host": "spark-1", "there_port": "p1"}]}
+    (wrong,) = fabric.FilterModule().filters()["fabric_wrong_cables"](heard, make("pair", 2)["hosts"])
+    assert wrong.startswith("spark-0 p0: the cable leads to spark-1 p1")
 
 
 def test_a_peer_without_a_cable_need_not_answer() -> None:
@@ -420,11 +417,10 @@ def test_the_files_of_others_that_claim_a_rail_are_named() -> None:
 
 
 def test_the_plan_in_words() -> None:
-    fabric = plan("pair", ["a", "b"], {"a": make_facts(0), "b": make_facts(1)})
+    mine = addressing.plan("pair", ["a", "b"], {"a": make_facts(0), "b": make_facts(1)}).hosts["a"]
     words = "enp1s0f0np0 (p0): 192.168.100.10/24, MTU 9000, to b p0 192.168.100.11"
-    assert in_words(fabric, "a")[0] == words
-    fabric["hosts"]["a"]["waiting"] = []
-    assert in_words(fabric, "a")[0] == f"{words} (as it is)"
+    assert in_words(mine)[0] == words
+    assert in_words(replace(mine, waiting=()))[0] == f"{words} (as it is)"
 
 
 def declared_plan(rails: dict[str, list[str]], unknown: bool = False) -> list[tuple[str, int]]:

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.plays import ROOT
-from tests.unit.plans.test_addressing import NAMES, make
+from tests.unit.plans.test_addressing import NAMES, cluster, make
 
 End = tuple[str, str]
 
@@ -93,7 +93,7 @@ def test_any_wiring_is_judged_and_a_right_end_never_moves(ends: list[End]) -> No
 
 
 def test_calls_expect_the_peers_of_the_plan() -> None:
-    assert cabling.calls(make("ring", 3), "spark-0")[2] == {
+    assert cabling.calls(cluster("ring", 3).hosts["spark-0"])[2] == {
         "netdev": "enp1s0f1np1",
         "port": "p1",
         "expect": ["spark-1"],

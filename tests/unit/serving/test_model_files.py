@@ -23,7 +23,8 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.action import model_files as model_files_action
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_files as files
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing as fabric_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
 
 from lab.vendor.packages import FILES
@@ -231,7 +232,7 @@ def test_who_gets_what_from_whom() -> None:
 
 
 def test_files_go_over_the_first_rail_that_joins_two_hosts() -> None:
-    plan = fabric_plan.plan("pair", ["spark-a", "spark-b"], {host: facts() for host in ("spark-a", "spark-b")})
+    plan = shown(addressing.plan("pair", ["spark-a", "spark-b"], {host: facts() for host in ("spark-a", "spark-b")}))
     assert deciding.ways(plan, "spark-a") == {"spark-b": {"at": "192.168.100.10", "to": "192.168.100.11"}}
     far = {
         "hosts": {

@@ -1,0 +1,60 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: plan
+short_description: Plan roles for a host, and refuse what speaks against them
+version_added: "0.1.0"
+author: gb10-fleet contributors
+description:
+  - Decides for each role what the host is to get, from its settings, the facts of its cluster and the catalog.
+    Changes nothing.
+  - The hosts of a cluster need facts of this run, from M(gb10.fleet.spark_facts) or M(gb10.fleet.doctor). Facts of the
+    host itself are read where they are missing.
+  - Register it as C(gb10_plan); the roles of this collection read it under that name.
+options:
+  roles:
+    description: The roles to plan.
+    type: list
+    elements: str
+    required: true
+  refuse:
+    description: Fail the host where something speaks against a role. A plan that cannot be made fails it in any case.
+    type: bool
+    default: true
+attributes:
+  check_mode:
+    description: Runs in check mode as ever, since it changes nothing.
+    support: full
+  diff_mode:
+    description: There is nothing to compare.
+    support: none
+"""
+
+EXAMPLES = r"""
+- name: Plan the rails of the cluster
+  gb10.fleet.plan:
+    roles: [fabric]
+  register: gb10_plan
+
+- name: Show what was decided
+  ansible.builtin.debug:
+    var: gb10_plan.fabric
+"""
+
+RETURN = r"""
+refusals:
+  description: What speaks against the roles, a text for each, with the host, the fact and the way out.
+  returned: always
+  type: list
+  elements: str
+fabric:
+  description:
+    - The plan of each role, under its name. C(plugins/plugin_utils/plans/) says what is in it; every plan has
+      C(refusals) and C(findings), and holds no secret.
+  returned: for each role of O(roles)
+  type: dict
+"""
