@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
         try:
             result.update({role: plan.shown(plan.of(role, view)) for role in options["roles"]})
         except (plan.PlanError, plan.SettingsError) as error:
-            raise AnsibleActionFail(f"{own.name}: {error}") from None  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
         return result
 
 

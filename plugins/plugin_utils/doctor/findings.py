@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from ansible_collections.gb10.fleet.plugins.module_utils import arguments
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_sources
@@ -31,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import (
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 
 GIB = 2**30
@@ -64,14 +63,6 @@ PORTS_OF_A_RING = PORTS = ("p0", "p1")
 SEE_FABRIC = "correct it in the inventory; roles/fabric/README.md says what is allowed"
 # What of other hosts' variables a host is judged by, see Subject.fleet.
 FLEET_VARIABLES = ("gb10_cluster", "fabric_topology", "fabric_ports", "fabric_network")
-# Ansible's own validation converts a text and throws the result away; templates then meet the text.
-TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
-    "int": ((int,), "a whole number"),
-    "float": ((int, float), "a number"),
-    "bool": ((bool,), "true or false"),
-    "list": ((list, tuple), "a list"),
-    "dict": ((Mapping,), "a mapping"),
-}
 Names = Mapping[str, Sequence[str]]
 
 
@@ -90,7 +81,8 @@ class Subject:
 
     def setting(self, name: str) -> Any:
         """A variable as the role will see it."""
-        return self.variables.get(name, self.declared.variables.get(name, {}).get("default"))
+        option = self.declared.variables.get(name, {})
+        return settings.value(name, option, self.variables[name]) if name in self.variables else option.get("default")
 
     @property
     def topology(self) -> str:
@@ -224,33 +216,10 @@ def _variables(subject: Subject) -> Iterator[Finding]:
             yield subject.error("unknown_variable", fact, f"remove or rename it: {advice}")
     for role, options in {"": declared.collection, **declared.roles}.items():
         where = f"roles/{role}/README.md" if role else "docs/inventory.md"
-        own = {name: given[name] for name in options if name in given}
-        mistyped = {name: kind for name in own if (kind := _wrong_type(own[name], options[name].get("type", "str")))}
-        for name, kind in mistyped.items():
-            yield subject.error(
-                "bad_variable",
-                f"{name} is {'the text ' if isinstance(own[name], str) else ''}{own[name]!r}, and must be {kind}",
-                f"write it as YAML in the inventory, or as JSON: -e '{{\"{name}\": ...}}'; see {where}",
-            )
-        rest = {name: option for name, option in options.items() if name not in mistyped}
-        for message in _mistakes(rest, {name: own[name] for name in rest if name in own}):
+        for message in settings.mistakes(options, {name: given[name] for name in options if name in given}):
             yield subject.error("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
     yield from _acceptances(subject)
     yield from _minimums(subject)
-
-
-def _wrong_type(value: Any, declared: str) -> str | None:
-    """What the value must be, if it is not; a bool is an int to Python, and not to a person."""
-    types, kind = TYPES.get(declared, ((object,), ""))
-    fits = isinstance(value, types) and not (isinstance(value, bool) and declared in ("int", "float"))
-    return None if fits else kind
-
-
-def _mistakes(options: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]) -> list[str]:
-    """What Ansible's own validation, which the role will run later, has to say about these values."""
-    spec = {name: {key: value for key, value in option.items() if key != "default"} for name, option in options.items()}
-    validator = ArgumentSpecValidator(spec)  # type: ignore[no-untyped-call]
-    return list(validator.validate(values).error_messages)  # type: ignore[no-untyped-call]
 
 
 def _acceptances(subject: Subject) -> Iterator[Finding]:
@@ -294,7 +263,7 @@ def _fabric_settings(subject: Subject) -> Iterator[Finding]:
     checks: list[Callable[[], object]] = []
     if isinstance(network, str):
         checks.append(lambda: addressing.check_network(network))
-    if _wrong_type(mtu, "int") is None:
+    if _is_number(mtu):
         checks.append(lambda: addressing.check_mtu(mtu))
     if subject.topology in ("pair", "switch") and isinstance(ports, (list, tuple)):
         checks.append(lambda: addressing.check_ports(ports))
@@ -321,7 +290,7 @@ def _test_settings(subject: Subject) -> Iterator[Finding]:
             yield subject.error("bad_variable", f"fabric_test names {name}, which is no option of the test", way_out)
             continue
         least, most = ranges[name]
-        if _wrong_type(value, "int") or not least <= value <= most:
+        if not _is_number(value) or not least <= value <= most:
             fact = f"fabric_test.{name} is {value!r}, which is no whole number from {least} to {most}"
             yield subject.error("bad_variable", fact, SEE_FABRIC)
 
@@ -335,6 +304,10 @@ def _declared_rails(subject: Subject) -> Iterator[Finding]:
         elif not _are_twins(netdevs):
             fact = f"fabric_rails.{port} is {netdevs!r}, and must be a list of {RAILS_OF_A_PORT} interfaces, the twins"
             yield subject.error("bad_variable", fact, example)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _are_twins(netdevs: Any) -> bool:

@@ -69,6 +69,14 @@ def _converted(role: str, own: str) -> str:
     return json.dumps(validator.validate(json.loads(own)).validated_parameters)  # type: ignore[no-untyped-call]
 
 
+def value(name: str, option: Mapping[str, Any], given: Any) -> Any:
+    """One variable as its role gets it; one with a mistake as it is."""
+    if _mistakes(name, option, given):
+        return given
+    validator = ArgumentSpecValidator({name: dict(option)})  # type: ignore[no-untyped-call]
+    return validator.validate({name: given}).validated_parameters[name]  # type: ignore[no-untyped-call]
+
+
 def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
     """What is wrong with the types and choices of these values; a line for each, which names its variable."""
     return [text for name, value in values.items() for text in _mistakes(name, options[name], value)]

@@ -273,7 +273,7 @@ def test_a_proof_that_stops_is_in_the_evidence(plays: Plays) -> None:
     rc, output = plays.play(hosts, VALIDATE, **PAIR)
     assert rc == 2, output
     (text,) = {text for _host, what, text in reasons(plays) if what == "proof_stopped"}
-    assert "Plan the fabric of the cluster" in text and "no rail on port p0" in text
+    assert "Plan from the facts of this run" in text and "no rail on port p0" in text
 
 
 def test_a_part_of_a_cluster_is_refused_by_name(plays: Plays) -> None:
@@ -285,12 +285,15 @@ def test_a_part_of_a_cluster_is_refused_by_name(plays: Plays) -> None:
     assert ("spark-a", "cluster_members") in [reason[:2] for reason in reasons(plays)]
 
 
-def test_a_text_from_the_command_line_is_refused(plays: Plays) -> None:
-    rc, output = plays.play(A, PLAY, "-e", "vllm_ready_timeout=1")
-    assert rc == 2 and "vllm_ready_timeout is the text '1', and must be a whole number" in output
-    assert """-e '{"vllm_ready_timeout": ...}'""" in output
-    rc, output = plays.play(A, PLAY, "-e", '{"vllm_ready_timeout": 1}')
+def test_a_text_that_is_clear_is_converted_and_any_other_is_refused_by_name(plays: Plays) -> None:
+    """As a survey or `-e` gives it."""
+    rc, output = plays.play(A, PLAY, "-e", "vllm_ready_timeout=1 vllm_allow_tag=true")
     assert rc == 0, output
+    rc, output = plays.play(A, PLAY, "-e", "vllm_ready_timeout=soon vllm_extra_args=--quiet vllm_allow_tag=maybe")
+    assert rc == 2
+    assert "vllm_ready_timeout is the text 'soon', and must be a whole number" in output
+    assert "vllm_extra_args is the text '--quiet', and must be a list" in output
+    assert "vllm_allow_tag is the text 'maybe', and must be true or false" in output
 
 
 def test_two_clusters_on_a_switch_with_the_same_subnets_are_refused(plays: Plays) -> None:

@@ -77,5 +77,5 @@ def test_nothing_is_applied_from_what_the_others_said_in_an_earlier_run(plays: P
     look, apply = {"gb10.fleet.spark_facts": {}}, {"gb10.fleet.host_state": {"roles": ["fabric"]}}
     rc, output = plays.play(BOTH, tasks(look, apply), "--limit", "spark-a", **variables)
     assert rc == 2, output
-    assert "needs the facts of spark-b, looked at in this run: run without --limit" in " ".join(output.split())
+    assert "needs the facts of spark-b, read in this run: run without --limit" in " ".join(output.split())
     assert not any(request["documents"] for request in plays.requests("a"))

@@ -76,7 +76,7 @@ def test_facts_that_never_hold_end_the_run(plays: Plays) -> None:
     engine = plays.tmp_path / "collections/ansible_collections/gb10/fleet/plugins/module_utils/engine/remote.py"
     engine.write_text(engine.read_text().replace("stale = [", 'facts["holds"] = [str(os.getpid())]; stale = ['))
     rc, output = play(plays, task(roles=["docker"]))
-    assert rc == 2 and "its facts changed with every look (holds)" in output
+    assert rc == 2 and "its facts changed with every call (holds)" in output
     assert len(plays.requests()) == 3
 
 

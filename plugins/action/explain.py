@@ -1,0 +1,81 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Says of a host what was decided and why: settings with their origin, plan and resources of each role."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, origins
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+HIDDEN = "(hidden)"
+LONG = 200  # characters of a value; a longer one is told by its size
+
+
+class ActionModule(ActionBase):
+    """Explain roles on one host."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(argument_spec={"roles": {"type": "list", "elements": "str"}})  # type: ignore[no-untyped-call]
+        host.check_roles(options["roles"] or ())
+        task_vars = task_vars or {}
+        own = host.Host(self, task_vars)
+        facts = own.facts or own.read_facts()
+        # The facts of the other hosts are those of their last run: this one may be explained alone.
+        view, rendered = own.render(options["roles"] or own.roles, facts, looking=True)
+        result.update(changed=False, uncertain=list(view.unknown))
+        result["roles"] = {made.role: _explained(made, view, task_vars["hostvars"]) for made in rendered}
+        return result
+
+
+def _explained(made: documents.Rendered, view: View, hostvars: Any) -> dict[str, Any]:
+    options = catalog.declared_variables().roles[made.role]
+    places = origins.of(list(options), hostvars, view.host)
+    return {
+        "settings": [
+            {"name": name, "value": _value(name, option, view.variables), "origin": places[name]}
+            for name, option in options.items()
+        ],
+        "plan": _plan(made.role, view),
+        "refusals": made.refusals,
+        "resources": [_resource(resource) for resource in made.resources],
+    }
+
+
+def _value(name: str, option: Mapping[str, Any], variables: Mapping[str, Any]) -> Any:
+    given = settings.value(name, option, variables[name]) if name in variables else option.get("default")
+    return HIDDEN if option.get("no_log") and given else given
+
+
+def _plan(role: str, view: View) -> dict[str, Any] | None:
+    """None where no plan can be made; the refusals say why."""
+    try:
+        return plan.shown(plan.of(role, view))
+    except (plan.PlanError, plan.SettingsError):
+        return None
+
+
+def _resource(resource: Mapping[str, Any]) -> dict[str, Any]:
+    """A resource without what is secret or long."""
+    shown = dict(resource)
+    for key, value in resource.items():
+        if resource.get("secret") and key in documents.FILE_CONTENTS:
+            shown[key] = HIDDEN
+        elif isinstance(value, str) and len(value) > LONG:
+            shown[key] = f"({value.count(chr(10))} lines, {len(value)} characters)"
+    return shown
+
+
+host.preload()
