@@ -31,7 +31,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Ho
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_preferences, apt_sources
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.port_owners import read_owners
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of, upstream_version
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import installed
 
 Facts = dict[str, Any]
 
@@ -547,7 +547,7 @@ def _driver(host: Host, packages: Mapping[str, str], holds: Collection[str]) -> 
     def run(argv: Sequence[str]) -> str:
         return host.system.run(argv, timeout=COMMAND_DEADLINE_S).stdout
 
-    return coherence.read_driver(host.system.root, packages, holds, run)
+    return installed.read_driver(host.system.root, packages, holds, run)
 
 
 def _database(host: Host) -> Database:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import PHASES, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question, looks_broken
 
 LARGEST_REPLY = 2 * 2**20
