@@ -13,7 +13,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence, judge
 
 
 class ActionModule(ActionBase):
@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
         meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version, **options["meta"]}
         now = datetime.now(UTC)
         try:
-            document = evidence.build(options["hosts"], meta, catalog.load("thresholds"), now)
+            document = judge.build(options["hosts"], meta, catalog.load("thresholds"), now)
         except (KeyError, TypeError) as error:
             raise AnsibleError(f"hosts: the proof of a host is not as documented: {error!r}") from error
         except catalog.CatalogError as error:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import judge
 
 from gb10_fleet import report
 from gb10_fleet.report import model
@@ -153,7 +153,7 @@ def proof(story: Story, wave: int, gbps: Mapping[str, float] | None = None, floo
             pair["spark-a"]["findings"] = [proofs.WARNING]
         for old, new in zip(("spark-a", "spark-b"), members, strict=True):
             measured[new] = {**_renamed(pair[old], {"spark-a": members[0], "spark-b": members[1]}), "cluster": cluster}
-    return evidence.build(measured, {}, proofs.thresholds(), START)
+    return judge.build(measured, {}, proofs.thresholds(), START)
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:
