@@ -85,7 +85,8 @@ model:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, disk_verdict
 
 
 def main() -> None:
@@ -101,13 +102,13 @@ def main() -> None:
     request, step = module.params["request"], module.params["step"]
     try:
         if module.check_mode or step == "look":
-            module.exit_json(changed=False, **model_files.Files(request["files"], lambda *_: None).look())
-        with model_files.alone() as progress:
-            result = model_files.carry_out(step, request, module.params["secret"] or "", model_files.Teller(progress))
-    except (model_files.FilesError, ValueError) as error:
+            module.exit_json(changed=False, **host_files.Files(request["files"], lambda *_: None).look())
+        with host_files.alone() as progress:
+            result = host_files.carry_out(step, request, module.params["secret"] or "", host_files.Teller(progress))
+    except (FilesError, ValueError) as error:
         module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
     except OSError as error:
-        fault = model_files.disk_verdict(error)
+        fault = disk_verdict(error)
         module.fail_json(msg=str(fault), verdict=fault.verdict)
     module.exit_json(**result)
 
