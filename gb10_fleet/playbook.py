@@ -22,17 +22,11 @@ from typing import Any, NamedTuple
 
 from ansible_runner.interface import init_runner
 
-# The plays of ours that refuse: the first as a whole, the others in tasks whose name begins like that. A failure there
-# comes before anything changes.
-DOCTOR_PLAY, REFUSING_TASK = "Doctor: look at every host before anything changes", "Refuse"
-REFUSING_PLAYS = (
-    "Converge: host, fabric and serving as declared",
-    "Undo: back to what stood before",
-    "Reboot: with consent, and everything back",
-    "Benchmark: how fast the model is, and whether that is as fast as it should be",
-)
-# Two plays of a rollout: what stops the model before the work, and what says after it who came through.
-DRAIN_PLAY, ROLL_CALL = "Drain: stop the model", "gb10.fleet: roll call of this wave"
+# Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
+# the first two comes before anything changes. The others are plays of a rollout: one stops the model before the work,
+# one says after it which hosts came through.
+DOCTOR, REFUSE, DRAIN, ROLL_CALL = "doctor", "refuse", "drain", "roll_call"
+STEP = "__gb10_step"
 _OURS = "gb10.fleet."
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
@@ -127,10 +121,7 @@ class Report:
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
-        if kind == "runner_on_failed" and (
-            data.get("play") == DOCTOR_PLAY
-            or (data.get("play") in REFUSING_PLAYS and data.get("task", "").startswith(REFUSING_TASK))
-        ):
+        if kind == "runner_on_failed" and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):
             said = _brief(result, "failed without a word")
@@ -144,12 +135,12 @@ class Report:
         return False
 
     def _take_result(self, kind: str, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        host, play = data["host"], data.get("play", "")
-        if play == ROLL_CALL and kind == "runner_on_ok":
+        host, step = data["host"], data.get("step")
+        if step == ROLL_CALL and kind == "runner_on_ok":
             call = json.loads(result["msg"])
             self.through, self.called = set(call["through"]), set(call["called"])
             return
-        if play != DRAIN_PLAY:
+        if step != DRAIN:
             self.seen.add(host)
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")
@@ -173,7 +164,7 @@ class Report:
             looks, self.unchanged = result.get("looks", {}), result.get("unchanged", [])
         elif action == "gb10.fleet.doctor":
             looks = {host: result.get("ansible_facts", {}).get("gb10_probe", {})}
-        if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and not data["task"].startswith(REFUSING_TASK):
+        if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and data.get("step") != REFUSE:
             self._add(host, result)
         for name, look in looks.items():
             self._add(name, {key: look.get(key, []) for key in ("pending", "orphans")})

@@ -26,6 +26,7 @@ author: gb10-fleet contributors
 """
 
 # Whose results are looked at when they are good. Of the others' it is enough that there was one.
+_STEP = "__gb10_step"  # the variable of a play or task of ours by which gb10 knows it
 _HEARD = ("gb10.fleet.", "ansible.builtin.assert")
 
 
@@ -38,7 +39,7 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._play = ""
+        self._play, self._step = "", None
         self._pipe: int | None = None
         try:
             # Not blocking: a pipe that nobody reads is an error now, and no run that waits for ever.
@@ -64,6 +65,7 @@ class CallbackModule(CallbackBase):
             event,
             play=self._play,
             task=task.name or task.action,
+            step=task.vars.get(_STEP, self._step),
             resolved_action=action,
             host=result.host.get_name(),
             **({"res": result.result} if heard or action.startswith(_HEARD) else {}),
@@ -71,7 +73,7 @@ class CallbackModule(CallbackBase):
         )
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        self._play = play.get_name().strip()
+        self._play, self._step = play.get_name().strip(), play.vars.get(_STEP)
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self._send("playbook_on_task_start", play=self._play, task=task.name or task.action)

@@ -15,9 +15,10 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
-from gb10_fleet.playbook import ROLL_CALL, Order, Outcome, Report, Trouble
+from gb10_fleet.playbook import Order, Outcome, Report, Trouble
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout import recipes, waves
+from gb10_fleet.rollout.gate import ROLL_CALL_PLAY
 from gb10_fleet.rollout.journal import Journal, hosts_of
 from gb10_fleet.rollout.live import Silent
 from gb10_fleet.rollout.loop import Rollout, Stopped
@@ -27,6 +28,7 @@ from gb10_fleet.rollout.waves import Host, Policy, Refused
 SET, OTHER_SET = list(catalog.load("host_sets")["host_sets"])[:2]
 IMAGE = f"vllm@sha256:{'0' * 64}"
 NOW = datetime(2026, 11, 21, 1, 0, tzinfo=UTC)
+ROLL_CALL = ROLL_CALL_PLAY["name"]
 CHANGE = {"role": "driver", "resource": "package:x", "action": "update"}
 
 
