@@ -284,16 +284,6 @@ def run(
     `watch` sees every event, `cancel` is asked once a second, and the private directory is made in `folder`.
     """
     report = Report()
-    # The command's own Ansible comes first: `gb10` may be called by path, without an activated environment.
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
-    if not sys.stdout.isatty():
-        environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-    # An inventory that is not understood is no smaller fleet.
-    if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
-        environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
-    if quiet:  # nobody sees them, and they cost Ansible more than our events do
-        environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
-
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
 
     def handle(event: dict[str, Any]) -> bool:
@@ -314,13 +304,31 @@ def run(
             inventory=[str(Path(name).resolve()) if Path(name).exists() else name for name in order.inventories],
             limit=order.limit,
             cmdline=order.cmdline(variables) or None,
-            envvars={**environment, **order.environment},
+            envvars={**_environment(quiet), **order.environment},
             settings={"suppress_output_file": True, "pexpect_timeout": 1},
             event_handler=handle,
             cancel_callback=cancel,
             timeout=order.timeout_s,
             quiet=quiet,
         )
+    return report.outcome(_end_of(result, report)), report
+
+
+def _environment(quiet: bool) -> dict[str, str]:
+    # The command's own Ansible comes first: `gb10` may be called by path, without an activated environment.
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
+    if not sys.stdout.isatty():
+        environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    # An inventory that is not understood is no smaller fleet.
+    if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
+        environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
+    if quiet:  # nobody sees them, and they cost Ansible more than our events do
+        environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
+    return environment
+
+
+def _end_of(result: Any, report: Report) -> int:
+    """The exit status of Ansible, with what the report says of a run that was cut short."""
     report.timed_out = getattr(result, "status", None) == "timeout"
     report.canceled = getattr(result, "status", None) == "canceled"
     status = result.rc
@@ -332,4 +340,4 @@ def run(
     # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
     if not report.hosts and all("host pattern, ignoring" in line for line in report.errors):
         report.errors.append(NO_HOST)
-    return report.outcome(int(status)), report
+    return int(status)

@@ -130,7 +130,7 @@ def _cabling(members: Mapping[str, Record]) -> list[Record]:
 def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) -> list[Record]:
     """What was measured between two hosts over one link: both ends put together again, and judged."""
     pairings: dict[tuple[str, str, str], Record] = {}
-    rails: dict[tuple[str, str, str], dict[int, verdicts.Rail]] = {}
+    rails: dict[tuple[str, str, str], dict[int, verdicts.MeasuredRail]] = {}
     for results in _results_by_test(members).values():
         ends = _ends(members, results)
         if ends is None:
@@ -177,14 +177,14 @@ def _end(members: Mapping[str, Record], end: Mapping[str, Any]) -> verdicts.End:
     return verdicts.End(end["host"], end["netdev"], tuple(_subnets(port)), port.get("pcie_width"))
 
 
-def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, ...]) -> verdicts.Rail:
+def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, ...]) -> verdicts.MeasuredRail:
     """One rail of a pairing. Both ends print the same figure; a fault at either end is a fault of the rail."""
     both = [results[end] for end in ("client", "server") if end in results]
     faults = [result["fault"] for result in both if result["fault"]]
     cause = verdicts.cause(faults, [result.get("perftest") for result in both])
     faulty = next((result for result in both if result["fault"] is cause), both[0])
     figures: Mapping[str, Any] = next((result["figures"] for result in both if result["figures"]), {})
-    return verdicts.Rail(
+    return verdicts.MeasuredRail(
         netdev=netdev,
         gbps=None if cause else figures.get("gbps"),
         fault={**cause, "text": f"{faulty['host']}: {cause['text']}"} if cause else None,

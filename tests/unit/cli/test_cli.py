@@ -17,7 +17,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, evidence, playbook
+from gb10_fleet import cli, evidence_table, playbook
 from gb10_fleet.playbook import Order, Outcome, Report
 from tests.support.proofs import documents
 
@@ -551,7 +551,7 @@ def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
 
 def test_evidence_is_a_table_on_a_terminal() -> None:
     console = Console(force_terminal=True, width=120, record=True, file=io.StringIO())
-    evidence.show(proof(), console, Path("index.html"))
+    evidence_table.show(proof(), console, Path("index.html"))
     text = console.export_text()
     assert "half_width" in text and "look at [the] other rail" in text and "as_planned" in text
     assert "spark-b: disk_full: no [space]\\tleft\n    way out: free it\n" in text and "{" not in text
@@ -561,13 +561,13 @@ def test_evidence_is_a_table_on_a_terminal() -> None:
 def test_every_kind_of_evidence_can_be_shown(name: str) -> None:
     """Of the documents that the proof itself would write, not of one made up here."""
     document = documents()[name]
-    shown = list(evidence.rows(document))
+    shown = list(evidence_table.rows(document))
     judged = sum(
         1 + len(cluster["pairings"]) + len(cluster["cabling"]) + bool(cluster["serving"])
         for cluster in document["clusters"]
     )
     assert len(shown) >= judged
-    assert len(list(evidence.reasons(document))) == len(document["reasons"])
+    assert len(list(evidence_table.reasons(document))) == len(document["reasons"])
     assert all(row.verdict for row in shown)
 
 

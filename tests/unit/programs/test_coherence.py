@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt, grub, installed, judgement
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import gate as program
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import main as program
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.judgement import (
     against_the_next_boot,
     judge,

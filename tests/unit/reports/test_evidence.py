@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence, evidence_page, judge, metrics
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, evidence_page, judge, metrics
 
 from tests.support.proofs import ACCEPTED, HOSTS, NOW, ROOT, WARNING, documents, proof, thresholds
 
@@ -153,12 +153,12 @@ def test_what_ansible_adds_to_results_is_left_out() -> None:
 
 def test_files_appear_complete_and_latest_points_to_them(tmp_path: Path) -> None:
     directory = tmp_path / "proofs"
-    first = evidence.write(DOCUMENTS["pair"], directory)
+    first = evidence_files.write(DOCUMENTS["pair"], directory)
     assert first.name == "20261121T013000Z"
     assert json.loads((directory / "latest/evidence.json").read_text())["verdict"] == "healthy"
-    later = evidence.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
+    later = evidence_files.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
     assert (directory / "latest").resolve() == later
-    again = evidence.write({**DOCUMENTS["pair"], "created": "2026-11-21T02:00:00Z"}, directory)
+    again = evidence_files.write({**DOCUMENTS["pair"], "created": "2026-11-21T02:00:00Z"}, directory)
     assert again == later and json.loads((again / "evidence.json").read_text())["verdict"] == "healthy"
     assert sorted(path.name for path in directory.iterdir()) == [first.name, later.name, "latest"]
 
@@ -169,7 +169,7 @@ def test_nothing_is_left_when_the_page_cannot_be_made(tmp_path: Path, monkeypatc
 
     monkeypatch.setattr(evidence_page, "render", fail)
     with pytest.raises(RuntimeError):
-        evidence.write(DOCUMENTS["pair"], tmp_path)
+        evidence_files.write(DOCUMENTS["pair"], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 

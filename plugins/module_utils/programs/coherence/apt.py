@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
-from .files import names_in, read_text
+from .texts import names_in, read_text
 
 Run = Callable[[Sequence[str]], str]  # a command's stdout; empty where it failed
 PREFERENCES = "/etc/apt/preferences"

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .files import read_text
+from .texts import read_text
 
 # How GRUB's default may be spelled, but for a literal.
 _ONCE, _SAVED = ("${next_entry}", "$next_entry"), ("${saved_entry}", "$saved_entry")

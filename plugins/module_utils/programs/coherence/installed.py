@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from .apt import Run, read_pins
-from .files import names_in, read_text
 from .grub import KERNEL_FILE, read_grub
+from .texts import names_in, read_text
 
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 MAX_SECTION = 1024 * 1024  # bytes of an ELF section; real ones have some 5,000

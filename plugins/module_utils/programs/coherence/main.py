@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from .apt import Run, preference_files, read_candidates
-from .files import read_text
 from .installed import read_driver
 from .judgement import against_the_next_boot, coherent, judge, judge_candidates
+from .texts import read_text
 
 COMMAND_DEADLINE_S = 30.0
 
