@@ -52,7 +52,7 @@ def _run(order: Order, as_json: bool) -> NoReturn:
 
 
 def _run_quietly(order: Order, as_json: bool) -> NoReturn:
-    """Of what only looks, the result is all that is shown."""
+    """A command that only reads shows its result and nothing else."""
     outcome, report = run(order, quiet=True)
     if not as_json:
         _show(order, report)

@@ -30,7 +30,7 @@ STEP = "__gb10_step"
 _OURS = "gb10.fleet."
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
-# Findings that say: nobody could even look at the host.
+# Findings of a host that could not be read.
 _NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
@@ -96,7 +96,7 @@ class Report:
     )  # these three by host, as the engine has them
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    unchanged: list[str] = field(default_factory=list)  # hosts that are as they should be: no task was theirs alone
+    unchanged: list[str] = field(default_factory=list)  # unchanged hosts: no task was theirs alone
     tasks: bool = False  # whether one has begun
     # These four are of what came before the roll call of a rollout, and of the call. `through`: hosts that answered it,
     # so Ansible went on with them to the end; None: there was none.
@@ -124,7 +124,7 @@ class Report:
         if kind == "runner_on_failed" and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):
-            said = _brief(result, "failed without a word")
+            said = _brief(result, "it failed and gave no reason")
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
             if said not in (known := self.messages.setdefault(data["host"], [])) and said != self.drift.get("msg"):
                 known.append(said)
@@ -154,20 +154,20 @@ class Report:
                 word = "ignored"
             elif found & _NO_CONTACT:  # the doctor says itself that a host gives no answer, and fails
                 word = "unreachable"
-            text = _brief(result, "it said nothing")
+            text = _brief(result, "it gave no reason")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 
     def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         action, host = data.get("resolved_action"), data.get("host", "")
-        looks = {}  # a host where there is nothing to do gets no other call
+        probes = {}  # an unchanged host gets no other call
         if action == "gb10.fleet.probe":
-            looks, self.unchanged = result.get("looks", {}), result.get("unchanged", [])
+            probes, self.unchanged = result.get("looks", {}), result.get("unchanged", [])
         elif action == "gb10.fleet.doctor":
-            looks = {host: result.get("ansible_facts", {}).get("gb10_probe", {})}
+            probes = {host: result.get("ansible_facts", {}).get("gb10_probe", {})}
         if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and data.get("step") != REFUSE:
             self._add(host, result)
-        for name, look in looks.items():
-            self._add(name, {key: look.get(key, []) for key in ("pending", "orphans")})
+        for name, probe in probes.items():
+            self._add(name, {key: probe.get(key, []) for key in ("pending", "orphans")})
 
     def _add(self, host: str, result: Mapping[str, Any]) -> None:
         for key, known in (("changes", self.changes), ("pending", self.pending), ("orphans", self.orphans)):
@@ -201,8 +201,8 @@ class Report:
         words = {"ok": "ok", "changed": "changed", "dark": "unreachable", "failures": "failed"}
         names = {host for key in words for host in self.stats.get(key, {})}
         counts = {host: {word: self.stats.get(key, {}).get(host, 0) for key, word in words.items()} for host in names}
-        looked_at = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
-        return dict(sorted(({name: dict(looked_at) for name in self.unchanged} | counts).items()))
+        unchanged = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
+        return dict(sorted(({name: dict(unchanged) for name in self.unchanged} | counts).items()))
 
 
 def _brief(result: Mapping[str, Any], silent: str) -> str:

@@ -49,7 +49,7 @@ class Judgement:
 
 
 def work(hosts: Iterable[str], report: Report) -> dict[str, State]:
-    """Who is bad after the work on these hosts; whoever is not named came through all of it."""
+    """The hosts that are bad after the work. A host that is not named came through all of it."""
     judged = {host: _state(host, report) for host in hosts}
     return {host: state for host, state in judged.items() if state is not None}
 

@@ -63,7 +63,7 @@ NO_NETWORK = Network({}, (), None, None)
 
 
 def read_network(system: System) -> Network:
-    """All of it from one `ip`: what a look costs is counted in processes.
+    """All of it from one `ip`: the cost of a probe is counted in processes.
 
     /proc/net/route has neither the second next hop of a route nor the other tables.
     """

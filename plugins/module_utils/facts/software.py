@@ -59,7 +59,7 @@ def installed_by_us(host: HostReader) -> set[str]:
     try:
         known = host.system.once(manifest.load).resources
     except HostError:
-        return set()  # whoever is to change the host says what is wrong with it
+        return set()  # a task that changes the host says what is wrong with the manifest
     packages = ((label.partition(":"), entry.before) for label, entry in known.items())
     return {name for (kind, _, name), before in packages if kind == "package" and before.get("version", "") is None}
 

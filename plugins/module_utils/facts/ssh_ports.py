@@ -47,7 +47,7 @@ def _ssh_included(host: HostReader, text: str) -> list[str]:
     for pattern in (word.strip('"') for line in _SSH_INCLUDE.findall(text) for word in line.split()):
         folder, _, name = os.path.join("/etc/ssh", pattern).rpartition("/")  # noqa: PTH118 - a path on the host
         if folder not in _SSH_FOLDERS:  # those are read anyway
-            from fnmatch import fnmatchcase  # rarely needed, and each look would pay for it
+            from fnmatch import fnmatchcase  # rarely needed, and each probe would pay for it
 
             found += [f"{folder}/{entry}" for entry in host.names(folder) if fnmatchcase(entry, name)]
     return found

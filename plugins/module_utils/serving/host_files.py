@@ -117,7 +117,7 @@ class Files:
         done = self.run(["docker", "image", "inspect", name])
         return json.loads(done.stdout)[0] if done.returncode == 0 else None
 
-    def look(self) -> dict[str, Any]:
+    def read(self) -> dict[str, Any]:
         """What this host has. `pull`: neither under our name nor under its own."""
         image = self.inspect(self.name)
         said: dict[str, Any] = {
@@ -138,11 +138,11 @@ class Files:
 
     def download(self, token: str) -> bool:
         """Name the image that is there, and get the model from the hub. Whether anything changed."""
-        look = self.look()
-        changed = look["image"] is None
+        there = self.read()
+        changed = there["image"] is None
         if changed:
             self.ask(["docker", "tag", self.image, self.name])
-        if not self.fetch or look["model"] is not None:
+        if not self.fetch or there["model"] is not None:
             return changed
         known = {**self.environment, **({"HF_TOKEN": token} if token else {})}
         with self.private("token.env", "".join(f"{name}={value}\n" for name, value in known.items())) as env:
@@ -372,7 +372,7 @@ def command(
 
 
 class Teller:
-    """Says in a file how far it is; whoever waits reads that."""
+    """Writes to a file how far it is, for the task that waits."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -412,7 +412,7 @@ def carry_out(step: str, request: Mapping[str, Any], secret: str, tell: Tell) ->
     files = Files(request["files"], tell)
     if step == "download":
         changed = files.download(secret)
-        return {"changed": changed, **files.look()}
+        return {"changed": changed, **files.read()}
     if step == "offer":
         files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])
     elif step == "take":

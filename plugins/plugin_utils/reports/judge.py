@@ -225,7 +225,7 @@ def _unproven(
     unasked = not serving and any(proof["serves"] for proof in members.values())
     again = "run the playbook validate on all hosts of the cluster"
     return [
-        *(_reason(host, "unmeasured", "the host was not looked at", again) for host in unseen),
+        *(_reason(host, "unmeasured", "the host was not read", again) for host in unseen),
         *(_reason(link, "unmeasured", "the bandwidth was not measured", again) for link in unmeasured),
         *(_reason(host, "unmeasured", "the rails were not pinged", again) for host in unpinged),
         *([_reason(name, "unmeasured", "no model was asked", again)] if unasked else []),

@@ -219,7 +219,7 @@ def test_a_host_that_nobody_looked_at_or_that_went_away_is_unmeasured() -> None:
         host.update(gids={"unreachable": True, "msg": "gone"}, serving={"unreachable": True, "msg": "gone"}, pings=[])
     document = build({**hosts, "spark-z": {"facts": {}}})
     assert {reason["what"] for reason in document["reasons"]} == {"unmeasured"}
-    assert ("spark-z", "the host was not looked at") in [(r["where"], r["text"]) for r in document["reasons"]]
+    assert ("spark-z", "the host was not read") in [(r["where"], r["text"]) for r in document["reasons"]]
     evidence_page.render(document)
 
 

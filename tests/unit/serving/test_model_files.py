@@ -265,9 +265,9 @@ def test_progress_is_one_line_with_its_units() -> None:
 def test_a_model_is_downloaded_once_checked_and_marked(tmp_path: Path) -> None:
     docker = Docker({"i@sha256:1": image()})
     own = host(tmp_path, "a", docker)
-    assert own.look() == {"image": None, "model": None, "pull": False}
+    assert own.read() == {"image": None, "model": None, "pull": False}
     assert own.download("")
-    said = own.look()
+    said = own.read()
     assert said["image"]["bytes"] == 1000 and said["model"]["bytes"] == 3_020_900
     names = {path for path, _, _ in said["model"]["files"]}
     assert not any(name.startswith(("original/", "metal/")) for name in names) and "tokenizer/tokenizer.json" in names
@@ -291,7 +291,7 @@ def test_the_token_is_in_a_private_file_for_as_long_as_it_is_needed(tmp_path: Pa
     with pytest.raises(transfer_errors.FilesError, match=r"unauthorized: .*accept the licence of acme/gated"):
         own.download("")
     own.download("hf_sesame")
-    assert own.look()["model"] is not None
+    assert own.read()["model"] is not None
     assert list(run_folder.iterdir()) == []
 
 
@@ -312,13 +312,13 @@ def test_what_does_not_come_has_a_verdict_and_no_marker(
     with pytest.raises(transfer_errors.FilesError) as failed:
         own.download("")
     assert failed.value.verdict == verdict
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 def test_a_file_that_came_wrong_is_fetched_once_more(tmp_path: Path) -> None:
     own = host(tmp_path, "a", Docker({"i@sha256:1": image()}, {"GB10_SIM_HUB": "corrupt-once"}))
     own.download("")
-    assert (own.folder / ".spoilt").exists() and own.look()["model"] is not None
+    assert (own.folder / ".spoilt").exists() and own.read()["model"] is not None
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,9 +344,9 @@ def test_a_link_that_a_container_left_leads_nowhere(tmp_path: Path) -> None:
 
 def test_a_marker_whose_files_are_gone_is_none(tmp_path: Path) -> None:
     own = filled(host(tmp_path, "a", Docker({})))
-    assert own.look()["model"]["commit"] == COMMIT
+    assert own.read()["model"]["commit"] == COMMIT
     (own.folder / "blobs" / TINY.files[1].hash).unlink()
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
@@ -354,9 +354,9 @@ def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
     docker = Docker({"i@sha256:1": image()})
     host(tmp_path, "a", docker).download("")
     wider = host(tmp_path, "a", docker, exclude=[])
-    assert wider.look()["model"] is None
+    assert wider.read()["model"] is None
     wider.download("")
-    assert any(path.startswith("original/") for path, _, _ in wider.look()["model"]["files"])
+    assert any(path.startswith("original/") for path, _, _ in wider.read()["model"]["files"])
 
 
 def test_what_a_killed_run_left_of_secrets_goes_with_the_next(run_folder: Path) -> None:
@@ -436,15 +436,15 @@ def fixture_daemon(tmp_path: Path, giver: host_files.Files) -> Iterator[Daemon]:
 
 
 def take(own: host_files.Files, giver: host_files.Files, daemon: Daemon, *parts: str, password: str = "sesame") -> None:  # noqa: S107
-    own.take(giver.look(), parts or ("image", "model"), "127.0.0.1", daemon.port, password)
+    own.take(giver.read(), parts or ("image", "model"), "127.0.0.1", daemon.port, password)
 
 
 @needs_rsync
 def test_image_and_model_arrive_whole(tmp_path: Path, giver: host_files.Files, daemon: Daemon) -> None:
     own = host(tmp_path, "b", Docker({}))
-    assert own.look() == {"image": None, "model": None, "pull": True}
+    assert own.read() == {"image": None, "model": None, "pull": True}
     take(own, giver, daemon)
-    assert {**own.look(), "pull": None} == {**giver.look(), "pull": None}
+    assert {**own.read(), "pull": None} == {**giver.read(), "pull": None}
     snapshot = own.folder / "snapshots" / COMMIT
     assert {path: (snapshot / path).read_bytes() for path in CONTENT} == CONTENT
     assert list(own.state.glob("*.tar")) == []
@@ -461,7 +461,7 @@ def test_a_wrong_password_or_address_gets_nothing(tmp_path: Path, giver: host_fi
             take(own, giver, stranger, "model")
     finally:
         stranger.stop()
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 @needs_rsync
@@ -510,7 +510,7 @@ def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
         before = arriving.stat().st_ino
         own.take_model(model, peer)
         assert arriving.stat().st_ino == before, "went on in the same file"
-    assert own.look()["model"]["bytes"] == len(data)
+    assert own.read()["model"]["bytes"] == len(data)
 
 
 def test_a_peer_that_does_not_listen_yet_is_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -568,7 +568,7 @@ def test_a_source_that_is_itself_damaged_is_said(tmp_path: Path, giver: host_fil
         transfer_errors.FilesError, match=r"checksum_wrong: of acme/tiny, a/model.safetensors \(1 of 3 files\)"
     ):
         take(own, giver, daemon, "model")
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 @needs_rsync
@@ -687,13 +687,13 @@ def test_only_the_first_host_of_a_cluster_asks_outside(monkeypatch: pytest.Monke
     run = Run(monkeypatch)
     for host, pulls in (("spark-a", True), ("spark-b", False)):
         run.answers = [NOTHING]
-        said = run(host, "look")
+        said = run(host, "read")
         assert (said["pull"], said["source"], said["changed"]) == (pulls, "spark-a", False)
     run.answers = [NOTHING]
     assert run("spark-b", "download")["changed"] is False
     alone = Run(monkeypatch, vllm_fetch=False)
     alone.answers = [NOTHING]
-    assert alone("spark-b", "look")["pull"] is True
+    assert alone("spark-b", "read")["pull"] is True
 
 
 def test_a_download_says_how_far_it_is_and_outlives_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:

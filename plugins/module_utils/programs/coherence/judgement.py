@@ -42,7 +42,9 @@ def judge(facts: Mapping[str, Any], more: Sequence[Verdict] = ()) -> list[Verdic
         found.append(_warn("hold_lost", fact, "run site.yml: the role driver holds the set again"))
     for pin in driver["pins"]:
         fact = f"apt cannot read {pin['problem']} in {pin['file']}, and ignores what it pins"
-        found.append(_warn("invalid_pin", fact, "write it as a POSIX extended regular expression; look-ahead is none"))
+        found.append(
+            _warn("invalid_pin", fact, "write it as a POSIX extended regular expression, which has no look-ahead")
+        )
     found.sort(key=lambda verdict: verdict["severity"])  # error before warn
     return found or [_verdict("coherent", "info", f"driver {driver['userland']}, its modules and kernels agree", "")]
 

@@ -44,7 +44,7 @@ class Timing(NamedTuple):
     heartbeat: float  # between signs of life
     silence: float  # after which a peer is lost, and a rail
     greeting: float  # within which a connection says who it is
-    retry: float  # between looks for what is missing
+    retry: float  # between two checks for what is missing
     gate: float  # for one check of the host
     stop: float  # for vLLM to end by itself
 

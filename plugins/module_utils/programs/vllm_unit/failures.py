@@ -22,7 +22,7 @@ WAYS_OUT = {
     "driver_incoherent": "`sudo gb10-driver-coherence` says more; most often a reboot is missing",
     "rail_down": "look at cable, switch port and the other host's power; it goes on by itself when the rail is back",
     "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
-    "join_port_busy": "`ss -ltnp` names who has the port; set another vllm_join_port on the cluster",
+    "join_port_busy": "`ss -ltnp` names the process that has the port; set another vllm_join_port on the cluster",
     "waiting_for_peers": "`systemctl status gb10-vllm` on the hosts that are missing says why; a firewall must"
     " let vllm_join_port pass",
     "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",

@@ -51,7 +51,7 @@ class Stop(NamedTuple):
 
 
 class Life:
-    """From the start of the unit to its end. `root` is where the host's own files are looked up; a test has its own."""
+    """From the start of the unit to its end. `root` is where the files of the host are; a test has its own."""
 
     def __init__(self, config: Config, status: Status, notify: Notify, root: Path = Path("/")) -> None:
         self.config, self.status, self.notify, self.root = config, status, notify, root
@@ -162,7 +162,7 @@ class Life:
         """A check of the host; one that a stop interrupts ends this life."""
         return self._run(argv, self.config.timing.gate)
 
-    # The checks that nobody need be waited for.
+    # Checks of this host alone.
 
     def _check_docker(self) -> None:
         code, said = self._ask(self.config.docker, "version", "--format", "{{.Server.Version}}")
@@ -206,7 +206,7 @@ class Life:
                 return f"{rail.netdev} has no carrier"
             table = self.root / f"sys/class/infiniband/{rail.hca}/ports/{rail.hca_port}/gids"
             if rail.gid not in (_read(slot) for slot in _slots(table)):
-                return f"{rail.netdev} has not its address {rail.address}"
+                return f"{rail.netdev} does not have its address {rail.address}"
         return ""
 
     # Meeting the others.

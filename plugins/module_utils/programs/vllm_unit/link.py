@@ -27,7 +27,7 @@ PROTOCOL = "gb10-vllm 1"
 
 
 class Waiting(NamedTuple):
-    """Who is missing, and who runs with other settings."""
+    """Hosts that are missing, or run with other settings."""
 
     verdict: str
     text: str
@@ -76,8 +76,8 @@ class Link:
     """How the hosts of a cluster agree to start together, and notice that one of them is gone.
 
     Every other host keeps one connection to the head. When all are there and say the same settings, the head calls a
-    round (`prepare`); each checks its host and answers `ready`; then the head says `go`. Until then a host that leaves
-    is merely missing again, and the next round has another number. After it, one that leaves takes all others along.
+    round (`prepare`); each checks its host and answers `ready`; then the head says `go`. Until then a
+    host that leaves is missing again, and the next round has another number. After it, one that leaves ends all others.
 
     A thread of its own, so that signs of life go on while the host is being checked. Nobody else touches its state:
     orders reach it by a queue, and it says what happens by `post`.
@@ -220,7 +220,7 @@ class Link:
         for line in lines:
             message = parse_message(line)
             if message is None or not self._understand(peer, message):
-                return self._drop(peer, "it does not speak our language")
+                return self._drop(peer, "it sent a message that this version does not know")
             if peer not in self.peers:  # what it said was the end
                 return None
         if not data or len(peer.buffer) > LONGEST_MESSAGE:
@@ -259,7 +259,7 @@ class Link:
         return True
 
     def _follow(self, peer: Peer, message: Mapping[str, Any]) -> bool:
-        """What the head says; false if that makes no sense, as from a program that is none."""
+        """What the head says; false for a message that makes no sense."""
         for name, value in message.items():
             if name in ("differs", "missing") and not isinstance(value, list):
                 return False
@@ -285,7 +285,7 @@ class Link:
         now = time.monotonic()
         for peer in list(self.peers):
             if peer.rank is None and now - peer.since > self.timing.greeting:
-                self._drop(peer, "it did not say who it is")
+                self._drop(peer, "it did not name its rank in time")
             elif now - peer.heard > self.timing.silence:
                 self._drop(peer, f"nothing heard for {self.timing.silence:g} s")
         if self.gone:

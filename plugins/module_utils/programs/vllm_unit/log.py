@@ -111,8 +111,8 @@ def read_secrets(path: str | None) -> list[str]:
 
 
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
-    """Why a container that should have run on ended. vLLM leaves with status 0 when its engine has died."""
-    ended = f"the container left with exit status {code}"
+    """Why a container that should have run on ended. vLLM ends with status 0 when its engine has died."""
+    ended = f"the container ended with exit status {code}"
     verdict, line = log.fault or ("", log.trouble[0] if log.trouble else "")
     said = f"{ended}: {line}" if line else ended
     if code == 125:
@@ -126,5 +126,5 @@ def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     if verdict:
         return Failure(verdict, said)
     if code in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
-        return Failure("killed", f"{ended}: somebody killed it")
+        return Failure("killed", f"{ended}: it was killed")
     return Failure("engine_died" if log.phase == "ready" else "start_failed", said)
