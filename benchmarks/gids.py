@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gid_report, gids
 
 LIMIT_MS = 30  # for reading and describing, with the GIDs of a rail
 LEAST_RATIO = 50
@@ -76,7 +76,7 @@ def build(root: Path, used: int, slots: int = SLOTS) -> None:
 def ours(root: Path) -> int:
     """What the module does: read, decide, and make its answer. Returns the number of GIDs."""
     gids.forget()  # a module starts with nothing
-    result = gids.describe(gids.read_hcas(gids.Sysfs(str(root))), "192.168.0.0/16")
+    result = gid_report.describe(gids.read_hcas(gids.Sysfs(str(root))), "192.168.0.0/16")
     json.dumps(result)
     return len(result["gids"])
 

@@ -22,7 +22,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
-from gb10_fleet import __version__, evidence
+from gb10_fleet import __version__, evidence_table
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
@@ -52,7 +52,7 @@ def _run(order: Order, as_json: bool) -> NoReturn:
 
 
 def _run_quietly(order: Order, as_json: bool) -> NoReturn:
-    """Of what only looks, the result is all that is shown."""
+    """A command that only reads shows its result and nothing else."""
     outcome, report = run(order, quiet=True)
     if not as_json:
         _show(order, report)
@@ -269,7 +269,7 @@ def show_evidence(
     except ValueError as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}") from None
     try:
-        evidence.show(data, Console(), page=file.with_name("index.html"))
+        evidence_table.show(data, Console(), page=file.with_name("index.html"))
     except (KeyError, TypeError, AttributeError):
         raise typer.BadParameter(f"{file} is no evidence of a proof; `gb10 validate` writes one") from None
 

@@ -22,21 +22,15 @@ from typing import Any, NamedTuple
 
 from ansible_runner.interface import init_runner
 
-# The plays of ours that refuse: the first as a whole, the others in tasks whose name begins like that. A failure there
-# comes before anything changes.
-DOCTOR_PLAY, REFUSING_TASK = "Doctor: look at every host before anything changes", "Refuse"
-REFUSING_PLAYS = (
-    "Converge: host, fabric and serving as declared",
-    "Undo: back to what stood before",
-    "Reboot: with consent, and everything back",
-    "Benchmark: how fast the model is, and whether that is as fast as it should be",
-)
-# Two plays of a rollout: what stops the model before the work, and what says after it who came through.
-DRAIN_PLAY, ROLL_CALL = "Drain: stop the model", "gb10.fleet: roll call of this wave"
+# Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
+# the first two comes before anything changes. The others are plays of a rollout: one stops the model before the work,
+# one says after it which hosts came through.
+DOCTOR, REFUSE, DRAIN, ROLL_CALL = "doctor", "refuse", "drain", "roll_call"
+STEP = "__gb10_step"
 _OURS = "gb10.fleet."
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
-# Findings that say: nobody could even look at the host.
+# Findings of a host that could not be read.
 _NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
@@ -102,7 +96,7 @@ class Report:
     )  # these three by host, as the engine has them
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    unchanged: list[str] = field(default_factory=list)  # hosts that are as they should be: no task was theirs alone
+    unchanged: list[str] = field(default_factory=list)  # unchanged hosts: no task was theirs alone
     tasks: bool = False  # whether one has begun
     # These four are of what came before the roll call of a rollout, and of the call. `through`: hosts that answered it,
     # so Ansible went on with them to the end; None: there was none.
@@ -127,13 +121,10 @@ class Report:
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
-        if kind == "runner_on_failed" and (
-            data.get("play") == DOCTOR_PLAY
-            or (data.get("play") in REFUSING_PLAYS and data.get("task", "").startswith(REFUSING_TASK))
-        ):
+        if kind == "runner_on_failed" and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):
-            said = _brief(result, "failed without a word")
+            said = _brief(result, "it failed and gave no reason")
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
             if said not in (known := self.messages.setdefault(data["host"], [])) and said != self.drift.get("msg"):
                 known.append(said)
@@ -144,12 +135,12 @@ class Report:
         return False
 
     def _take_result(self, kind: str, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        host, play = data["host"], data.get("play", "")
-        if play == ROLL_CALL and kind == "runner_on_ok":
+        host, step = data["host"], data.get("step")
+        if step == ROLL_CALL and kind == "runner_on_ok":
             call = json.loads(result["msg"])
             self.through, self.called = set(call["through"]), set(call["called"])
             return
-        if play != DRAIN_PLAY:
+        if step != DRAIN:
             self.seen.add(host)
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")
@@ -163,20 +154,20 @@ class Report:
                 word = "ignored"
             elif found & _NO_CONTACT:  # the doctor says itself that a host gives no answer, and fails
                 word = "unreachable"
-            text = _brief(result, "it said nothing")
+            text = _brief(result, "it gave no reason")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 
     def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         action, host = data.get("resolved_action"), data.get("host", "")
-        looks = {}  # a host where there is nothing to do gets no other call
+        probes = {}  # an unchanged host gets no other call
         if action == "gb10.fleet.probe":
-            looks, self.unchanged = result.get("looks", {}), result.get("unchanged", [])
+            probes, self.unchanged = result.get("looks", {}), result.get("unchanged", [])
         elif action == "gb10.fleet.doctor":
-            looks = {host: result.get("ansible_facts", {}).get("gb10_probe", {})}
-        if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and not data["task"].startswith(REFUSING_TASK):
+            probes = {host: result.get("ansible_facts", {}).get("gb10_probe", {})}
+        if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and data.get("step") != REFUSE:
             self._add(host, result)
-        for name, look in looks.items():
-            self._add(name, {key: look.get(key, []) for key in ("pending", "orphans")})
+        for name, probe in probes.items():
+            self._add(name, {key: probe.get(key, []) for key in ("pending", "orphans")})
 
     def _add(self, host: str, result: Mapping[str, Any]) -> None:
         for key, known in (("changes", self.changes), ("pending", self.pending), ("orphans", self.orphans)):
@@ -210,8 +201,8 @@ class Report:
         words = {"ok": "ok", "changed": "changed", "dark": "unreachable", "failures": "failed"}
         names = {host for key in words for host in self.stats.get(key, {})}
         counts = {host: {word: self.stats.get(key, {}).get(host, 0) for key, word in words.items()} for host in names}
-        looked_at = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
-        return dict(sorted(({name: dict(looked_at) for name in self.unchanged} | counts).items()))
+        unchanged = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
+        return dict(sorted(({name: dict(unchanged) for name in self.unchanged} | counts).items()))
 
 
 def _brief(result: Mapping[str, Any], silent: str) -> str:
@@ -293,16 +284,6 @@ def run(
     `watch` sees every event, `cancel` is asked once a second, and the private directory is made in `folder`.
     """
     report = Report()
-    # The command's own Ansible comes first: `gb10` may be called by path, without an activated environment.
-    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
-    if not sys.stdout.isatty():
-        environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
-    # An inventory that is not understood is no smaller fleet.
-    if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
-        environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
-    if quiet:  # nobody sees them, and they cost Ansible more than our events do
-        environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
-
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
 
     def handle(event: dict[str, Any]) -> bool:
@@ -323,13 +304,31 @@ def run(
             inventory=[str(Path(name).resolve()) if Path(name).exists() else name for name in order.inventories],
             limit=order.limit,
             cmdline=order.cmdline(variables) or None,
-            envvars={**environment, **order.environment},
+            envvars={**_environment(quiet), **order.environment},
             settings={"suppress_output_file": True, "pexpect_timeout": 1},
             event_handler=handle,
             cancel_callback=cancel,
             timeout=order.timeout_s,
             quiet=quiet,
         )
+    return report.outcome(_end_of(result, report)), report
+
+
+def _environment(quiet: bool) -> dict[str, str]:
+    # The command's own Ansible comes first: `gb10` may be called by path, without an activated environment.
+    environment = {"PATH": f"{Path(sys.executable).parent}:{os.environ.get('PATH', os.defpath)}"}
+    if not sys.stdout.isatty():
+        environment |= {"ANSIBLE_NOCOLOR": "1", "ANSIBLE_FORCE_COLOR": "0"}
+    # An inventory that is not understood is no smaller fleet.
+    if "ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED" not in os.environ:
+        environment["ANSIBLE_INVENTORY_ANY_UNPARSED_IS_FAILED"] = "1"
+    if quiet:  # nobody sees them, and they cost Ansible more than our events do
+        environment |= {"ANSIBLE_DISPLAY_OK_HOSTS": "0", "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "0"}
+    return environment
+
+
+def _end_of(result: Any, report: Report) -> int:
+    """The exit status of Ansible, with what the report says of a run that was cut short."""
     report.timed_out = getattr(result, "status", None) == "timeout"
     report.canceled = getattr(result, "status", None) == "canceled"
     status = result.rc
@@ -341,4 +340,4 @@ def run(
     # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
     if not report.hosts and all("host pattern, ignoring" in line for line in report.errors):
         report.errors.append(NO_HOST)
-    return report.outcome(int(status)), report
+    return int(status)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What happens in a run, for the `gb10` that started it: a line of JSON each, into the pipe that GB10_EVENTS names.
 
-The events have the names and fields of ansible-runner's own, as far as anybody looks at them. That one writes two files
+The events have the names and fields of ansible-runner's own, as far as gb10 reads them. That one writes two files
 for each task of each host, in Ansible's main process: an eighth of its time at 60 hosts that answer at once (profile of
 2026-11-21, the update of benchmarks/rollout.py).
 Loaded only from this folder, which is on the path of the runs that `gb10` starts.
@@ -25,7 +25,8 @@ description: Writes a line of JSON for each event into the pipe that the environ
 author: gb10-fleet contributors
 """
 
-# Whose results are looked at when they are good. Of the others' it is enough that there was one.
+# Actions whose good results are read. Of others it is enough to know that there was one.
+_STEP = "__gb10_step"  # the variable of a play or task of ours by which gb10 knows it
 _HEARD = ("gb10.fleet.", "ansible.builtin.assert")
 
 
@@ -38,7 +39,7 @@ class CallbackModule(CallbackBase):
 
     def __init__(self) -> None:
         super().__init__()
-        self._play = ""
+        self._play, self._step = "", None
         self._pipe: int | None = None
         try:
             # Not blocking: a pipe that nobody reads is an error now, and no run that waits for ever.
@@ -64,6 +65,7 @@ class CallbackModule(CallbackBase):
             event,
             play=self._play,
             task=task.name or task.action,
+            step=task.vars.get(_STEP, self._step),
             resolved_action=action,
             host=result.host.get_name(),
             **({"res": result.result} if heard or action.startswith(_HEARD) else {}),
@@ -71,7 +73,7 @@ class CallbackModule(CallbackBase):
         )
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        self._play = play.get_name().strip()
+        self._play, self._step = play.get_name().strip(), play.vars.get(_STEP)
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self._send("playbook_on_task_start", play=self._play, task=task.name or task.action)

@@ -26,8 +26,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe as look
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, scan, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
@@ -55,7 +54,7 @@ Keys = Mapping[str, str]  # {"ssh-ed25519": the key in base64}
 
 
 class BadPlace(ValueError):
-    """An address that is none; says which and why."""
+    """A text that is no address; says which and why."""
 
 
 @dataclass(frozen=True)
@@ -322,7 +321,7 @@ def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
 
 def is_spark(facts: Mapping[str, Any]) -> bool:
     """What the doctor will say of it; the reason why discovery has no list of products of its own."""
-    catalogs = {name: catalog.load(name) for name in look.CATALOGS}
+    catalogs = {name: catalog.load(name) for name in probe.CATALOGS}
     subject = findings.Subject("", facts, {}, {}, catalogs, catalog.declared_variables())
     return all(finding.id != "not_a_spark" for finding in findings.evaluate_facts(subject))
 

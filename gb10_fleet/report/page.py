@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page
 
 from gb10_fleet.rollout.journal import BAD, GOOD, moment_of
 
@@ -21,7 +21,7 @@ Record = dict[str, Any]
 
 NOBODY_LOOKED = "\N{EN DASH}"
 TEMPLATES = Path(__file__).parent / "templates"
-_STYLE_OF = Path(evidence.__file__).parent / "templates" / "evidence.html.j2"
+_STYLE_OF = Path(evidence_page.__file__).parent / "templates" / "evidence.html.j2"
 _TONES = {"done": "ok", "running": "warn", "planned": "plain", "skipped": "warn", "stopped": "bad"}
 _OUTCOMES = {"done": "ok", None: "warn", "drift": "warn", "refused": "warn"}
 _VERDICTS = {"healthy": "ok", "incomplete": "warn", "unhealthy": "bad"}

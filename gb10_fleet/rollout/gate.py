@@ -3,7 +3,7 @@
 Ansible's own brakes count tasks that failed. They go on after a canary that gave no answer, and call a run green whose
 failure was rescued or ignored, or in which a host did not take part. And of a host without a failure of its own, its
 results do not tell whether Ansible went on with it to the end or stopped there because of another one. So a play at the
-end of the work calls the roll (`ROLL_CALL`): Ansible runs it only for those with which it goes on.
+end of the work calls the roll (`ROLL_CALL_PLAY`): Ansible runs it only for those with which it goes on.
 """
 
 from __future__ import annotations
@@ -12,18 +12,19 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gb10_fleet.playbook import ROLL_CALL, Report
+from gb10_fleet.playbook import ROLL_CALL, STEP, Report
 
 State = tuple[str, str | None]  # "done" or a state of journal.BAD, and why
 # States that say of a host itself that something is wrong; one that is `skipped` only waited for such a host.
 CUT = "skipped"
 
 ROLL_CALL_PLAY: dict[str, Any] = {
-    "name": ROLL_CALL,
+    "name": "gb10.fleet: roll call of this wave",
     "hosts": "all",
     "gather_facts": False,
     "become": False,
     "tags": ["always"],
+    "vars": {STEP: ROLL_CALL},
     "tasks": [
         {
             "name": "Who came through",
@@ -48,7 +49,7 @@ class Judgement:
 
 
 def work(hosts: Iterable[str], report: Report) -> dict[str, State]:
-    """Who is bad after the work on these hosts; whoever is not named came through all of it."""
+    """The hosts that are bad after the work. A host that is not named came through all of it."""
     judged = {host: _state(host, report) for host in hosts}
     return {host: state for host, state in judged.items() if state is not None}
 

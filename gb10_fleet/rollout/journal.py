@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from gb10_fleet import __version__
-from gb10_fleet.rollout.waves import Host, Wave
+from gb10_fleet.rollout.waves import FleetHost, Wave
 
 SCHEMA_VERSION = 1
 # Of a host. `planned`, `running` and `done` are the way of a good one; each other word says what is wrong.
@@ -133,7 +133,7 @@ class Journal:
         kind: str,
         order: Mapping[str, Any],
         policy: Mapping[str, Any],
-        hosts: Sequence[Host],
+        hosts: Sequence[FleetHost],
         waves: Sequence[Wave],
         of: str | None = None,
     ) -> str:

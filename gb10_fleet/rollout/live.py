@@ -54,7 +54,7 @@ class Lines(Silent):
         data = event.get("event_data", {})
         if event.get("event") in _BAD and not data.get("ignore_errors"):
             # The first line says what; all of it is in the record and in the report.
-            said, *more = str(data.get("res", {}).get("msg") or "it said nothing").splitlines()
+            said, *more = str(data.get("res", {}).get("msg") or "it gave no reason").splitlines()
             said += " ..." if more else ""
             # Ansible lets the first host fail for all of them, whoever it was about.
             who = "the wave" if data.get("run_once") else data["host"]

@@ -28,7 +28,7 @@ from gb10_fleet.rollout import gate, locks, window
 from gb10_fleet.rollout.gate import State
 from gb10_fleet.rollout.journal import Journal, Record, hosts_of, moment_of, text_of
 from gb10_fleet.rollout.recipes import Recipe, Step
-from gb10_fleet.rollout.waves import Host, Policy, Refused, Wave
+from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
 
@@ -55,7 +55,7 @@ class Stopped(Exception):
 # -- with whom ---------------------------------------------------------------------------------------------------------
 
 
-def who(recipe: Recipe, run: Playbook) -> list[Host]:
+def who(recipe: Recipe, run: Playbook) -> list[FleetHost]:
     """The hosts of a rollout, as Ansible sees them: groups, limit, vault and all. Refuses a part of a cluster."""
     everyone = _hosts(replace(recipe, limit=None), run) if recipe.limit else []
     hosts = _hosts(recipe, run)
@@ -68,7 +68,7 @@ def who(recipe: Recipe, run: Playbook) -> list[Host]:
     return hosts
 
 
-def _hosts(recipe: Recipe, run: Playbook) -> list[Host]:
+def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
     heard: dict[str, Any] = {}
 
     def listen(event: Mapping[str, Any]) -> None:
@@ -86,7 +86,7 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[Host]:
     if odd := [name for name in heard["hosts"] if _PATTERN.match(name)]:
         raise Refused(f"host {odd[0]!r}: to Ansible that is a pattern and not a name; rename it in the inventory")
     columns = zip(heard["hosts"], heard["clusters"], heard["roles"], strict=True)
-    return [Host(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
+    return [FleetHost(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
 
 
 # -- doing it ----------------------------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ class Rollout:
             raise Stopped
 
     def _wave(self, wave: Mapping[str, Any], earlier: int) -> gate.Judgement:
-        """The steps of a wave, for the clusters that are not done; whoever is bad after one is left out of the next."""
+        """The steps of a wave, for the clusters that are not done; a host that is bad after one is left out of the next."""
         number, members = int(wave["wave"]), _members(wave)
         states = {host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]}
         open_units = {member.unit for member in members if states[member.name][0] != "done"}
@@ -331,7 +331,7 @@ def begin(
     journal: Journal,
     recipe: Recipe,
     policy: Policy,
-    hosts: Sequence[Host],
+    hosts: Sequence[FleetHost],
     waves: Sequence[Wave],
     of: str | None = None,
 ) -> str:
@@ -339,13 +339,13 @@ def begin(
     return journal.begin("rollback" if of else "rollout", asdict(recipe), asdict(policy), hosts, waves, of)
 
 
-def touched(record: Mapping[str, Any]) -> tuple[list[Host], list[Wave]]:
+def touched(record: Mapping[str, Any]) -> tuple[list[FleetHost], list[Wave]]:
     """The hosts that a run has begun to work on, in its own waves: what a rollback works on."""
-    waves, hosts = list[Wave](), list[Host]()
+    waves, hosts = list[Wave](), list[FleetHost]()
     for wave in record["waves"]:
         ours = [host for host in wave["hosts"] if host["started"]]
         if ours:
-            hosts += [Host(host["host"], host["cluster"], host["serves"]) for host in ours]
+            hosts += [FleetHost(host["host"], host["cluster"], host["serves"]) for host in ours]
             waves.append(Wave(len(waves) + 1, tuple(host["host"] for host in ours), tuple(wave["clusters"])))
     return hosts, waves
 

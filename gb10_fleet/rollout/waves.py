@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Host:
+class FleetHost:
     """One host of the inventory. `serves`: a model runs there, which is stopped before its wave."""
 
     name: str
@@ -104,7 +104,7 @@ def size_of(text: str | None) -> int | str | None:
     return int(text) if text and _COUNT.fullmatch(text) else text
 
 
-def plan(hosts: Sequence[Host], policy: Policy) -> list[Wave]:
+def plan(hosts: Sequence[FleetHost], policy: Policy) -> list[Wave]:
     """All hosts in waves; the last size of `growth` is that of every wave that is still needed."""
     units = sorted(_units(hosts), key=lambda unit: hashlib.sha256(unit[0].encode()).digest())
     if not units:
@@ -126,12 +126,12 @@ def plan(hosts: Sequence[Host], policy: Policy) -> list[Wave]:
     ]
 
 
-_Unit = tuple[str, tuple[Host, ...]]
+_Unit = tuple[str, tuple[FleetHost, ...]]
 
 
-def _units(hosts: Iterable[Host]) -> list[_Unit]:
+def _units(hosts: Iterable[FleetHost]) -> list[_Unit]:
     """What is down together, by a name that a host and a cluster cannot share; hosts keep the inventory's order."""
-    units: dict[str, list[Host]] = {}
+    units: dict[str, list[FleetHost]] = {}
     for host in hosts:
         units.setdefault(f"cluster {host.cluster}" if host.cluster else f"host {host.name}", []).append(host)
     return [(name, tuple(members)) for name, members in units.items()]

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Front of plugin_utils/reports/evidence.py: runs on the controller and touches no host."""
+"""Front of plugin_utils/reports: runs on the controller and touches no host."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, judge
 
 
 class ActionModule(ActionBase):
@@ -35,14 +35,14 @@ class ActionModule(ActionBase):
         meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version, **options["meta"]}
         now = datetime.now(UTC)
         try:
-            document = evidence.build(options["hosts"], meta, catalog.load("thresholds"), now)
+            document = judge.build(options["hosts"], meta, catalog.load("thresholds"), now)
         except (KeyError, TypeError) as error:
             raise AnsibleError(f"hosts: the proof of a host is not as documented: {error!r}") from error
         except catalog.CatalogError as error:
             raise AnsibleError(str(error)) from error
         directory = Path.cwd() / options["path"]
         try:
-            written = None if self._task.check_mode else evidence.write(document, directory)
+            written = None if self._task.check_mode else evidence_files.write(document, directory)
         except OSError as error:
             raise AnsibleError(f"the evidence cannot be written below {directory}: {error}") from error
         result.update(
@@ -50,8 +50,8 @@ class ActionModule(ActionBase):
             verdict=document["verdict"],
             reasons=document["reasons"],
             directory=str(written) if written else None,
-            page=str(written / evidence.PAGE) if written else None,
-            json=str(written / evidence.DOCUMENT) if written else None,
-            msg=evidence.summary(document),
+            page=str(written / evidence_files.PAGE) if written else None,
+            json=str(written / evidence_files.DOCUMENT) if written else None,
+            msg=evidence_files.summary(document),
         )
         return result

@@ -43,7 +43,7 @@ class ActionModule(ActionBase):
                 "step": {
                     "type": "str",
                     "required": True,
-                    "choices": ["look", "download", "offer", "take", "withdraw"],
+                    "choices": ["read", "download", "offer", "take", "withdraw"],
                 },
                 "given": {"type": "dict", "default": {}},
             }
@@ -64,12 +64,12 @@ class ActionModule(ActionBase):
 
     # -- steps
 
-    def _look(self) -> dict[str, Any]:
-        said = self._short("look")
+    def _read(self) -> dict[str, Any]:
+        said = self._short("read")
         return {**said, "pull": said.get("pull") and self._source == self._name}
 
     def _download(self) -> dict[str, Any]:
-        said = self._look()
+        said = self._read()
         if self._source != self._name or said.get("failed"):
             return said
         coming = [self._files["name"]] if said["image"] is None else []

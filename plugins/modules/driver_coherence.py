@@ -92,7 +92,7 @@ stdout_lines:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.main import read_gate
 
 
 def main() -> None:
@@ -100,7 +100,7 @@ def main() -> None:
     if os.geteuid() != 0:
         module.fail_json(msg="GRUB's menu and the manifest are for root to read: set become: true")
     try:
-        said = coherence.read_gate()
+        said = read_gate()
     except OSError as error:
         module.fail_json(msg=f"{error}: packages need a Debian or Ubuntu host")
     lines = [f"{verdict['id']}: {verdict['fact']}" for verdict in said["verdicts"]]

@@ -17,13 +17,13 @@ description:
 options:
   step:
     description:
-      - V(look) says what the host has, and changes nothing.
-      - V(download) names the image, and gets the model from the hub, on a host that is its own source; others look.
+      - V(read) says what the host has, and changes nothing.
+      - V(download) names the image, and gets the model from the hub, on a host that is its own source; others read.
       - V(offer) lets the hosts that lack something read it, on the source.
       - V(take) gets it from there, on the others.
       - V(withdraw) ends the offer.
     type: str
-    choices: [look, download, offer, take, withdraw]
+    choices: [read, download, offer, take, withdraw]
     required: true
   given:
     description: What O(step=download) returned, for each host of the cluster; for the steps after it.
@@ -54,8 +54,8 @@ author:
 EXAMPLES = r"""
 - name: Look what is there
   gb10.fleet.model_files:
-    step: look
-  register: looked
+    step: read
+  register: there
 """
 
 RETURN = r"""
@@ -71,27 +71,28 @@ source:
   sample: spark-a
 pull:
   description: Whether this host must pull the image from the registry.
-  returned: with O(step=look) and O(step=download)
+  returned: with O(step=read) and O(step=download)
   type: bool
 image:
   description: What the image is, whatever Docker's store calls it, and its size; null where it is not there.
-  returned: with O(step=look) and O(step=download)
+  returned: with O(step=read) and O(step=download)
   type: dict
   sample: {fingerprint: 9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab, bytes: 21474836480}
 model:
   description: Commit, size and files of the model, if it is whole; else null.
-  returned: with O(step=look) and O(step=download)
+  returned: with O(step=read) and O(step=download)
   type: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, disk_verdict
 
 
 def main() -> None:
     module = AnsibleModule(  # type: ignore[no-untyped-call]
         argument_spec={
-            "step": {"type": "str", "required": True, "choices": ["look", "download", "offer", "take", "withdraw"]},
+            "step": {"type": "str", "required": True, "choices": ["read", "download", "offer", "take", "withdraw"]},
             "given": {"type": "dict", "default": {}},
             "request": {"type": "dict", "default": {}},
             "secret": {"type": "str", "no_log": True},
@@ -100,14 +101,14 @@ def main() -> None:
     )
     request, step = module.params["request"], module.params["step"]
     try:
-        if module.check_mode or step == "look":
-            module.exit_json(changed=False, **model_files.Files(request["files"], lambda *_: None).look())
-        with model_files.alone() as progress:
-            result = model_files.carry_out(step, request, module.params["secret"] or "", model_files.Teller(progress))
-    except (model_files.FilesError, ValueError) as error:
+        if module.check_mode or step == "read":
+            module.exit_json(changed=False, **host_files.Files(request["files"], lambda *_: None).read())
+        with host_files.alone() as progress:
+            result = host_files.carry_out(step, request, module.params["secret"] or "", host_files.Teller(progress))
+    except (FilesError, ValueError) as error:
         module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
     except OSError as error:
-        fault = model_files.disk_verdict(error)
+        fault = disk_verdict(error)
         module.fail_json(msg=str(fault), verdict=fault.verdict)
     module.exit_json(**result)
 

@@ -2,17 +2,17 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Documentation of the action plugin look."""
+"""Documentation of the action plugin probe."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 ---
-module: look
-short_description: The doctor's look at all hosts in one task
+module: probe
+short_description: Read and judge all hosts in one task
 version_added: "0.1.0"
 description:
-  - One task for all hosts of the play that are still in it. Each is looked at and judged as by M(gb10.fleet.doctor),
+  - One task for all hosts of the play that are still in it. Each is read and judged as by M(gb10.fleet.doctor),
     in one call that changes nothing, as many at a time as Ansible's C(forks).
   - Names the hosts that are as they should be, with their whole cluster; they need no other task. For each other host
     it has the result that its own M(gb10.fleet.doctor) would have, to be handed on to that one, which then asks nobody.

@@ -123,7 +123,7 @@ phases:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 
 
 def main() -> None:

@@ -160,7 +160,7 @@ stdout_lines:
 import ipaddress
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gid_remarks, gid_report, gids
 
 
 def main() -> None:
@@ -181,11 +181,11 @@ def main() -> None:
             msg=f"address_range {address_range!r} is not an IPv4 network such as 192.168.100.0/23: {error}"
         )
     try:
-        rails = gids.parse_rails(module.params["rails"])
+        rails = gid_remarks.parse_rails(module.params["rails"])
     except ValueError as error:
         module.fail_json(msg=str(error))
     hcas = gids.read_hcas(gids.Sysfs(module.params["sysfs_root"]))
-    module.exit_json(changed=False, **gids.describe(hcas, address_range, rails))
+    module.exit_json(changed=False, **gid_report.describe(hcas, address_range, rails))
 
 
 if __name__ == "__main__":

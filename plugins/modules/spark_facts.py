@@ -73,14 +73,15 @@ ansible_facts:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import Host, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
 
 
 def main() -> None:
     """Read, return."""
     spec = {"paths": {"type": "list", "elements": "str", "default": []}}
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)  # type: ignore[no-untyped-call]
-    module.exit_json(changed=False, ansible_facts={"gb10_spark": collect(Host(), module.params["paths"])})
+    module.exit_json(changed=False, ansible_facts={"gb10_spark": collect(HostReader(), module.params["paths"])})
 
 
 if __name__ == "__main__":

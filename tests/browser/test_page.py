@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
 from tests.support.proofs import NOW, documents, proof, thresholds
 
@@ -46,7 +46,7 @@ def browse(tmp_path: Path) -> Browse:
 @pytest.mark.parametrize("name", ["pair", "ring-unplugged", "switch-one-bad"])
 def test_the_browser_shows_hosts_verdict_and_picture(browse: Browse, name: str) -> None:
     document = documents()[name]
-    dom = browse(evidence.render(document), "--dump-dom")
+    dom = browse(evidence_page.render(document), "--dump-dom")
     assert dom.count("<svg") == 1 and f">{document['verdict']}</span>" in dom
     boxes = re.findall(r'<g class="box (?:ok|bad)">', dom)
     assert len(boxes) == len(document["hosts"])
@@ -71,7 +71,7 @@ document.title = `width ${innerWidth} page ${document.documentElement.scrollWidt
 @pytest.mark.parametrize("width", [500, 1280])
 @pytest.mark.parametrize("name", ["pair", "ring", "switch-one-bad"])
 def test_nothing_overflows_on_a_phone_or_a_screen(browse: Browse, name: str, width: int) -> None:
-    page = evidence.render(documents()[name])
+    page = evidence_page.render(documents()[name])
     open_page = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", f"{PROBE}</body>")
     dom = browse(open_page, f"--window-size={width},900", "--dump-dom")
     measured = re.search(r"<title>(width .*?)</title>", dom)
@@ -85,7 +85,7 @@ def test_hostile_text_is_inert(browse: Browse) -> None:
     hosts["spark-a"]["facts"]["kernel"] = hostile
     hosts["spark-a"]["serving"]["answers"][0]["answer"] = hostile
     hosts = {(f"b{hostile}" if name == "spark-b" else name): value for name, value in hosts.items()}
-    page = evidence.render(evidence.build(hosts, {"inventory": hostile}, thresholds(), NOW))
+    page = evidence_page.render(judge.build(hosts, {"inventory": hostile}, thresholds(), NOW))
     for variant in (page, re.sub(r"<meta http-equiv=[^>]*>", "", page)):  # also without the second wall, the policy
         dom = browse(variant, "--dump-dom")
         assert "<script" not in dom and "<img" not in dom

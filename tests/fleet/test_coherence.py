@@ -5,11 +5,10 @@ The gate, as the program that is on the host, and the doctor must name each of t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt, judgement
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe as look
@@ -22,11 +21,9 @@ from tests.fleet.fleet import Fleet
 from tests.fleet.upgrades import sandbox
 from tests.fleet.upgrades.offers import preferences
 from tests.fleet.upgrades.sandbox import ENGINE_CACHE, REQUEST, SPARE, Sandbox
-from tests.support.rig import ROOT
 
 pytestmark = pytest.mark.lab
 
-GATE = ROOT / "plugins/module_utils/programs/coherence.py"
 ABI = "6.17.0-1014"
 # As on a Spark: GRUB has booted the kernel that runs, and its driver is loaded. The /proc of a copy knows of neither.
 BOOTED = f"""
@@ -84,23 +81,22 @@ def converged(fleet: Fleet) -> Iterator[Sandbox]:
         fresh.must("apt-get -qq update")
         said = fresh.converge("driver")
         assert not said["error"] and not said["refused"], said
+        fresh.put_files("coherence")
         yield fresh
 
 
 def judged(host: Sandbox) -> tuple[Named, Named]:
     """The verdicts of the gate and the findings of the doctor."""
-    programs = {"gate": GATE.read_bytes(), "look": transport.program({**REQUEST, "check": True}, ENGINE_CACHE)}
-    folder = host.upper / "opt/programs"
-    folder.mkdir(parents=True)
-    for name, program in programs.items():
-        (folder / name).write_bytes(program)
-    output = host.must(f"{BOOTED}python3 -IS /opt/programs/gate || :\npython3 -I -S /opt/programs/look")
-    gate = json.loads(next(line for line in output.splitlines() if line.startswith('{"coherent"')))
-    assert gate["coherent"] == coherence.coherent(gate["verdicts"])
+    program = host.upper / "opt/look"
+    program.parent.mkdir(parents=True, exist_ok=True)
+    program.write_bytes(transport.program({**REQUEST, "check": True}, ENGINE_CACHE))
+    gate = host.gate(BOOTED)
+    output = host.must(f"{BOOTED}python3 -I -S /opt/look")
+    assert gate["coherent"] == judgement.coherent(gate["verdicts"])
     catalogs = {name: catalog.load(name) for name in look.CATALOGS}
     facts = transport.parse(output)["facts"]
     subject = findings.Subject(SPARE.name, facts, {}, {}, catalogs, catalog.declared_variables())
-    found = [finding for finding in findings.evaluate_facts(subject) if finding.id in coherence.IDS]
+    found = [finding for finding in findings.evaluate_facts(subject) if finding.id in judgement.IDS]
     return {item["id"]: item["severity"] for item in gate["verdicts"]}, {item.id: item.severity for item in found}
 
 
@@ -119,11 +115,11 @@ def test_gate_and_doctor_name_it(converged: Sandbox, id_: str) -> None:
     print(f"{id_:27} gate: {', '.join(gate):60} doctor: {', '.join(doctor)}")
     assert id_ in gate
     assert doctor == {name: severity for name, severity in gate.items() if name not in findings.GATE_ONLY}
-    assert not coherence.coherent([{"id": name} for name in gate])
+    assert not judgement.coherent([{"id": name} for name in gate])
 
 
 def test_the_gate_also_asks_what_apt_would_install(converged: Sandbox) -> None:
     host = converged.over("candidate")
-    host.must(f"rm {coherence.OUR_PREFERENCES}" + seen("transitional"))
+    host.must(f"rm {apt.OUR_PREFERENCES}" + seen("transitional"))
     assert judged(host) == ({"candidate_not_580": "error"}, {})
     host.drop()

@@ -7,7 +7,6 @@ The table is printed: `pytest -s`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -22,14 +21,12 @@ from tests.fleet.upgrades import outcome, sandbox
 from tests.fleet.upgrades.offers import BY_HAND, OFFERS, VERBS, Offer
 from tests.fleet.upgrades.outcome import READ, Host
 from tests.fleet.upgrades.sandbox import Sandbox
-from tests.support.rig import ROOT
 
 pytestmark = pytest.mark.lab
 
 OURS, UNHELD, PLAIN = "ours", "ours without holds", "plain hold"
 COLUMNS = (OURS, UNHELD, PLAIN)
 ROWS = (*OFFERS, BY_HAND)
-GATE = ROOT / "plugins/module_utils/programs/coherence.py"
 WORKERS = 2
 
 
@@ -60,8 +57,7 @@ def read(root: Sandbox) -> Host:
 
 def gate(root: Sandbox) -> tuple[str, ...]:
     """The identifiers of the verdicts."""
-    said = next(line for line in root.python(GATE.read_text()).splitlines() if line.startswith("{"))
-    return tuple(verdict["id"] for verdict in json.loads(said)["verdicts"])
+    return tuple(verdict["id"] for verdict in root.gate()["verdicts"])
 
 
 def offered(column: Sandbox, offer: Offer) -> Sandbox:
@@ -102,6 +98,7 @@ def matrix(fleet: Fleet) -> Iterator[Matrix]:
         ours, plain = fresh.over("ours"), fresh.over("plain")
         said = ours.converge("driver")
         assert not said["error"] and not said["refused"], said
+        ours.put_files("coherence")
         plain.must("apt-mark hold nvidia-driver-580-open")
         unheld = ours.over("unheld")
         unheld.must("apt-mark showhold | xargs apt-mark unhold")

@@ -17,7 +17,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.measuring import rounds
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
 ROOT = Path(__file__).parents[2]
 NOW = datetime(2026, 11, 21, 1, 30, 0, tzinfo=UTC)
@@ -156,12 +156,12 @@ def documents() -> dict[str, dict[str, Any]]:
         "single": proof("none"),
     }
     meta = {"gb10_fleet": "0.1.0", "ansible_core": "2.19.14", "inventory": "inventory/lab"}
-    return {name: evidence.build(proofs, meta, thresholds(), NOW) for name, proofs in hosts.items()}
+    return {name: judge.build(proofs, meta, thresholds(), NOW) for name, proofs in hosts.items()}
 
 
 if __name__ == "__main__":
     for name, document in documents().items():
         target = Path(sys.argv[1]) / f"{name}.html"
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(evidence.render(document))
+        target.write_text(evidence_page.render(document))
         print(target, document["verdict"], *document["reasons"][:3], sep="\n  ")

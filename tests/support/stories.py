@@ -11,12 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import judge
 
 from gb10_fleet import report
 from gb10_fleet.report import model
 from gb10_fleet.rollout.journal import Journal, Record
-from gb10_fleet.rollout.waves import Host, Wave
+from gb10_fleet.rollout.waves import FleetHost, Wave
 from tests.support import proofs
 
 START = datetime(2026, 11, 21, 1, 0, 0, tzinfo=UTC)
@@ -43,7 +43,7 @@ class Story:
     def __init__(self, folder: Path, hosts: int, sizes: tuple[int, ...], kind: str = "rollout") -> None:
         self.clock = Clock()
         self.journal = Journal(folder, write=True, clock=self.clock)
-        self.hosts = [Host(f"spark-{n:03d}", f"pair{n // 2 + 1}", True) for n in range(hosts)]
+        self.hosts = [FleetHost(f"spark-{n:03d}", f"pair{n // 2 + 1}", True) for n in range(hosts)]
         self.waves, first = [], 0
         for number, size in enumerate(sizes, start=1):
             members = self.hosts[first : first + size]
@@ -153,7 +153,7 @@ def proof(story: Story, wave: int, gbps: Mapping[str, float] | None = None, floo
             pair["spark-a"]["findings"] = [proofs.WARNING]
         for old, new in zip(("spark-a", "spark-b"), members, strict=True):
             measured[new] = {**_renamed(pair[old], {"spark-a": members[0], "spark-b": members[1]}), "cluster": cluster}
-    return evidence.build(measured, {}, proofs.thresholds(), START)
+    return judge.build(measured, {}, proofs.thresholds(), START)
 
 
 def _renamed(value: Any, names: Mapping[str, str]) -> Any:

@@ -34,7 +34,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profil
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.undo import undo
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import Host, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
 
 _VERBS = ("converge", "drift", "undo")
 _ORPHANS = ("show", "remove")
@@ -166,7 +167,7 @@ def _outcome(request: Request, system: System) -> Outcome | None:
 
 
 def _facts(request: Request, system: System) -> dict[str, Any] | None:
-    return None if request.fact_paths is None else collect(Host(system=system), request.fact_paths)
+    return None if request.fact_paths is None else collect(HostReader(system=system), request.fact_paths)
 
 
 def _place(error: Exception) -> str:

@@ -30,7 +30,7 @@ _NETDEV = re.compile(r"[A-Za-z0-9_][^/\s]{0,14}\Z")
 
 
 @dataclass(frozen=True)
-class Rail:
+class CallingRail:
     """One interface to call out of; `expect` names the hosts that the plan puts behind it."""
 
     netdev: str
@@ -44,16 +44,16 @@ class Conversation:
 
     token: str
     host: str
-    rails: Sequence[Rail]
+    rails: Sequence[CallingRail]
     until: float
     heard: dict[tuple[str, str, str], dict[str, str]] = field(default_factory=dict)
     latest: float = 0.0  # when somebody was heard for the first time
 
-    def call(self, rail: Rail) -> bytes:
+    def call(self, rail: CallingRail) -> bytes:
         said = {"token": self.token, "host": self.host, "netdev": rail.netdev, "port": rail.port}
         return MAGIC + json.dumps(said).encode()
 
-    def listen(self, rail: Rail, payload: bytes, now: float) -> None:
+    def listen(self, rail: CallingRail, payload: bytes, now: float) -> None:
         """Note who called. Anybody may send such frames: what is not of this run, or is no call, is no news."""
         if not payload.startswith(MAGIC) or len(payload) > LARGEST_CALL:
             return
@@ -92,20 +92,20 @@ class Conversation:
         return [self.heard[key] for key in sorted(self.heard)]
 
 
-def parse_rails(raw: Sequence[Mapping[str, Any]]) -> list[Rail]:
+def parse_rails(raw: Sequence[Mapping[str, Any]]) -> list[CallingRail]:
     """Check the arguments and say what is wrong with the first bad one."""
     for number, entry in enumerate(raw):
         if not _NETDEV.match(entry["netdev"]):
             raise ValueError(f"rails[{number}].netdev {entry['netdev']!r} is no name of a network interface")
-    return [Rail(entry["netdev"], entry["port"], list(entry["expect"])) for entry in raw]
+    return [CallingRail(entry["netdev"], entry["port"], list(entry["expect"])) for entry in raw]
 
 
-def talk(token: str, host: str, rails: Sequence[Rail], seconds: float) -> tuple[list[dict[str, str]], list[str]]:
+def talk(token: str, host: str, rails: Sequence[CallingRail], seconds: float) -> tuple[list[dict[str, str]], list[str]]:
     """Call and listen on all rails; who was heard, and the rails that cannot carry a frame now."""
     started = time.monotonic()
     conversation = Conversation(token, host, rails, started + seconds, latest=started)
     with contextlib.ExitStack() as stack:
-        sockets: dict[socket.socket, Rail] = {}
+        sockets: dict[socket.socket, CallingRail] = {}
         mute = []
         for rail in rails:
             try:

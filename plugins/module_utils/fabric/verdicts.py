@@ -4,8 +4,7 @@
 """What a measurement of a port means: a name, a severity and a way out. Pure.
 
 A port is judged by what both of its rails (the twins) carry *at the same time*, because that is how a model uses them.
-A figure of one rail alone, where there is one, is better evidence of a fault of that rail. All numbers come from
-catalog/thresholds.yml; a caller may override them by name.
+All numbers come from catalog/thresholds.yml; a caller may override them by name.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class End:
 
 
 @dataclass(frozen=True)
-class Rail:
+class MeasuredRail:
     """One measured rail, by its server's netdev. ``gbps`` is Gb/s or None where ``fault`` says why."""
 
     netdev: str
@@ -89,19 +88,63 @@ def thresholds_from(catalog: Mapping[str, Any], overrides: Mapping[str, Any] | N
     return numbers
 
 
-def judge_port(rails: Sequence[Rail], thresholds: Mapping[str, float], alone: Sequence[Rail] = ()) -> Verdict:
-    """Judge one port against one peer: ``rails`` measured together, ``alone`` each by itself (may be empty)."""
-    figures = _figures(rails, alone)
-    for name, severity, text, way_out in _judgements(rails, alone, thresholds):
+Judged = tuple[str, str, str, str]  # verdict, severity, text, way out
+
+
+def judge_port(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float]) -> Verdict:
+    """Judge one port against one peer by its rails, which were measured at the same time."""
+    figures = _figures(rails)
+    for name, severity, text, way_out in _judgements(rails, thresholds):
         return Verdict(name, severity, text, way_out, figures)
     total = figures["gbps"]
     return Verdict("healthy", "ok", f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}", "", figures)
 
 
-def _judgements(
-    rails: Sequence[Rail], alone: Sequence[Rail], thresholds: Mapping[str, float]
-) -> Iterable[tuple[str, str, str, str]]:
+@dataclass(frozen=True)
+class _Port:
+    """What the rails of a port carry, beside what is wanted of it."""
+
+    rails: Sequence[MeasuredRail]
+    total: float
+    wanted: float
+    whole: bool  # both rails were measured
+    idle: Sequence[MeasuredRail]
+
+    @property
+    def low(self) -> bool:
+        return self.total < self.wanted or bool(self.idle)
+
+    @property
+    def measured(self) -> str:
+        return f"{self.total:.1f} Gb/s ({self.total / 8:.1f} GB/s) over {_names(self.rails)}"
+
+
+def _port(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float]) -> _Port:
+    whole = len(rails) >= RAILS_OF_A_PORT
+    wanted = thresholds["port_min_gbps" if whole else "rail_min_gbps"]
+    # What the other rail cannot carry this one must; a sum that is right says nothing of a rail that carries nothing.
+    floor = max(0.0, wanted - thresholds["rail_ceiling_gbps"])
+    idle = [rail for rail in rails if whole and (rail.gbps or 0.0) <= floor]
+    return _Port(rails, sum(rail.gbps or 0.0 for rail in rails), wanted, whole, idle)
+
+
+def _judgements(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float]) -> Iterable[Judged]:
     """Yield what is wrong, the gravest first."""
+    yield from _faults(rails)
+    if not rails or any(rail.gbps is None for rail in rails):
+        yield "unknown", "error", "there is no measurement of this port", "run the playbook validate on all hosts"
+        return
+    port = _port(rails, thresholds)
+    yield from _unbelievable(rails, thresholds["rail_ceiling_gbps"])
+    # Before the low figure itself: a cause that explains it. Two rails in one subnet look like more than they are.
+    yield from _causes(port, thresholds)
+    if not port.whole:
+        yield _one_rail(port)
+    if port.low:
+        yield from _too_low(port, thresholds["rail_ceiling_gbps"])
+
+
+def _faults(rails: Sequence[MeasuredRail]) -> Iterable[Judged]:
     faults = [(rail.netdev, rail.fault) for rail in rails if rail.fault]
     for netdev, fault in faults:
         if fault["name"] in NO_RDMA_PATH:
@@ -109,84 +152,72 @@ def _judgements(
             yield "tcp_path", "error", text, fault["way_out"]
     for netdev, fault in faults:
         yield "unknown", "error", f"{netdev}: {fault['name']}: {fault['text']}", fault["way_out"]
-    if not rails or any(rail.gbps is None for rail in rails):
-        yield "unknown", "error", "there is no measurement of this port", "run the playbook validate on all hosts"
-        return
 
-    ceiling = thresholds["rail_ceiling_gbps"]
-    yield from _unbelievable((*rails, *alone), ceiling)
-    total = sum(rail.gbps or 0.0 for rail in rails)
-    whole = len(rails) >= RAILS_OF_A_PORT
-    wanted = thresholds["port_min_gbps" if whole else "rail_min_gbps"]
-    measured = f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}"
-    # What the other rail cannot carry this one must; a sum that is right says nothing of a rail that carries nothing.
-    floor = max(0.0, wanted - ceiling)
-    idle = [rail for rail in rails if whole and (rail.gbps or 0.0) <= floor]
-    low = total < wanted or bool(idle)
-    # What else is wrong is no warning beside a rail that is missing.
-    severity = "error" if low or not whole else "warn"
-    # First what alone explains a low figure: two rails in one subnet, or with half of their lanes, look like more.
-    shared = _shared(rails)
+
+def _causes(port: _Port, thresholds: Mapping[str, float]) -> Iterable[Judged]:
+    """Where the bandwidth is right, a cause is a warning; not beside a rail that is missing."""
+    severity = "error" if port.low or not port.whole else "warn"
+    shared = _shared(port.rails)
     if shared:
         yield (
             "shared_subnet",
             severity,
-            f"{shared}, so traffic of both may take one of them; {measured}",
+            f"{shared}, so traffic of both may take one of them; {port.measured}",
             f"give each rail a subnet of its own: {RUN_FABRIC}, or remove the foreign address",
         )
     lanes = thresholds["pcie_width_lanes"]
-    narrow = [end for rail in rails for end in rail.ends if end.pcie_width and end.pcie_width < lanes]
+    narrow = [end for rail in port.rails for end in rail.ends if end.pcie_width and end.pcie_width < lanes]
     if narrow:
         links = ", ".join(f"{end} x{end.pcie_width}" for end in narrow)
         yield (
             "half_width",
             severity,
-            f"PCIe link narrower than x{lanes:.0f}: {links}; {measured}",
+            f"PCIe link narrower than x{lanes:.0f}: {links}; {port.measured}",
             "update the system firmware there with fwupdmgr, then shut down and pull the power plug for a minute",
         )
-    degraded = [
-        rail
-        for rail in (*alone, *rails)
-        if low and thresholds["degraded_min_gbps"] <= (rail.gbps or 0.0) <= thresholds["degraded_max_gbps"]
-    ]
+    lowest, highest = thresholds["degraded_min_gbps"], thresholds["degraded_max_gbps"]
+    degraded = [rail for rail in port.rails if port.low and lowest <= (rail.gbps or 0.0) <= highest]
     if degraded:
         yield _degraded(degraded[0])
-    if not whole:
+
+
+def _one_rail(port: _Port) -> Judged:
+    return (
+        "half_width",
+        "error",
+        f"only one of the port's {RAILS_OF_A_PORT} rails was measured: {port.measured}, and of one alone at least "
+        f"{port.wanted:g} Gb/s are expected",
+        "both PCIe functions of the port must be on the bus of both hosts (show_gids): shut down, pull the power "
+        "plugs for a minute, and power on with the cable in; then run the playbook validate",
+    )
+
+
+def _too_low(port: _Port, ceiling: float) -> Iterable[Judged]:
+    if port.idle and port.total >= port.wanted:
         yield (
             "half_width",
             "error",
-            f"only one of the port's {RAILS_OF_A_PORT} rails was measured: {measured}, and of one alone at least "
-            f"{wanted:g} Gb/s are expected",
-            "both PCIe functions of the port must be on the bus of both hosts (show_gids): shut down, pull the power "
-            "plugs for a minute, and power on with the cable in; then run the playbook validate",
-        )
-    if not low:
-        return
-    if idle and total >= wanted:
-        yield (
-            "half_width",
-            "error",
-            f"{_names(idle)} carries {idle[0].gbps:.1f} Gb/s of {measured}",
+            f"{_names(port.idle)} carries {port.idle[0].gbps:.1f} Gb/s of {port.measured}",
             "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",
         )
-    if ceiling / 2 < total <= ceiling:
+    if ceiling / 2 < port.total <= ceiling:
         yield (
             "half_width",
             "error",
-            f"both rails together carry what one PCIe function alone can ({ceiling:.0f} Gb/s): {measured}",
+            f"both rails together carry what one PCIe function alone can ({ceiling:.0f} Gb/s): {port.measured}",
             "check that both functions have their own subnet and PCIe x4 (show_gids), then measure again",
         )
-    mtu = min((rail.mtu for rail in rails if rail.mtu), default=None)
+    mtu = min((rail.mtu for rail in port.rails if rail.mtu), default=None)
     advice = f"the RoCE path MTU is {mtu}, set fabric_mtu to 9000 on all hosts; " if mtu and mtu < 4096 else ""
     yield (
         "below_expected",
         "error",
-        f"{measured}, expected at least {wanted:g} Gb/s",
+        f"{port.measured}, expected at least {port.wanted:g} Gb/s",
         f"{advice}check the cable and its link rate (200 Gb/s), and that the hosts are idle; then measure again",
     )
 
 
-def _shared(rails: Sequence[Rail]) -> str | None:
+def _shared(rails: Sequence[MeasuredRail]) -> str | None:
     """Which rails of one host are in one subnet, at either end of the cable."""
     ends = [end for rail in rails for end in rail.ends]
     for host, subnet in dict.fromkeys((end.host, subnet) for end in ends for subnet in end.subnets):
@@ -196,7 +227,7 @@ def _shared(rails: Sequence[Rail]) -> str | None:
     return None
 
 
-def _unbelievable(rails: Sequence[Rail], ceiling: float) -> Iterable[tuple[str, str, str, str]]:
+def _unbelievable(rails: Sequence[MeasuredRail], ceiling: float) -> Iterable[Judged]:
     for rail in rails:
         if rail.gbps is not None and rail.gbps > ceiling:
             yield (
@@ -209,7 +240,7 @@ def _unbelievable(rails: Sequence[Rail], ceiling: float) -> Iterable[tuple[str, 
             )
 
 
-def _degraded(rail: Rail) -> tuple[str, str, str, str]:
+def _degraded(rail: MeasuredRail) -> Judged:
     return (
         "degraded_cx7",
         "error",
@@ -224,12 +255,12 @@ def _degraded(rail: Rail) -> tuple[str, str, str, str]:
     )
 
 
-def _names(rails: Sequence[Rail]) -> str:
+def _names(rails: Sequence[MeasuredRail]) -> str:
     return " + ".join(rail.netdev for rail in rails)
 
 
-def _figures(rails: Sequence[Rail], alone: Sequence[Rail]) -> dict[str, Any]:
-    def one(rail: Rail) -> dict[str, Any]:
+def _figures(rails: Sequence[MeasuredRail]) -> dict[str, Any]:
+    def one(rail: MeasuredRail) -> dict[str, Any]:
         gbytes = None if rail.gbps is None else round(rail.gbps / 8, 3)
         data = asdict(rail)
         return {"netdev": data.pop("netdev"), "gbps": data.pop("gbps"), "gbytes_per_s": gbytes, **data}
@@ -240,7 +271,6 @@ def _figures(rails: Sequence[Rail], alone: Sequence[Rail]) -> dict[str, Any]:
         "gbps": total,
         "gbytes_per_s": None if total is None else round(total / 8, 3),
         "rails": [one(rail) for rail in rails],
-        "alone": [one(rail) for rail in alone],
     }
 
 

@@ -16,7 +16,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt
 
 # Packages that a host need not have for a pattern to bring them in: other drivers, whose names have
 # another branch or (from 590 on) none, and kernels.
@@ -51,11 +51,11 @@ _OF_THE_DRIVER = re.compile(r".*nvidia|cuda-drivers")
 def read_earlier(system: System, names: Collection[str]) -> list[dict[str, Any]]:
     """What is read before ours and names one of these packages, or another driver: for each the file, the pin, and its
     priority."""
-    files = coherence.preference_files(system.root)
+    files = apt.preference_files(system.root)
     return [
         {"file": file, "package": name, "pin": stanza.get("pin", ""), "priority": _number(stanza.get("pin-priority"))}
         for file in files
-        if file < coherence.OUR_PREFERENCES
+        if file < apt.OUR_PREFERENCES
         for stanza in parse(system.text(file) or "")
         for name in covers(stanza["package"], names)
     ]
@@ -77,7 +77,7 @@ def covers(field: str, names: Collection[str]) -> list[str]:
     """Which packages a `Package:` field names: by name, glob, /regular expression/, or source (given back as it is)."""
     covered: set[str] = set()
     for word in field.split() if field.strip() != "*" else ():  # beside other words `*` is a glob
-        bare = coherence.without_architecture(word)
+        bare = apt.without_architecture(word)
         is_pattern = _is_expression(bare) or any(sign in bare for sign in "*?[")
         if word.startswith("src:"):  # behind it, a pattern means the names of packages as well
             if _matching(bare, (*SOURCES, *FOREIGN)) if is_pattern else _OF_THE_DRIVER.match(bare):
@@ -97,7 +97,7 @@ def _is_expression(word: str) -> bool:
 def _matching(pattern: str, names: Collection[str]) -> list[str]:
     """As apt does it: in the C library, and without regard to case."""
     if _is_expression(pattern):
-        return coherence.posix(pattern[1:-1], names)[1]
+        return apt.posix(pattern[1:-1], names)[1]
     if "[" not in pattern and "\\" not in pattern:
         return fnmatch.filter(names, pattern.lower())
     try:

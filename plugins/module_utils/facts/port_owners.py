@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Who claims a port, read from files: NetworkManager's keyfiles and netplan's YAML.
 
-A host has no YAML parser in its Python's standard library, and `netplan get` takes longer than all else of a look. So a
+A host has no YAML parser in its Python's standard library, and `netplan get` is slower than the rest of a probe. So a
 netplan file is not understood but searched: it claims a port whose name, MAC or driver stands in it as a word, or whose
 name matches a pattern in it. That misses nothing, in whatever style it is written; what it takes for a claim that is
 none, a person sees by the file that is named. A profile that names no port (the usual DHCP profile) claims none: ours

@@ -64,7 +64,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     options.ray = rest
     options.command = words[cut + 1 :]
     if options.own not in options.hosts:
-        parser.error(f"--own {options.own} is none of --hosts {','.join(options.hosts)}")
+        parser.error(f"--own {options.own} is not in --hosts {','.join(options.hosts)}")
     if (options.own == options.hosts[0]) != bool(options.command):
         parser.error("the first of --hosts, and no other, takes a command after --")
     return options
@@ -86,7 +86,7 @@ def knows_token(version: str) -> bool:
 
 
 def ray_version() -> str | None:
-    """The version of the Ray in this image, without importing it; None where there is none."""
+    """The version of the Ray in this image, without importing it; None without Ray."""
     if not shutil.which("ray"):
         return None
     try:
@@ -161,7 +161,7 @@ class Launcher:
                 alive = set(what)
                 lost = ", ".join(sorted(wanted - alive))
                 if serving and lost and not stopping:
-                    raise End(1, f"{lost} is no living node of Ray any more; `journalctl -u gb10-vllm` there says why")
+                    raise End(1, f"{lost} is no longer a living node of Ray; `journalctl -u gb10-vllm` there says why")
                 if not serving and not lost:
                     say(f"all {len(wanted)} hosts are nodes of Ray")
                     environment = {**os.environ, "RAY_ADDRESS": f"{self.head}:{self.options.port}"}

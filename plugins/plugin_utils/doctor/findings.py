@@ -27,7 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import (
     mount_of,
     upstream_version,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import judgement
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, settings
@@ -39,7 +39,7 @@ GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
 IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
     "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
-    "driver_branch", *(id_ for id_ in coherence.IDS if id_ not in GATE_ONLY), "gpu_absent",
+    "driver_branch", *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
     "apt_lock", "dpkg_interrupted", "security_floor",
     "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
     "fabric_plan",
@@ -516,7 +516,7 @@ def _moves(subject: Subject) -> bool:
 def _coherence(subject: Subject) -> Iterator[Finding]:
     """The verdicts of the gate."""
     moves = _moves(subject)
-    for verdict in coherence.judge(subject.facts):
+    for verdict in judgement.judge(subject.facts):
         severity = "warn" if moves and verdict["id"] in MENDED_BY_A_MOVE else verdict["severity"]
         if verdict["id"] not in GATE_ONLY:
             yield Finding(verdict["id"], severity, subject.host, verdict["fact"], verdict["way_out"])
@@ -529,7 +529,7 @@ def _gpu(subject: Subject) -> Iterator[Finding]:
             "check that this kernel has its nvidia module (modinfo nvidia) and dmesg for NVRM; if the module is there,"
             " power off, unplug the brick for 60 s, start again"
         )
-        if any(verdict["id"] == "pending_reboot" for verdict in coherence.judge(subject.facts)):
+        if any(verdict["id"] == "pending_reboot" for verdict in judgement.judge(subject.facts)):
             way_out = "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
         # So it is in the middle of a move, after `dpkg -i`, and in the fallback kernel: where a move is the way out.
         told = subject.warn if _moves(subject) else subject.error

@@ -21,6 +21,7 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,9 @@ _NEVER_IN = re.compile(
 _PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 _ENTRIES = (f"{_PACKAGE}.engine.remote", f"{_PACKAGE}.engine.system")  # what the bootstrap imports
 # Read as text: a syntax tree of all of it would take longer than the rest of a run on one host.
-_IMPORT = re.compile(rf"^ *(?:from|import) +({re.escape(_PACKAGE)}[\w.]*)(?: +import +(\([^)]*\)|.*))?$", re.MULTILINE)
+_IMPORT = re.compile(
+    rf"^ *(?:from|import) +((?:{re.escape(_PACKAGE)}|\.)[\w.]*)(?: +import +(\([^)]*\)|.*))?$", re.MULTILINE
+)
 # What a source holds for its readers is a third of what would travel. A test compares the syntax trees.
 _COMMENT = re.compile(r"^ *#.*$", re.MULTILINE)
 _DOCSTRING = re.compile(r'((?:(?<=:\n)|\A\n*) *)("""(?:[^"\\]|\\.|"(?!""))*""")(?=\n)')
@@ -297,7 +300,7 @@ def _sources() -> dict[str, str | None]:
             continue
         source = _file(name).read_text(encoding="utf-8")
         sources[name] = _bare(source)
-        waiting += [module for module in _imports(source) if _file(module).is_file()]
+        waiting += [module for module in _imports(source, name) if _file(module).is_file()]
     for name in list(sources):
         parts = name.split(".")
         sources.update({".".join(parts[:length]): None for length in range(1, len(parts))})
@@ -309,10 +312,11 @@ def _bare(source: str) -> str:
     return _DOCSTRING.sub(lambda found: found[1] + '""' + "\n" * found[2].count("\n"), _COMMENT.sub("", source))
 
 
-def _imports(source: str) -> list[str]:
+def _imports(source: str, importer: str) -> list[str]:
     """Every module of the package that a source names in an import, wherever in it; some are mere names."""
     found = []
-    for module, names in _IMPORT.findall(source):
+    for named, names in _IMPORT.findall(source):
+        module = resolve_name(named, importer.rpartition(".")[0])
         found += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
     return found
 

@@ -129,7 +129,6 @@ class Image:
     digest: str | None
     contains: frozenset[str]
     lacks: frozenset[str]
-    driver: str | None
     source: str
     confidence: str
 
@@ -173,7 +172,6 @@ def image(reference: str) -> Image | None:
                 digest=digest or None,
                 contains=frozenset(entry.get("contains", ())),
                 lacks=frozenset(entry.get("lacks", ())),
-                driver=entry.get("driver"),
                 source=entry["source"],
                 confidence=entry["confidence"],
             )

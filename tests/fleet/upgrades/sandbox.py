@@ -6,6 +6,7 @@ and dpkg are real, and work with the lab's repository; no systemd runs.
 
 from __future__ import annotations
 
+import json
 import shlex
 import shutil
 import subprocess
@@ -79,6 +80,21 @@ class Sandbox:
         consents = {name: value for name, value in variables.items() if "_allow_" in name}
         said = self.engine(documents=[{"role": role, "resources": rendered.resources}], consents=consents)
         return {**said, "refused": []}
+
+    def put_files(self, role: str) -> None:
+        """What the role writes, without its units: no systemd runs here."""
+        for entry in documents.render(role, View(SPARE.name, {})).resources:
+            if "content" in entry:
+                path = self.upper / entry["file"].lstrip("/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(entry["content"])
+                path.chmod(int(entry.get("mode", "0644"), 8))
+
+    def gate(self, before: str = "") -> dict[str, Any]:
+        """What the program of the role coherence says, of a host that has its files; `before` is run first."""
+        output = self.must(f"{before}\n/usr/local/sbin/gb10-driver-coherence || :")
+        said: dict[str, Any] = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
+        return said
 
     def drop(self) -> None:
         for suffix in ("", ".work", ".root"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shlex
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, evidence, playbook
+from gb10_fleet import cli, evidence_table, playbook
 from gb10_fleet.playbook import Order, Outcome, Report
 from tests.support.proofs import documents
 
@@ -26,9 +27,9 @@ Event = dict[str, Any]
 
 
 def event(
-    kind: str, action: str = "ansible.builtin.debug", play: str = "State", task: str = "Apply", **result: Any
+    kind: str, action: str = "ansible.builtin.debug", step: str | None = None, task: str = "Apply", **result: Any
 ) -> Event:
-    data = {"resolved_action": action, "play": play, "task": task, "host": "spark-a", "res": result}
+    data = {"resolved_action": action, "play": "Play", "step": step, "task": task, "host": "spark-a", "res": result}
     return {"event": kind, "event_data": data}
 
 
@@ -76,14 +77,9 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
     return install
 
 
-REFUSED = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[finding("no_carrier")])
-NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[finding("unreachable")])
-LATE_REFUSAL = event(
-    "runner_on_failed",
-    "gb10.fleet.host_state",
-    playbook.REFUSING_PLAYS[0],
-    "Refuse before anything changes on any host",
-)
+REFUSED = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR, findings=[finding("no_carrier")])
+NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR, findings=[finding("unreachable")])
+LATE_REFUSAL = event("runner_on_failed", "gb10.fleet.host_state", playbook.REFUSE)
 
 
 def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) -> Event:
@@ -99,7 +95,7 @@ def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) 
         "converge": [*drifted],
         "hosts": hosts,
     }
-    return event("runner_on_ok", "gb10.fleet.drift", "Drift: what differs", limit=limit, msg="a table", **result)
+    return event("runner_on_ok", "gb10.fleet.drift", limit=limit, msg="a table", **result)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +109,7 @@ def scan(*drifted: str, silent: tuple[str, ...] = (), limit: str | None = None) 
         (2, [event("runner_on_ok", "gb10.fleet.doctor", findings=[finding("os")]), REFUSED], Outcome.refused),
         (
             2,
-            [event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, findings=[]), LATE_REFUSAL],
+            [event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR, findings=[]), LATE_REFUSAL],
             Outcome.refused,
         ),
         (0, [scan(), stats(ok={"spark-a": 2})], Outcome.done),
@@ -130,25 +126,30 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
     assert CLI.invoke(cli.app, ["site", "-i", "inventory"]).exit_code == outcome
 
 
-def test_refusals_go_by_the_names_of_plays_and_tasks() -> None:
+def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
     plays = {file.stem: yaml.safe_load(file.read_text())[0] for file in PLAYBOOKS.glob("*.yml")}
-    assert plays["doctor"]["name"] == playbook.DOCTOR_PLAY and plays["drain"]["name"] == playbook.DRAIN_PLAY
-    assert {plays[name]["name"] for name in ("converge", "undo", "reboot", "benchmark")} == {*playbook.REFUSING_PLAYS}
-    for name, count in (("converge", 3), ("undo", 2)):
-        refusing = [task["name"] for task in plays[name]["tasks"] if task["name"].startswith(playbook.REFUSING_TASK)]
-        assert len(refusing) == count, name
+    steps = {name: play.get("vars", {}).get(playbook.STEP) for name, play in plays.items()}
+    assert {name: step for name, step in steps.items() if step} == {"doctor": playbook.DOCTOR, "drain": playbook.DRAIN}
+    roles = {
+        name: yaml.safe_load((PLAYBOOKS.parent / f"roles/{name}/tasks/main.yml").read_text())
+        for name in ("reboot", "benchmark")
+    }
+    tasks = {name: play["tasks"] for name, play in plays.items() if "tasks" in play} | roles
+    refusing = Counter(
+        name for name, found in tasks.items() for task in found if task.get("vars", {}).get(playbook.STEP)
+    )
+    assert refusing == {"converge": 3, "undo": 2, "reboot": 3, "benchmark": 2}
+    for name in refusing:
+        for task in tasks[name]:
+            assert (task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE) == task["name"].startswith("Refuse")
 
 
 def test_plays_and_results_of_others_are_nothing_of_ours() -> None:
-    """Whoever gives a play a name like ours, or returns what looks like findings, gets no other verdict by that."""
+    """A result that looks like findings, or a task with a name like ours, changes no verdict."""
     report = Report()
-    report.take(event("runner_on_failed", "acme.net.scan", "Doctored configuration goes out", findings=["CVE-2026-1"]))
-    report.take(event("runner_on_failed", "acme.net.push", "Update", "Refuse old firmware", msg="too old"))
-    assert not report.refused
-    for play in ("Roll call", "Drain the load balancer and update"):
-        report.seen.clear()
-        report.take(event("runner_on_ok", "ansible.builtin.command", play))
-        assert report.through is None and report.seen == {"spark-a"}
+    report.take(event("runner_on_failed", "acme.net.scan", findings=["CVE-2026-1"]))
+    report.take(event("runner_on_failed", "acme.net.push", task="Refuse old firmware", msg="too old"))
+    assert not report.refused and report.through is None and report.seen == {"spark-a"}
     assert report.outcome(2) is Outcome.failed and report.troubles["spark-a"].kind == "failed"
 
 
@@ -345,8 +346,8 @@ def test_json_says_why_and_what_changed(use: Use) -> None:
     state: dict[str, Any] = {"changes": [change], "pending": [waits], "orphans": []}
     use(
         2,
-        event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR_PLAY, ansible_facts={"gb10_probe": look}),
-        event("runner_on_ok", "gb10.fleet.host_state", task="Refuse before anything", changes=[change]),
+        event("runner_on_ok", "gb10.fleet.doctor", playbook.DOCTOR, ansible_facts={"gb10_probe": look}),
+        event("runner_on_ok", "gb10.fleet.host_state", playbook.REFUSE, changes=[change]),
         event("runner_on_failed", "gb10.fleet.host_state", **state, msg="apt said no"),
         event("runner_on_unreachable", msg="no route"),
         stats(failures={"spark-a": 1}),
@@ -391,12 +392,11 @@ def test_a_host_that_only_the_look_has_seen_is_reported(use: Use) -> None:
 
 
 def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
-    task = "Refuse what cannot be taken back"
     away: dict[str, Any] = {"changes": [], "findings": [finding("unreachable")], "msg": "away"}
     use(
         2,
-        event("runner_on_ok", "gb10.fleet.undo", task=task, changes=[{"role": "fabric"}]),
-        event("runner_on_failed", "gb10.fleet.undo", task=task, **away),
+        event("runner_on_ok", "gb10.fleet.undo", playbook.REFUSE, changes=[{"role": "fabric"}]),
+        event("runner_on_failed", "gb10.fleet.undo", playbook.REFUSE, **away),
         stats(failures={"spark-a": 1}),
     )
     result = CLI.invoke(cli.app, ["undo", "fabric", "-i", "inventory", "--json"])
@@ -551,7 +551,7 @@ def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
 
 def test_evidence_is_a_table_on_a_terminal() -> None:
     console = Console(force_terminal=True, width=120, record=True, file=io.StringIO())
-    evidence.show(proof(), console, Path("index.html"))
+    evidence_table.show(proof(), console, Path("index.html"))
     text = console.export_text()
     assert "half_width" in text and "look at [the] other rail" in text and "as_planned" in text
     assert "spark-b: disk_full: no [space]\\tleft\n    way out: free it\n" in text and "{" not in text
@@ -561,13 +561,13 @@ def test_evidence_is_a_table_on_a_terminal() -> None:
 def test_every_kind_of_evidence_can_be_shown(name: str) -> None:
     """Of the documents that the proof itself would write, not of one made up here."""
     document = documents()[name]
-    shown = list(evidence.rows(document))
+    shown = list(evidence_table.rows(document))
     judged = sum(
         1 + len(cluster["pairings"]) + len(cluster["cabling"]) + bool(cluster["serving"])
         for cluster in document["clusters"]
     )
     assert len(shown) >= judged
-    assert len(list(evidence.reasons(document))) == len(document["reasons"])
+    assert len(list(evidence_table.reasons(document))) == len(document["reasons"])
     assert all(row.verdict for row in shown)
 
 

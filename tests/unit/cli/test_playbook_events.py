@@ -14,7 +14,9 @@ import yaml
 
 from gb10_fleet import playbook
 from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.rollout import gate
 
+ROOT = Path(__file__).parents[3]
 Task = dict[str, Any]
 Play = Callable[..., tuple[Outcome, Report]]
 ASSERT = "ansible.builtin.assert"
@@ -37,8 +39,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
     hosts = {name: {"ansible_connection": "local"} for name in ("spark-a", "spark-b")}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"sparks": {"hosts": hosts}}))
 
-    def run(*tasks: Task, **more: Any) -> tuple[Outcome, Report]:
-        content = [{"name": "Work", "hosts": "sparks", "gather_facts": False, "tasks": [*tasks]}]
+    def run(*tasks: Task, name: str = "Work", of_play: Task | None = None, **more: Any) -> tuple[Outcome, Report]:
+        content = [{"name": name, "hosts": "sparks", "gather_facts": False, "vars": of_play or {}, "tasks": [*tasks]}]
         (tmp_path / "work.yml").write_text(yaml.safe_dump(content))
         return playbook.run(Order(str(tmp_path / "work.yml"), ["hosts.yml"]), quiet=True, **more)
 
@@ -83,6 +85,23 @@ def test_what_fails_for_all_of_them_is_told_apart(play: Play) -> None:
     play(failing("All", "of all", run_once=True), watch=events.append)
     failed = [event["event_data"] for event in events if event["event"] == "runner_on_failed"]
     assert [(data["host"], data["run_once"]) for data in failed] == [("spark-b", False), ("spark-a", True)]
+
+
+def test_a_play_is_known_by_its_step_and_not_by_its_name(play: Play) -> None:
+    ours = yaml.safe_load((ROOT / "playbooks/doctor.yml").read_text())[0]
+    refusal = failing("Refuse before anything changes on any host", "no")
+    assert play(refusal, name=ours["name"])[0] is Outcome.failed
+    assert play(refusal, of_play=ours["vars"])[0] is Outcome.refused
+    assert play({**refusal, "vars": {playbook.STEP: playbook.REFUSE}})[0] is Outcome.refused
+    assert play(refusal, of_play={playbook.STEP: playbook.DRAIN})[1].seen == set()
+
+
+def test_the_roll_call_of_a_rollout_is_heard(play: Play, tmp_path: Path) -> None:
+    (call,) = gate.ROLL_CALL_PLAY["tasks"]
+    _, report = play(call, name="Mine", of_play=gate.ROLL_CALL_PLAY["vars"])
+    assert report.through == report.called == {"spark-a", "spark-b"}
+    _, report = play(call, name=gate.ROLL_CALL_PLAY["name"])
+    assert report.through is None
 
 
 def test_a_result_that_is_censored_stays_so(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:

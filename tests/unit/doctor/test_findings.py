@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import 
     refused,
     state_refused,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
 from tests.support.proofs import NOW, facts, proof, thresholds
 
@@ -311,8 +311,8 @@ def test_the_evidence_lists_them_in_json_and_on_the_page() -> None:
     found = floors("example/vllm:1", OLD)
     hosts = proof("none")
     hosts["spark-a"]["findings"] = [finding.as_dict() for finding in found]
-    document = evidence.build(hosts, {}, thresholds(), NOW)
-    kept, page = json.dumps(document), html.unescape(evidence.render(document))
+    document = judge.build(hosts, {}, thresholds(), NOW)
+    kept, page = json.dumps(document), html.unescape(evidence_page.render(document))
     for finding in found:
         assert finding.fact in kept and finding.fact in page
     assert document["verdict"] == "healthy", "known and visible, and no reason to stop serving"

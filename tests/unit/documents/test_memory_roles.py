@@ -237,7 +237,8 @@ def test_oom_daemons_are_stopped_with_consent_only(installed: list[str], consent
 
 
 def test_the_daemons_of_the_facts_are_those_of_the_catalog() -> None:
-    from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import OOM_DAEMONS, VERIFIED_SYSCTLS
+    from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import VERIFIED_SYSCTLS
+    from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import OOM_DAEMONS
 
     assert set(OOM_DAEMONS) == {entry["value"] for entry in catalog.load("memory")["oom_daemons"]}
     assert set(VERIFIED_SYSCTLS) == set(catalog.load("kernel_parameters")["verified"])

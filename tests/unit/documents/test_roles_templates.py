@@ -15,7 +15,9 @@ import yaml
 from ansible.parsing.dataloader import DataLoader
 from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_start, vllm_unit
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_start
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import config as unit_config
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, status
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, RenderError, render
@@ -511,9 +513,9 @@ def test_the_hosts_of_a_pair_say_the_same_before_they_start() -> None:
 
 def test_the_program_takes_what_the_role_writes() -> None:
     for document in (vllm(), vllm_pair(), vllm_pair("spark-b", vllm_api_key="k")):
-        config = vllm_unit.parse_config(content(document, "/etc/gb10-fleet/vllm.json"))
-        assert {phase for phase, _ in config.phases} <= set(vllm_unit.PHASES)
-        assert {verdict for verdict, _ in config.failures} <= set(vllm_unit.WAYS_OUT)
+        config = unit_config.parse_config(content(document, "/etc/gb10-fleet/vllm.json"))
+        assert {phase for phase, _ in config.phases} <= set(status.PHASES)
+        assert {verdict for verdict, _ in config.failures} <= set(failures.WAYS_OUT)
         assert config.timing.heartbeat + config.timing.silence <= 15, "as docs and catalog promise"
 
 

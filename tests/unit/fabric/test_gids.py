@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gid_remarks, gid_report, gids
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.nccl_choice import nccl_choice
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -64,11 +65,11 @@ def build(root: Path, hcas: dict[str, dict[str, Any]]) -> gids.Sysfs:
 def test_nccl_choice(name: str, tmp_path: Path) -> None:
     case = CASES[name]
     hcas = gids.read_hcas(build(tmp_path, case["hcas"]))
-    result = gids.describe(hcas, case["range"])
+    result = gid_report.describe(hcas, case["range"])
     for device, hca in case["hcas"].items():
         selected = result["selected"][f"{device}:1"]
         assert (selected["default"]["index"], selected["in_range"]["index"]) == (hca["picks"], hca["in_range"])
-    found = gids.remarks(hcas)
+    found = gid_remarks.remarks(hcas)
     assert [remark.name for remark in found] == case["remarks"]
     assert all(remark.where and remark.text and remark.way_out for remark in found)
 
@@ -81,7 +82,7 @@ def test_every_table_has_its_source() -> None:
 
 
 def test_ports_of_a_spark(tmp_path: Path) -> None:
-    result = gids.describe(gids.read_hcas(build(tmp_path, CASES["index_3"]["hcas"])))
+    result = gid_report.describe(gids.read_hcas(build(tmp_path, CASES["index_3"]["hcas"])))
     first = next(port for port in result["ports"] if port["device"] == "rocep1s0f0")
     assert first["netdev"] == "enp1s0f0np0"
     assert (first["state"], first["phys_state"], first["rate_gbps"]) == ("ACTIVE", "LinkUp", 200.0)
@@ -122,7 +123,7 @@ def test_ports_of_two_nics_are_no_twins(word: str, tmp_path: Path) -> None:
     }
     for device in hcas:
         put(tmp_path / "class/infiniband" / device / "device/net" / f"en{device}" / "dev_port", 0)
-    result = gids.describe(gids.read_hcas(build(tmp_path, hcas)))
+    result = gid_report.describe(gids.read_hcas(build(tmp_path, hcas)))
     assert [(port["rail"], port["twin"]) for port in result["ports"]] == [
         ("p0/0", "mlx5_1"),
         ("p0/1", "mlx5_0"),
@@ -146,7 +147,7 @@ def test_a_name_of_another_namespace_is_not_taken_for_ours(tmp_path: Path) -> No
     unreadable = ["0000:0000:0000:0000:0000:ffff:0a00:0001", None, None]
     net = {"name": "eth0", "mac": "52:54:00:00:00:01", "mtu": 1500}
     tree = build(tmp_path, {"rxe0": {"parent": "eth0", "net": net, "gids": {0: unreadable}}})
-    (port,) = gids.describe(gids.read_hcas(tree))["ports"]
+    (port,) = gid_report.describe(gids.read_hcas(tree))["ports"]
     assert (port["netdev"], port["mtu"], port["ib_mtu"], port["rail"]) == (None, None, None, None)
 
 
@@ -154,7 +155,7 @@ def test_a_netdev_that_is_only_named_is_in_another_namespace(tmp_path: Path) -> 
     # Linux 6.12 and newer, seen from a container: the GID table has the name, /sys/class/net has no such interface.
     named = ["0000:0000:0000:0000:0000:ffff:0a00:0001", "RoCE v2", "enp1s0f0np0"]
     tree = build(tmp_path, {"rxe0": {"gids": {0: named}}})
-    said = gids.describe(gids.read_hcas(tree))
+    said = gid_report.describe(gids.read_hcas(tree))
     assert [(port["netdev"], port["mtu"]) for port in said["ports"]] == [(None, None)]
     assert [remark["name"] for remark in said["remarks"]] == ["other_namespace"]
 
@@ -170,11 +171,11 @@ def test_two_ports_of_one_function_have_their_own_netdevs(tmp_path: Path) -> Non
 def test_declared_rails(tmp_path: Path) -> None:
     hcas = gids.read_hcas(build(tmp_path, CASES["link_local_first"]["hcas"]))
     rails = [
-        gids.Rail("enp1s0f0np0", "192.168.100.10"),
-        gids.Rail("enp1s0f0np0", "192.168.100.99"),
-        gids.Rail("enP2p1s0f0np0", "192.168.101.10"),
+        gid_remarks.DeclaredRail("enp1s0f0np0", "192.168.100.10"),
+        gid_remarks.DeclaredRail("enp1s0f0np0", "192.168.100.99"),
+        gid_remarks.DeclaredRail("enP2p1s0f0np0", "192.168.101.10"),
     ]
-    result = gids.describe(hcas, None, rails)
+    result = gid_report.describe(hcas, None, rails)
     assert result["rails"][0] == {
         "netdev": "enp1s0f0np0",
         "address": "192.168.100.10",
@@ -190,13 +191,13 @@ def test_declared_rails(tmp_path: Path) -> None:
     ]
     names = [remark["name"] for remark in result["remarks"]]
     assert names == ["link_local_picked", "other_picked", "address_absent", "rail_absent"]
-    ranged = gids.describe(hcas, "192.168.100.0/23", rails[:1])
+    ranged = gid_report.describe(hcas, "192.168.100.0/23", rails[:1])
     assert (ranged["rails"][0]["agrees"], ranged["remarks"]) == (True, [])
 
 
 def test_an_address_on_the_twin_is_named(tmp_path: Path) -> None:
     hcas = gids.read_hcas(build(tmp_path, CASES["index_3"]["hcas"]))
-    found = gids.remarks(hcas, None, [gids.Rail("enp1s0f0np0", "192.168.101.10")])
+    found = gid_remarks.remarks(hcas, None, [gid_remarks.DeclaredRail("enp1s0f0np0", "192.168.101.10")])
     remark = next(remark for remark in found if remark.name == "address_elsewhere")
     assert "roceP2p1s0f0 port 1 (enP2p1s0f0np0)" in remark.text
 
@@ -204,20 +205,20 @@ def test_an_address_on_the_twin_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("netdev", "address"), [("a/b", "10.0.0.1"), ("", "10.0.0.1"), ("eth0", "fe80::1")])
 def test_bad_rails_are_refused(netdev: str, address: str) -> None:
     with pytest.raises(ValueError, match=r"^rails"):
-        gids.parse_rails({netdev: address})
-    assert gids.parse_rails({"eth0": "10.0.0.1"}) == [gids.Rail("eth0", "10.0.0.1")]
+        gid_remarks.parse_rails({netdev: address})
+    assert gid_remarks.parse_rails({"eth0": "10.0.0.1"}) == [gid_remarks.DeclaredRail("eth0", "10.0.0.1")]
 
 
 def test_infiniband_is_not_roce(tmp_path: Path) -> None:
     (hca,) = gids.read_hcas(build(tmp_path, CASES["bond_active"]["hcas"]))
-    assert gids.nccl_choice(hca.gids).index == 3
-    assert gids.nccl_choice(hca.gids, None, "InfiniBand").index == 0
+    assert nccl_choice(hca.gids).index == 3
+    assert nccl_choice(hca.gids, None, "InfiniBand").index == 0
 
 
 def test_a_slow_pcie_link_is_seen(tmp_path: Path) -> None:
     pci = {"address": "0000:01:00.0", "width": 4, "max_width": 4, "speed": "16.0 GT/s PCIe"}
     hcas = {"rocep1s0f0": {**CASES["index_3"]["hcas"]["rocep1s0f0"], "pci": pci}}
-    (remark,) = gids.remarks(gids.read_hcas(build(tmp_path, hcas)))
+    (remark,) = gid_remarks.remarks(gids.read_hcas(build(tmp_path, hcas)))
     assert (remark.name, "16 of 32 GT/s" in remark.text) == ("slow_pcie", True)
 
 
@@ -253,13 +254,13 @@ def test_find_address_wants_roce_v2(tmp_path: Path) -> None:
 
 
 def test_no_rdma_is_a_result(tmp_path: Path) -> None:
-    result = gids.describe(gids.read_hcas(gids.Sysfs(str(tmp_path))))
+    result = gid_report.describe(gids.read_hcas(gids.Sysfs(str(tmp_path))))
     assert (result["present"], result["ports"], result["gids"], result["remarks"]) == (False, [], [], [])
     assert result["stdout_lines"][-1] == "0 GIDs on 0 ports"
 
 
 def test_table_columns_do_not_move(tmp_path: Path) -> None:
-    lines = gids.describe(gids.read_hcas(build(tmp_path, CASES["rxe"]["hcas"])))["stdout_lines"]
+    lines = gid_report.describe(gids.read_hcas(build(tmp_path, CASES["rxe"]["hcas"])))["stdout_lines"]
     header, *rows = lines[: lines.index("3 GIDs on 1 ports")]
     column = header.index("NETDEV")
     assert len(rows) == 3
@@ -271,7 +272,7 @@ def test_table_columns_do_not_move(tmp_path: Path) -> None:
 
 
 def test_a_table_says_absent_and_ends_with_the_remarks(tmp_path: Path) -> None:
-    lines = gids.describe(gids.read_hcas(build(tmp_path, CASES["container"]["hcas"])))["stdout_lines"]
+    lines = gid_report.describe(gids.read_hcas(build(tmp_path, CASES["container"]["hcas"])))["stdout_lines"]
     assert lines[1].split()[-3:] == ["absent", "link", "absent"]
     assert lines[-2] == ""
     assert lines[-1].startswith("! rocep1s0f0 port 1 (no netdev): RoCE version or netdev of 2 used slots")
@@ -346,7 +347,7 @@ def test_nccl_choice_is_nccls_loop(rows: list[tuple[str, int]], address_range: s
     table = [(ipaddress.IPv6Address(gid), version if gid != "::" else None) for gid, version in rows]
     network = ipaddress.ip_network(address_range) if address_range else None
     used = [gids.make_gid(slot, str(gid), f"RoCE v{version}", None) for slot, (gid, version) in enumerate(table)]
-    choice = gids.nccl_choice([gid for gid in used if gid], address_range)
+    choice = nccl_choice([gid for gid in used if gid], address_range)
     assert choice.index == nccl_reference(table, network)
 
 
@@ -437,9 +438,9 @@ def test_ten_thousand_trees() -> None:
     for number in range(10_000):
         tree = random_tree(dice)
         address_range = dice.choice((None, "10.0.0.0/16", "0.0.0.0/0", "10.0.0.1/32"))
-        rails = [gids.Rail(dice.choice(NETDEVS[:5]), "10.0.0.1")]
+        rails = [gid_remarks.DeclaredRail(dice.choice(NETDEVS[:5]), "10.0.0.1")]
         hcas = gids.read_hcas(tree)
-        result = gids.describe(hcas, address_range, rails)
+        result = gid_report.describe(hcas, address_range, rails)
         json.dumps(result)
         assert all(isinstance(line, str) for line in result["stdout_lines"]), number
         for hca in hcas:
@@ -462,7 +463,7 @@ def check_port(hca: gids.HcaPort, in_range: dict[str, Any] | None, address_range
     assert all((gid.ipv4 is not None) == gid.gid.startswith("0000:0000:0000:0000:0000:ffff:") for gid in hca.gids)
     assert hca.mtu is None or hca.netdev is not None
     assert all("/" not in name for name in hca.netdevs)
-    choice = gids.nccl_choice(hca.gids, address_range)
+    choice = nccl_choice(hca.gids, address_range)
     length = max((gid.index for gid in hca.gids), default=0) + 1
     table: list[tuple[ipaddress.IPv6Address, int | None]] = [(ipaddress.IPv6Address(0), None)] * length
     for gid in hca.gids:
@@ -477,4 +478,4 @@ def check_port(hca: gids.HcaPort, in_range: dict[str, Any] | None, address_range
 def test_any_bytes_in_the_tree_are_readable(tmp_path: Path, content: bytes, name: str) -> None:
     tree = build(tmp_path / os.urandom(6).hex(), {"rxe0": {"slots": 1, "gids": {}}})
     (Path(tree.root) / "class/infiniband/rxe0/ports/1" / name).write_bytes(content)
-    gids.describe(gids.read_hcas(tree), "10.0.0.0/8")
+    gid_report.describe(gids.read_hcas(tree), "10.0.0.0/8")

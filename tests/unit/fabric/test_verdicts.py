@@ -8,7 +8,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.verdicts import (
     THRESHOLDS,
     End,
-    Rail,
+    MeasuredRail,
     ThresholdError,
     cause,
     judge_port,
@@ -22,10 +22,10 @@ FAULT = {"name": "port_busy", "text": "another process has the TCP port", "way_o
 NO_GID = {"name": "no_gid", "text": "10.0.0.1 is no RoCE v2 GID", "way_out": "give it its address"}
 
 
-def rails(first: float | None, second: float | None, pcie_width: int | None = None, **more: Any) -> list[Rail]:
+def rails(first: float | None, second: float | None, pcie_width: int | None = None, **more: Any) -> list[MeasuredRail]:
     """The first rail with both of its ends; the width is that of the client's."""
     ends = (End("spark-a", "enp1s0f0np0"), End("spark-b", "enp1s0f0np0", pcie_width=pcie_width))
-    return [Rail("enp1s0f0np0", first, ends=ends, **more), Rail("enP2p1s0f0np0", second)]
+    return [MeasuredRail("enp1s0f0np0", first, ends=ends, **more), MeasuredRail("enP2p1s0f0np0", second)]
 
 
 @pytest.mark.parametrize(
@@ -51,19 +51,19 @@ def rails(first: float | None, second: float | None, pcie_width: int | None = No
         (rails(165.0, 13.0), "unknown", "error"),
         (rails(500.0, 500.0), "unknown", "error"),
         (rails(None, 500.0, fault=NO_GID), "tcp_path", "error"),
-        ([Rail("enp1s0f0np0", 130.0)], "unknown", "error"),
+        ([MeasuredRail("enp1s0f0np0", 130.0)], "unknown", "error"),
         (rails(None, 98.5, fault=FAULT), "unknown", "error"),
         (rails(None, 98.5, fault=NO_GID), "tcp_path", "error"),
         (rails(None, 98.5), "unknown", "error"),
         ([], "unknown", "error"),
         (rails(13.3, 13.3, pcie_width=2), "half_width", "error"),  # explains it, and a power cycle would not help
-        ([Rail("enp1s0f0np0", 110.0)], "half_width", "error"),
-        ([Rail("enp1s0f0np0", 95.0)], "half_width", "error"),
-        ([Rail("enp1s0f0np0", 13.3)], "degraded_cx7", "error"),
-        ([Rail("enp1s0f0np0", 110.0, ends=(End("spark-a", "enp1s0f0np0", (), 2),))], "half_width", "error"),
+        ([MeasuredRail("enp1s0f0np0", 110.0)], "half_width", "error"),
+        ([MeasuredRail("enp1s0f0np0", 95.0)], "half_width", "error"),
+        ([MeasuredRail("enp1s0f0np0", 13.3)], "degraded_cx7", "error"),
+        ([MeasuredRail("enp1s0f0np0", 110.0, ends=(End("spark-a", "enp1s0f0np0", (), 2),))], "half_width", "error"),
     ],
 )
-def test_verdicts(measured: list[Rail], verdict: str, severity: str) -> None:
+def test_verdicts(measured: list[MeasuredRail], verdict: str, severity: str) -> None:
     result = judge_port(measured, NUMBERS)
     assert (result.verdict, result.severity) == (verdict, severity)
     assert result.text
@@ -71,7 +71,7 @@ def test_verdicts(measured: list[Rail], verdict: str, severity: str) -> None:
 
 
 def test_a_figure_above_the_ceiling_is_not_believed() -> None:
-    result = judge_port(rails(98.0, 98.0), NUMBERS, [Rail("enp1s0f0np0", 200.0)])
+    result = judge_port(rails(200.0, 98.0), NUMBERS)
     assert result.verdict == "unknown"
     assert "enp1s0f0np0 is said to carry 200.0 Gb/s, and a PCIe function carries 126 at most" in result.text
     assert "rail_ceiling_gbps" in result.way_out
@@ -81,7 +81,7 @@ def test_a_figure_above_the_ceiling_is_not_believed() -> None:
     ("measured", "verdict"),
     [(rails(100.0, 0.0), "half_width"), (rails(50.0, 50.0), "healthy"), (rails(0.0, 98.0), "half_width")],
 )
-def test_no_sum_makes_up_for_a_rail_that_carries_nothing(measured: list[Rail], verdict: str) -> None:
+def test_no_sum_makes_up_for_a_rail_that_carries_nothing(measured: list[MeasuredRail], verdict: str) -> None:
     result = judge_port(measured, thresholds_from(DATA, {"port_min_gbps": 90}))  # behind a link of 100 Gb/s
     assert result.verdict == verdict
     if verdict != "healthy":
@@ -91,12 +91,12 @@ def test_no_sum_makes_up_for_a_rail_that_carries_nothing(measured: list[Rail], v
 FIRST, SECOND = "10.0.0.0/24", "10.0.1.0/24"
 
 
-def port(gbps: float, *subnets: tuple[str, ...], bad_end: int = 0) -> list[Rail]:
+def port(gbps: float, *subnets: tuple[str, ...], bad_end: int = 0) -> list[MeasuredRail]:
     """A port of two rails; the given subnets are those at one of its ends, the other end is as planned."""
     planned = ((FIRST,), (SECOND,))
     of_end = [subnets if number == bad_end else planned for number in range(2)]
     return [
-        Rail(netdev, gbps, ends=tuple(End(f"spark-{'ab'[end]}", netdev, of_end[end][twin]) for end in range(2)))
+        MeasuredRail(netdev, gbps, ends=tuple(End(f"spark-{'ab'[end]}", netdev, of_end[end][twin]) for end in range(2)))
         for twin, netdev in enumerate(("one", "two"))
     ]
 
@@ -123,14 +123,8 @@ def test_a_narrow_link_and_a_degraded_rail_are_told_with_their_host() -> None:
 
 
 def test_a_port_of_which_one_rail_was_measured_is_half_a_port() -> None:
-    found = judge_port([Rail("enp1s0f0np0", 110.0)], NUMBERS)
+    found = judge_port([MeasuredRail("enp1s0f0np0", 110.0)], NUMBERS)
     assert "only one of the port's 2 rails was measured: 110.0 Gb/s" in found.text and "100 Gb/s" in found.text
-
-
-def test_a_rail_alone_shows_the_fault_too() -> None:
-    alone = [Rail("enp1s0f0np0", 13.3)]
-    assert judge_port(rails(60.0, 60.0), NUMBERS, alone).verdict == "degraded_cx7"
-    assert judge_port(rails(98.0, 98.0), NUMBERS, alone).verdict == "healthy", "together they carry all that is wanted"
 
 
 def test_thirteen_gigabit_follows_the_measurements_and_says_so() -> None:

@@ -17,8 +17,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import readings, spark_facts
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import Host, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import network, readings
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import rails as rail_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
 
 from lab.vendor.kernel_module import stand_in
 
@@ -44,7 +46,7 @@ def commands(**replaced: Completed) -> Run:
     return run
 
 
-def answering(host: Host, run: Run) -> Host:
+def answering(host: HostReader, run: Run) -> HostReader:
     return replace(host, system=System(host.system.root, run))
 
 
@@ -79,7 +81,7 @@ def add_hca(root: Path, hca: str, netdev: str | None = None, parent: str | None 
 
 
 @pytest.fixture
-def spark(tmp_path: Path) -> Host:
+def spark(tmp_path: Path) -> HostReader:
     """A DGX Spark with one cable in port p0, reached over SSH and sudo."""
     write(tmp_path, "/proc/sys/kernel/hostname", "spark-a\n")
     write(tmp_path, "/proc/sys/kernel/osrelease", "6.17.0-1014-nvidia\n")
@@ -123,10 +125,10 @@ def spark(tmp_path: Path) -> Host:
     def statvfs(path: str) -> Any:
         return SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bavail=250 if path.endswith("boot") else 500)
 
-    return Host(System(tmp_path, commands(), privileged=True), statvfs, machine="aarch64")
+    return HostReader(System(tmp_path, commands(), privileged=True), statvfs, machine="aarch64")
 
 
-def test_a_spark(spark: Host) -> None:
+def test_a_spark(spark: HostReader) -> None:
     facts = collect(spark)
     assert json.loads(json.dumps(facts)) == facts
     assert (facts["hostname"], facts["kernel"], facts["architecture"]) == ("spark-a", "6.17.0-1014-nvidia", "aarch64")
@@ -162,7 +164,7 @@ def test_a_spark(spark: Host) -> None:
     assert facts["cdi"] == []
 
 
-def test_the_keys_are_those_of_the_contract(spark: Host) -> None:
+def test_the_keys_are_those_of_the_contract(spark: HostReader) -> None:
     section = (
         (ROOT / "docs/architecture.md").read_text().partition("## Facts")[2].partition("```")[2].partition("```")[0]
     )
@@ -170,13 +172,13 @@ def test_the_keys_are_those_of_the_contract(spark: Host) -> None:
     assert set(collect(spark)) == {name.strip() for line in names for name in line.split(",")}
 
 
-def test_an_update_adds_to_dgx_release_and_the_last_one_counts_without_the_serial_number(spark: Host) -> None:
+def test_an_update_adds_to_dgx_release_and_the_last_one_counts_without_the_serial_number(spark: HostReader) -> None:
     release = collect(spark)["product"]["dgx_release"]
     assert release["DGX_OTA_VERSION"] == "7.5.0"
     assert "MADEUP0123456" not in str(release)
 
 
-def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
+def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: HostReader) -> None:
     rails = collect(spark)["rails"]
     assert [(rail["port"], rail["twin_index"], rail["netdev"], rail["hca"]) for rail in rails] == [
         ("p0", 0, "enp1s0f0np0", "rocep1s0f0"),
@@ -192,7 +194,7 @@ def test_rails_are_sorted_and_twins_numbered_by_pci_domain(spark: Host) -> None:
 
 
 @pytest.mark.parametrize("soft", ["aaa0", "rxe0"])
-def test_soft_roce_beside_an_hca_of_the_same_netdev_is_no_rail(spark: Host, soft: str) -> None:
+def test_soft_roce_beside_an_hca_of_the_same_netdev_is_no_rail(spark: HostReader, soft: str) -> None:
     write(spark.system.root, "/sys/class/infiniband/rocep1s0f0/device/vendor", "0x15b3\n")
     add_hca(spark.system.root, soft, "enp1s0f0np0")
     add_hca(spark.system.root, "rxe1", "enP7s7")
@@ -200,19 +202,19 @@ def test_soft_roce_beside_an_hca_of_the_same_netdev_is_no_rail(spark: Host, soft
     assert hcas == ["rocep1s0f0", "roceP2p1s0f0", "rocep1s0f1", "rxe1"], "of a netdev without an HCA it is one"
 
 
-def test_the_bridge_of_a_rail_is_named(spark: Host) -> None:
+def test_the_bridge_of_a_rail_is_named(spark: HostReader) -> None:
     spark.path("/sys/class/net/enp1s0f0np0/master").symlink_to("../br0")
     assert [rail["master"] for rail in collect(spark)["rails"]] == ["br0", None, None]
 
 
 def test_without_pci_domains_the_names_number_the_twins() -> None:
     rails = [{"netdev": name, "port": "p0", "pci": None} for name in ("enP2p1s0f0np0", "enp1s0f0np0")]
-    numbered = spark_facts.number_twins(rails)
+    numbered = rail_facts.number_twins(rails)
     assert [rail["netdev"] for rail in numbered] == ["enp1s0f0np0", "enP2p1s0f0np0"]
     assert [rail["twin_index"] for rail in numbered] == [0, 1]
 
 
-def test_an_hca_without_a_netdev_here_is_no_rail(spark: Host) -> None:
+def test_an_hca_without_a_netdev_here_is_no_rail(spark: HostReader) -> None:
     add_hca(spark.system.root, "roceP2p1s0f1")
     assert len(collect(spark)["rails"]) == 3
 
@@ -226,19 +228,19 @@ def test_an_hca_without_a_netdev_here_is_no_rail(spark: Host) -> None:
         (Completed((), 0, "NVIDIA GB10, 580.142, [N/A], [Not Supported]\n"), True, None),
     ],
 )
-def test_gpu_scenarios(spark: Host, output: Completed, present: bool, error: str | None) -> None:
+def test_gpu_scenarios(spark: HostReader, output: Completed, present: bool, error: str | None) -> None:
     gpu = collect(answering(spark, commands(**{"nvidia-smi": output})))["gpu"]
     assert (gpu["present"], gpu["query_error"]) == (present, error)
     assert gpu["temperature_c"] is None and gpu["power_w"] is None
 
 
-def test_a_driver_of_the_run_installer_is_seen(spark: Host) -> None:
+def test_a_driver_of_the_run_installer_is_seen(spark: HostReader) -> None:
     write(spark.system.root, "/usr/lib/aarch64-linux-gnu/libcuda.so.590.48.01", "")
     (spark.system.root / "var/lib/dpkg/status").unlink()
     assert collect(spark)["driver"]["userland"] == "590.48.01"
 
 
-def test_a_compressed_module_is_for_modinfo_to_read(spark: Host) -> None:
+def test_a_compressed_module_is_for_modinfo_to_read(spark: HostReader) -> None:
     write(spark.system.root, "/lib/modules/6.17.0-1014-nvidia/modules.dep", "kernel/x/nvidia.ko.zst: k/drm.ko.zst\n")
     path = "/lib/modules/6.17.0-1014-nvidia/kernel/"
     said = Completed((), 0, re.sub(f"{path}.*", f"{path}x/nvidia.ko.zst", (FIXTURES / "modinfo.txt").read_text()))
@@ -247,14 +249,14 @@ def test_a_compressed_module_is_for_modinfo_to_read(spark: Host) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 4, 63, 64, 100, 150])
-def test_a_damaged_module_is_no_module(spark: Host, size: int) -> None:
+def test_a_damaged_module_is_no_module(spark: HostReader, size: int) -> None:
     module = spark.system.root / "lib/modules/6.17.0-1014-nvidia/kernel/x/nvidia.ko"
     module.write_bytes(stand_in("580.178.04")[:size])
     assert collect(spark)["driver"]["module_on_disk"] is None
 
 
 @pytest.fixture
-def docker(spark: Host) -> Callable[[bytes], None]:
+def docker(spark: HostReader) -> Callable[[bytes], None]:
     """A running Docker that gives this answer to one question."""
     write(spark.system.root, "/run/docker.pid", "77")
     write(spark.system.root, "/proc/77/stat", "")
@@ -281,20 +283,20 @@ def docker(spark: Host) -> Callable[[bytes], None]:
     ],
 )
 def test_a_running_docker_is_asked(
-    spark: Host, docker: Callable[[bytes], None], said: bytes, version: str, driver: str | None
+    spark: HostReader, docker: Callable[[bytes], None], said: bytes, version: str, driver: str | None
 ) -> None:
     docker(said)
     expected = {"present": True, "version": version, "running": True, "cgroup_driver": driver}
     assert collect(spark)["docker"] == expected
 
 
-def test_a_docker_that_does_not_listen_runs_all_the_same(spark: Host) -> None:
+def test_a_docker_that_does_not_listen_runs_all_the_same(spark: HostReader) -> None:
     write(spark.system.root, "/run/docker.pid", "77")
     write(spark.system.root, "/proc/77/stat", "")
     assert collect(spark)["docker"]["running"] is True
 
 
-def test_a_daemon_that_kills_by_memory_is_named_while_it_runs(spark: Host) -> None:
+def test_a_daemon_that_kills_by_memory_is_named_while_it_runs(spark: HostReader) -> None:
     assert collect(spark)["oom_daemons"] == []
     units = spark.path("/run/systemd/units")
     units.mkdir(parents=True)
@@ -303,7 +305,7 @@ def test_a_daemon_that_kills_by_memory_is_named_while_it_runs(spark: Host) -> No
     assert collect(spark)["oom_daemons"] == ["earlyoom"]
 
 
-def test_what_dgx_os_sets_is_read(spark: Host) -> None:
+def test_what_dgx_os_sets_is_read(spark: HostReader) -> None:
     setting = spark.path("/proc/sys/vm/max_map_count")
     setting.unlink(missing_ok=True)
     assert collect(spark)["sysctls"] == {"vm.max_map_count": None}
@@ -312,7 +314,7 @@ def test_what_dgx_os_sets_is_read(spark: Host) -> None:
     assert collect(spark)["sysctls"] == {"vm.max_map_count": 1048576}
 
 
-def test_the_driver_of_the_cdi_specification_is_that_of_the_libraries_it_mounts(spark: Host) -> None:
+def test_the_driver_of_the_cdi_specification_is_that_of_the_libraries_it_mounts(spark: HostReader) -> None:
     assert collect(spark)["cdi_driver"] is None
     library = "/usr/lib/aarch64-linux-gnu/libcuda.so.580.142"
     write(
@@ -321,7 +323,7 @@ def test_the_driver_of_the_cdi_specification_is_that_of_the_libraries_it_mounts(
     assert collect(spark)["cdi_driver"] == "580.142"
 
 
-def test_apt_sources_and_what_they_offer_of_what_is_missing(spark: Host) -> None:
+def test_apt_sources_and_what_they_offer_of_what_is_missing(spark: HostReader) -> None:
     root = spark.system.root
     assert collect(spark)["apt_sources"] == {"entries": [], "conflicts": [], "offered": []}
     lists = "/var/lib/apt/lists/x.example_dists_noble_main_binary-arm64_Packages"
@@ -339,7 +341,7 @@ def test_apt_sources_and_what_they_offer_of_what_is_missing(spark: Host) -> None
     assert "password" not in str(facts)
 
 
-def test_packages_that_we_brought_are_told_from_those_that_were_there(spark: Host) -> None:
+def test_packages_that_we_brought_are_told_from_those_that_were_there(spark: HostReader) -> None:
     there = collect(spark)["packages"]
     ours, former = list(there)[:2]
     assert collect(spark)["installed_by_us"] == []
@@ -360,13 +362,13 @@ def test_packages_that_we_brought_are_told_from_those_that_were_there(spark: Hos
     assert collect(spark)["installed_by_us"] == []
 
 
-def test_cdi_specifications_by_path(spark: Host) -> None:
+def test_cdi_specifications_by_path(spark: HostReader) -> None:
     for path in ("/etc/cdi/nvidia.yaml", "/etc/cdi/other.yaml", "/var/run/cdi/nvidia.yaml"):
         write(spark.system.root, path, "")
     assert collect(spark)["cdi"] == ["/etc/cdi/nvidia.yaml", "/var/run/cdi/nvidia.yaml"]
 
 
-def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
+def test_disks_are_named_by_mount_and_listed_once(spark: HostReader) -> None:
     disks = collect(spark)["disks"]
     assert disks == [
         {"mount": "/", "size_bytes": 4096000, "free_bytes": 2048000},
@@ -376,7 +378,7 @@ def test_disks_are_named_by_mount_and_listed_once(spark: Host) -> None:
     assert readings.mount_of("/var/lib/docker", mounts) == "/var"
 
 
-def test_disks_of_the_paths_asked_for(spark: Host) -> None:
+def test_disks_of_the_paths_asked_for(spark: HostReader) -> None:
     write(spark.system.root, "/proc/self/mounts", "/dev/a / ext4 rw 0 0\n/dev/b /srv ext4 rw 0 0\n")
     assert [disk["mount"] for disk in collect(spark, ["/srv/models", "/opt"])["disks"]] == ["/", "/srv"]
 
@@ -389,7 +391,7 @@ def answer(links: Any, *others: Any) -> Completed:
 LINKS, ROUTES, WAY = [json.loads(line) for line in OUTPUTS["ip"].read_text().splitlines() if line]
 
 
-def test_routes_without_the_default_ones(spark: Host) -> None:
+def test_routes_without_the_default_ones(spark: HostReader) -> None:
     assert collect(spark)["routes"] == [
         {"interface": None, "cidr": "10.99.0.0/16"},
         {"interface": "enP7s7", "cidr": "192.0.2.0/24"},
@@ -397,13 +399,13 @@ def test_routes_without_the_default_ones(spark: Host) -> None:
     ]
 
 
-def test_both_lifelines_of_a_session(spark: Host) -> None:
+def test_both_lifelines_of_a_session(spark: HostReader) -> None:
     facts = collect(answering(spark, commands(ip=answer(LINKS, ROUTES, [{"dev": "enp1s0f1np1"}]))))
     assert (facts["ssh"]["interface"], facts["ssh"]["way_back"]) == ("enP7s7", "enp1s0f1np1")
     assert readings.lifelines(facts)["enp1s0f1np1"] == ["this very SSH session"]
 
 
-def test_one_question_for_each_part(spark: Host) -> None:
+def test_one_question_for_each_part(spark: HostReader) -> None:
     asked: list[str | None] = []
 
     def run(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
@@ -414,13 +416,13 @@ def test_one_question_for_each_part(spark: Host) -> None:
     assert asked == ["address show\nroute show table all\nroute get 192.0.2.1 from 192.0.2.11\n"]
 
 
-def test_without_a_way_to_the_peer_the_rest_is_known(spark: Host) -> None:
+def test_without_a_way_to_the_peer_the_rest_is_known(spark: HostReader) -> None:
     said = answer(LINKS, ROUTES)
     facts = collect(answering(spark, commands(ip=replace(said, rc=2, stderr="RTNETLINK answers: unreachable"))))
     assert (facts["ssh"]["interface"], facts["ssh"]["way_back"]) == ("enP7s7", None)
 
 
-def test_what_comes_and_goes_with_containers_changes_no_fact(spark: Host) -> None:
+def test_what_comes_and_goes_with_containers_changes_no_fact(spark: HostReader) -> None:
     root = spark.system.root
 
     def facts(*more: tuple[str, str]) -> dict[str, Any]:
@@ -440,7 +442,7 @@ def test_what_comes_and_goes_with_containers_changes_no_fact(spark: Host) -> Non
     assert facts(("docker0", "172.17.0.1"), ("veth12ab", "10.9.8.7")) != before  # a subnet to collide with
 
 
-def test_a_temporary_address_is_no_fact(spark: Host) -> None:
+def test_a_temporary_address_is_no_fact(spark: HostReader) -> None:
     entries = [
         {"local": "2001:db8::1", "prefixlen": 64},
         {"local": "2001:db8::2", "prefixlen": 64, "temporary": True},
@@ -451,7 +453,7 @@ def test_a_temporary_address_is_no_fact(spark: Host) -> None:
     assert interfaces["enP7s7"]["addresses"] == ["2001:db8::1/64", "192.0.2.11/24"]
 
 
-def test_what_an_interface_stands_on(spark: Host) -> None:
+def test_what_an_interface_stands_on(spark: HostReader) -> None:
     for above, below in (("br0", "bond0.7"), ("bond0.7", "bond0"), ("bond0", "enp1s0f0np0"), ("bond0", "br0")):
         add_interface(spark.system.root, above, None, **{f"lower_{below}": ""})
     facts = collect(spark)
@@ -463,7 +465,7 @@ def test_what_an_interface_stands_on(spark: Host) -> None:
     assert found["enP7s7"] == ["this very SSH session", "the default route"]
 
 
-def test_interrupted_dpkg(spark: Host) -> None:
+def test_interrupted_dpkg(spark: HostReader) -> None:
     write(spark.system.root, "/var/lib/dpkg/updates/0001", "")
     assert collect(spark)["apt"]["dpkg_interrupted"] is True
     (spark.system.root / "var/lib/dpkg/updates/0001").unlink()
@@ -473,7 +475,7 @@ def test_interrupted_dpkg(spark: Host) -> None:
 
 
 @pytest.mark.parametrize("lock", ["/var/lib/dpkg/lock-frontend", "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock"])
-def test_a_held_lock_names_its_holder_and_half_done_work_is_normal(spark: Host, lock: str) -> None:
+def test_a_held_lock_names_its_holder_and_half_done_work_is_normal(spark: HostReader, lock: str) -> None:
     write(spark.system.root, "/var/lib/dpkg/updates/0001", "")
     write(spark.system.root, lock, "")
     status = (spark.system.root / lock.lstrip("/")).stat()
@@ -495,7 +497,7 @@ def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> 
     def statvfs(_path: str) -> Any:
         raise OSError
 
-    facts = collect(Host(System(tmp_path, absent, privileged=False), statvfs, machine="x86_64"))
+    facts = collect(HostReader(System(tmp_path, absent, privileged=False), statvfs, machine="x86_64"))
     assert facts["root"] is False
     assert facts["memory_bytes"] is None and facts["kernel"] is None
     assert facts["rails"] == facts["interfaces"] == facts["disks"] == facts["holds"] == []
@@ -518,13 +520,13 @@ def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> 
         '[{"ifname": "a", "addr_info": [1]}]',
     ],
 )
-def test_garbage_of_commands_raises_nothing(spark: Host, garbage: str) -> None:
+def test_garbage_of_commands_raises_nothing(spark: HostReader, garbage: str) -> None:
     write(spark.system.root, "/var/lib/dpkg/status", garbage)
     facts = collect(answering(spark, lambda _argv, _stdin, _timeout: Completed((), 0, garbage)))
     assert facts["gpu"]["present"] is False and facts["packages"] == {}
 
 
-def test_a_plain_ssh_session_is_in_the_own_environment(spark: Host) -> None:
+def test_a_plain_ssh_session_is_in_the_own_environment(spark: HostReader) -> None:
     session = "SSH_CONNECTION=fe80::1%enP7s7 5 fe80::4ebb:47ff:fe00:1%enP7s7 22\0"
     write(spark.system.root, "/proc/self/environ", session)
     assert collect(spark)["ssh"]["interface"] == "enP7s7"
@@ -551,13 +553,13 @@ def test_a_plain_ssh_session_is_in_the_own_environment(spark: Host) -> None:
         ("/run/systemd/generator/ssh.socket.d/a.conf", "[Socket]\nListenStream=[::]:50022\n", [22, 50022]),
     ],
 )
-def test_where_sshd_listens(spark: Host, file: str, text: str, ports: list[int]) -> None:
+def test_where_sshd_listens(spark: HostReader, file: str, text: str, ports: list[int]) -> None:
     write(spark.system.root, file, text)
     assert collect(spark)["ssh_ports"] == ports
 
 
 @pytest.mark.parametrize("pattern", ["/srv/ssh/*.conf", '"/srv/ssh/a.conf"', "/etc/none.conf /srv/ssh/a*"])
-def test_what_sshd_includes_counts(spark: Host, pattern: str) -> None:
+def test_what_sshd_includes_counts(spark: HostReader, pattern: str) -> None:
     write(spark.system.root, "/etc/ssh/sshd_config", f"Include {pattern}\n")
     write(spark.system.root, "/srv/ssh/a.conf", "Port 50022\nInclude /srv/ssh/a.conf mine\n")
     write(spark.system.root, "/srv/ssh/b.txt", "Port 50023\n")
@@ -565,12 +567,12 @@ def test_what_sshd_includes_counts(spark: Host, pattern: str) -> None:
     assert collect(spark)["ssh_ports"] == [22, 50022, 50024]
 
 
-def test_the_port_of_this_very_session_counts(spark: Host) -> None:
+def test_the_port_of_this_very_session_counts(spark: HostReader) -> None:
     write(spark.system.root, "/proc/self/environ", "SSH_CONNECTION=192.0.2.1 5 192.0.2.11 50022\0")
     assert collect(spark)["ssh_ports"] == [50022]
 
 
-def test_two_commands_at_most_and_none_twice_with_the_engine(spark: Host) -> None:
+def test_two_commands_at_most_and_none_twice_with_the_engine(spark: HostReader) -> None:
     asked: list[str] = []
 
     def run(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
@@ -579,11 +581,11 @@ def test_two_commands_at_most_and_none_twice_with_the_engine(spark: Host) -> Non
         return commands()(argv, stdin, timeout)
 
     host = answering(spark, run)
-    host.system.once(spark_facts.read_network)
+    host.system.once(network.read_network)
     collect(host)
     assert asked == ["ip", "nvidia-smi"]
     assert host.system.once(read_database).installed
 
 
 def test_it_runs_on_this_machine() -> None:
-    assert collect(Host())["architecture"] == os.uname().machine
+    assert collect(HostReader())["architecture"] == os.uname().machine

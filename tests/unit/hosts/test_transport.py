@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import zlib
+from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
@@ -416,10 +417,15 @@ def test_the_bundle_holds_what_the_engine_imports_and_no_more() -> None:
     sources = transport._sources()
     assert f"{PACKAGE}.engine.engine" in sources and f"{PACKAGE}.engine.resources.files" in sources
     assert f"{PACKAGE}.fabric.perftest" not in sources
+    assert f"{PACKAGE}.programs.coherence.grub" in sources, "a relative import"
     assert sources[PACKAGE] is None and sources[f"{PACKAGE}.engine.resources"] is None
-    for source in filter(None, sources.values()):
-        imported = {node.module for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)}
-        assert {name for name in imported if name and name.startswith("ansible")} <= set(sources)
+    for module, source in sources.items():
+        imported = {
+            resolve_name("." * node.level + (node.module or ""), module.rpartition(".")[0])
+            for node in ast.walk(ast.parse(source or ""))
+            if isinstance(node, ast.ImportFrom)
+        }
+        assert {name for name in imported if name.startswith("ansible")} <= set(sources)
 
 
 def test_the_real_engine_answers_and_refuses_nonsense(tmp_path: Path) -> None:

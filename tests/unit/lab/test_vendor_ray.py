@@ -192,7 +192,7 @@ def test_a_lost_node_ends_the_head(cluster: Cluster) -> None:
         wait_for_health(cluster.port, 200)
         worker.power_off()
         assert head.end() == 1
-        assert f"{WORKER} is no living node of Ray any more" in head.log
+        assert f"{WORKER} is no longer a living node of Ray" in head.log
         wait_for(head.ended, "something of the head is left")
         assert noticing.wait(DEADLINE_SECONDS) == 0, "as vLLM leaves when its engine has died"
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import neighbours
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric.neighbours import Conversation, Rail
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.neighbours import CallingRail, Conversation
 from ansible_collections.gb10.fleet.plugins.modules import rail_neighbours
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import cabling
 from hypothesis import given
@@ -108,7 +108,7 @@ def test_the_example_has_a_token_that_is_the_same_on_all_hosts() -> None:
 
 # ---------------------------------------------------------------------------------------------------- the conversation
 
-RAIL = Rail("enp1s0f0np0", "p0", ["spark-b"])
+RAIL = CallingRail("enp1s0f0np0", "p0", ["spark-b"])
 
 
 def talk(**more: Any) -> Conversation:

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import coherence
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import against_the_next_boot, judge
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt, grub, installed, judgement
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import main as program
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.judgement import (
+    against_the_next_boot,
+    judge,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -22,7 +24,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from lab.vendor.kernel_module import stand_in
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = ROOT / "plugins/module_utils/programs/coherence.py"
 OLD, NEW = "580.142", "580.178.04"
 RUNNING, OTHER = "6.17.0-1014-nvidia", "6.17.0-1032-nvidia"
 UUID = "9b10f1ee-0000-4b10-8121-00000000b007"
@@ -134,7 +135,7 @@ CASES = {
 def test_verdicts(facts: dict[str, Any], ids: list[str]) -> None:
     verdicts = judge(facts)
     assert sorted(verdict["id"] for verdict in verdicts) == sorted(ids)
-    assert coherence.coherent(verdicts) == (set(ids) <= set(coherence.HARMLESS))
+    assert judgement.coherent(verdicts) == (set(ids) <= set(judgement.HARMLESS))
     for verdict in verdicts:
         assert verdict["severity"] in ("error", "warn", "info")
         assert verdict["fact"]
@@ -143,7 +144,7 @@ def test_verdicts(facts: dict[str, Any], ids: list[str]) -> None:
 
 def test_every_verdict_has_a_case() -> None:
     asked_of_apt = {"candidate_not_580", "candidates_unknown"}
-    assert {id_ for _facts, ids in CASES.values() for id_ in ids} == set(coherence.IDS) - asked_of_apt
+    assert {id_ for _facts, ids in CASES.values() for id_ in ids} == set(judgement.IDS) - asked_of_apt
 
 
 def test_what_speaks_against_a_boot() -> None:
@@ -168,7 +169,7 @@ def test_what_speaks_against_a_boot() -> None:
     ],
 )
 def test_candidates_stay_on_the_branch(candidates: dict[str, str], named: list[str]) -> None:
-    verdicts = coherence.judge_candidates(candidates, [])
+    verdicts = judgement.judge_candidates(candidates, [])
     assert [verdict["id"] for verdict in verdicts] == ["candidate_not_580"] * bool(named)
     assert all(name in verdicts[0]["fact"] for name in named)
 
@@ -178,25 +179,25 @@ def test_a_candidate_that_our_pins_do_not_keep_away_has_another_way_out() -> Non
     files = [
         "/etc/apt/preferences",
         "/etc/apt/preferences.d/00-x",
-        coherence.OUR_PREFERENCES,
+        apt.OUR_PREFERENCES,
         "/etc/apt/preferences.d/z",
     ]
-    (without,) = coherence.judge_candidates(leaving, [files[0], files[3]])
-    (beside,) = coherence.judge_candidates(leaving, files)
-    (alone,) = coherence.judge_candidates(leaving, files[2:])
+    (without,) = judgement.judge_candidates(leaving, [files[0], files[3]])
+    (beside,) = judgement.judge_candidates(leaving, files)
+    (alone,) = judgement.judge_candidates(leaving, files[2:])
     assert "run site.yml" in without["way_out"]
     assert "remove it from /etc/apt/preferences or /etc/apt/preferences.d/00-x" in beside["way_out"]
     assert "apt-cache policy" in alone["way_out"]
 
 
 def test_without_an_answer_of_apt_a_host_is_not_coherent() -> None:
-    verdicts = judge(spark(), coherence.judge_candidates(None, []))
+    verdicts = judge(spark(), judgement.judge_candidates(None, []))
     assert [(verdict["id"], verdict["severity"]) for verdict in verdicts] == [("candidates_unknown", "warn")]
-    assert not coherence.coherent(verdicts)
+    assert not judgement.coherent(verdicts)
 
 
 def test_the_branch_is_the_catalog_s() -> None:
-    assert catalog.load("host_sets")["driver_branch"]["value"] == coherence.BRANCH
+    assert catalog.load("host_sets")["driver_branch"]["value"] == judgement.BRANCH
 
 
 # -- GRUB --------------------------------------------------------------------------------------------------------------
@@ -310,11 +311,11 @@ def test_the_next_kernel_is_grubs(
     write(tmp_path, "/boot/grub/grub.cfg", grub_cfg(default, boot))
     write(tmp_path, "/boot/grub/grubenv", grubenv(**environment))
     (tmp_path / "boot/vmlinuz").symlink_to("vmlinuz-5.0-own")
-    assert coherence.read_grub(tmp_path)[:2] == ({RUNNING, OTHER, "5.0-own"}, chosen)
+    assert grub.read_grub(tmp_path)[:2] == ({RUNNING, OTHER, "5.0-own"}, chosen)
 
 
 def test_without_grub_nothing_is_known(tmp_path: Path) -> None:
-    assert coherence.read_grub(tmp_path) == (set(), None, [])
+    assert grub.read_grub(tmp_path) == (set(), None, [])
 
 
 @pytest.mark.parametrize(
@@ -338,7 +339,7 @@ def test_where_grub_may_boot_something_else_it_does_not_tell(
 ) -> None:
     write(tmp_path, "/boot/grub/grub.cfg", grub_cfg(default) + more)
     write(tmp_path, "/boot/grub/custom.cfg", own)
-    said = coherence.read_grub(tmp_path)
+    said = grub.read_grub(tmp_path)
     assert (said.next_kernel, said.listed) == (OTHER if known else None, {RUNNING, OTHER})
 
 
@@ -346,21 +347,21 @@ def test_where_grub_may_boot_something_else_it_does_not_tell(
 def test_kernel_and_initrd_of_the_next_entry_must_be_there(tmp_path: Path, boot: str) -> None:
     write(tmp_path, "/boot/grub/grub.cfg", grub_cfg(boot=boot))
     paths = [f"{boot}/vmlinuz-{OTHER}", f"{boot}/initrd.img-{OTHER}"]
-    assert coherence.read_grub(tmp_path).missing == paths
+    assert grub.read_grub(tmp_path).missing == paths
     write(tmp_path, f"/boot/vmlinuz-{OTHER}", "kernel")
     write(tmp_path, f"/boot/initrd.img-{OTHER}", "")
-    assert coherence.read_grub(tmp_path).missing == paths[1:]
+    assert grub.read_grub(tmp_path).missing == paths[1:]
     write(tmp_path, f"/boot/initrd.img-{OTHER}", "initrd")
-    assert coherence.read_grub(tmp_path).missing == []
+    assert grub.read_grub(tmp_path).missing == []
 
 
 def test_only_what_the_next_entry_names_is_asked_for(tmp_path: Path) -> None:
     text = "menuentry 'a' {\nlinux /vmlinuz-1-own\n}\nmenuentry 'b' {\nlinux /vmlinuz-2\ninitrd /a.img /$b\n}\n"
     write(tmp_path, "/boot/grub/grub.cfg", text)
     write(tmp_path, "/vmlinuz-1-own", "kernel")
-    assert coherence.read_grub(tmp_path).missing == []
+    assert grub.read_grub(tmp_path).missing == []
     write(tmp_path, "/boot/grub/grubenv", grubenv(next_entry="b"))
-    assert coherence.read_grub(tmp_path).missing == ["/vmlinuz-2", "/a.img"]
+    assert grub.read_grub(tmp_path).missing == ["/vmlinuz-2", "/a.img"]
 
 
 @pytest.mark.parametrize(
@@ -378,7 +379,7 @@ def test_only_what_the_next_entry_names_is_asked_for(tmp_path: Path) -> None:
 def test_a_damaged_menu_is_read_as_far_as_it_goes(tmp_path: Path, text: str) -> None:
     write(tmp_path, "/boot/grub/grub.cfg", text)
     write(tmp_path, "/boot/grub/grubenv", "next_entry=" + ">" * 2000)
-    assert coherence.read_grub(tmp_path)[1] is None or "vmlinuz-" in text
+    assert grub.read_grub(tmp_path)[1] is None or "vmlinuz-" in text
 
 
 # -- what else is read -------------------------------------------------------------------------------------------------
@@ -410,7 +411,7 @@ def test_the_kernels_of_a_host(tmp_path: Path) -> None:
     write(tmp_path, "/lib/modules/6.8.0-60-generic/modules.dep", "")  # left behind by a removed kernel
     write(tmp_path, "/lib/modules/6.17.0-1020-nvidia/modules.dep", "kernel/x/nvidia-drm.ko: kernel/x/nvidia.ko\n")
     write(tmp_path, "/boot/grub/grub.cfg", grub_cfg())
-    said = coherence.read_driver(tmp_path, {"linux-image-6.17.0-1020-nvidia": "6.17.0-1020.20"}, (), silent)
+    said = installed.read_driver(tmp_path, {"linux-image-6.17.0-1020-nvidia": "6.17.0-1020.20"}, (), silent)
     assert said["kernels"] == [
         kernel(),
         {"release": "6.17.0-1020-nvidia", "module": None, "license": None, "flavour": None, "listed": False},
@@ -430,7 +431,7 @@ def test_compressed_modules_are_asked_about_at_once(tmp_path: Path) -> None:
         fields = "license: Dual MIT/GPL\nversion: {}\nalias: x\nlicense: other\n"
         return "".join(f"filename: {path}\n{fields.format(OLD if RUNNING in path else NEW)}" for path in argv[1:])
 
-    said = coherence.read_driver(tmp_path, {}, (), modinfo)
+    said = installed.read_driver(tmp_path, {}, (), modinfo)
     assert said["kernels"] == [kernel(listed=False), kernel(OTHER, NEW, listed=False)]
     assert len(asked) == 1
 
@@ -445,7 +446,7 @@ def test_compressed_modules_are_asked_about_at_once(tmp_path: Path) -> None:
 def test_a_module_that_is_none_has_no_version(tmp_path: Path, content: bytes) -> None:
     install(tmp_path, RUNNING, OLD)
     write(tmp_path, f"/lib/modules/{RUNNING}/kernel/nvidia-580-open/nvidia.ko", content)
-    (said,) = coherence.read_driver(tmp_path, {}, (), silent)["kernels"]
+    (said,) = installed.read_driver(tmp_path, {}, (), silent)["kernels"]
     assert said["module"] is None
 
 
@@ -463,7 +464,7 @@ def test_a_module_that_is_none_has_no_version(tmp_path: Path, content: bytes) ->
 def test_what_apt_cannot_read_is_named(tmp_path: Path, stanzas: str, void: int) -> None:
     write(tmp_path, "/etc/apt/preferences.d/10-x", stanzas)
     write(tmp_path, "/etc/apt/preferences.d/x.bak", "Package: /(/\n")  # apt passes it by
-    found = coherence.read_pins(tmp_path)
+    found = apt.read_pins(tmp_path)
     assert [item["file"] for item in found] == ["/etc/apt/preferences.d/10-x"] * void
     assert all(re.match(r"/.*/: \w", item["problem"]) for item in found)
 
@@ -473,14 +474,14 @@ def test_what_python_is_asked_means_the_same_to_the_c_library(monkeypatch: pytes
     names = ["nvidia-580", "a", "libnvidia-x", "a580-", "nvidia-a-580-b", "", "A5"]
     chance = random.Random(7)  # noqa: S311 - no secret
     expressions = {"".join(chance.choices(words, k=chance.randint(1, 8))) for _ in range(20_000)}
-    alike = {expression: coherence.posix(expression, names) for expression in filter(_alike, expressions)}
+    alike = {expression: apt.posix(expression, names) for expression in filter(_alike, expressions)}
     assert len(alike) > 500
-    monkeypatch.setattr(coherence, "_read_alike", lambda expression: False)
-    assert alike == {expression: coherence.posix(expression, names) for expression in alike}
+    monkeypatch.setattr(apt, "_read_alike", lambda expression: False)
+    assert alike == {expression: apt.posix(expression, names) for expression in alike}
 
 
 def _alike(expression: str) -> bool:
-    return coherence._read_alike(expression)
+    return apt._read_alike(expression)
 
 
 @pytest.mark.parametrize(
@@ -529,14 +530,14 @@ def held(match: Sequence[str] = (), **other: Any) -> dict[str, Any]:
 def test_holds_are_lost_that_the_manifest_knows(tmp_path: Path, resources: Any, lost: list[str] | None) -> None:
     packages = dict.fromkeys(("nvidia-utils-580", "nvidia-driver-580-open", "nvidia-container-toolkit"), "1")
     listed = {str(index): item for index, item in enumerate(resources)} if isinstance(resources, list) else resources
-    write(tmp_path, coherence.MANIFEST, json.dumps({"format": 1, "resources": listed}))
-    assert coherence.read_unheld(tmp_path, packages, ["nvidia-driver-580-open"]) == lost
+    write(tmp_path, installed.MANIFEST, json.dumps({"format": 1, "resources": listed}))
+    assert installed.read_unheld(tmp_path, packages, ["nvidia-driver-580-open"]) == lost
 
 
 def test_a_large_manifest_is_read_as_well(tmp_path: Path) -> None:
     resources = {"x": held(declared={"file": "x" * 3 * 2**20}), "hold": held(["^nvidia-"])}
-    write(tmp_path, coherence.MANIFEST, json.dumps({"format": 1, "resources": resources}))
-    assert coherence.read_unheld(tmp_path, {"nvidia-utils-580": "1"}, []) == ["nvidia-utils-580"]
+    write(tmp_path, installed.MANIFEST, json.dumps({"format": 1, "resources": resources}))
+    assert installed.read_unheld(tmp_path, {"nvidia-utils-580": "1"}, []) == ["nvidia-utils-580"]
 
 
 STATUS = """Package: dpkg
@@ -567,16 +568,16 @@ nvidia-driver-590:
 def test_the_gate_asks_apt_for_what_is_pinned(tmp_path: Path) -> None:
     write(tmp_path, "/proc/sys/kernel/osrelease", f"{RUNNING}\n")
     write(tmp_path, "/var/lib/dpkg/status", STATUS)
-    write(tmp_path, coherence.OUR_PREFERENCES, "")
+    write(tmp_path, apt.OUR_PREFERENCES, "")
     write(tmp_path, "/proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {OLD}\n")
     install(tmp_path, RUNNING, OLD)
     asked = []
 
-    def apt(argv: Sequence[str]) -> str:
+    def ask(argv: Sequence[str]) -> str:
         asked.append(list(argv))
         return "bash\nnvidia-driver-590\nnvidia-container-toolkit\n" if argv[1] == "pkgnames" else POLICY
 
-    said = coherence.gate(tmp_path, apt)
+    said = program.gate(tmp_path, ask)
     assert asked[1] == ["apt-cache", "policy", "libnvidia-compute-580", "nvidia-driver-590"]
     assert [verdict["id"] for verdict in said["verdicts"]] == ["candidate_not_580"]
     assert (said["coherent"], said["against_a_boot"]) == (False, [])
@@ -587,34 +588,20 @@ def test_the_gate_asks_apt_for_what_is_pinned(tmp_path: Path) -> None:
     [("", POLICY), ("nvidia-driver-590\n", ""), ("nvidia-driver-590\n", POLICY[POLICY.index("nvidia-driver-590") :])],
 )
 def test_an_apt_that_does_not_answer_is_no_good_sign(tmp_path: Path, names: str, policy: str) -> None:
-    write(tmp_path, coherence.OUR_PREFERENCES, "")
+    write(tmp_path, apt.OUR_PREFERENCES, "")
     packages = {"libnvidia-compute-580": f"{OLD}-0ubuntu0.24.04.1"}
 
-    def apt(argv: Sequence[str]) -> str:
+    def ask(argv: Sequence[str]) -> str:
         return names if argv[1] == "pkgnames" else policy
 
-    assert coherence.read_candidates(tmp_path, packages, apt) is None
-    assert coherence.read_candidates(tmp_path, {"bash": "1"}, lambda argv: "bash" * (argv[1] == "pkgnames")) == {}
+    assert apt.read_candidates(tmp_path, packages, ask) is None
+    assert apt.read_candidates(tmp_path, {"bash": "1"}, lambda argv: "bash" * (argv[1] == "pkgnames")) == {}
 
 
-def test_the_module_is_a_program_of_its_own() -> None:
-    """Isolated and without site packages: what is on the host is this file alone."""
-    argv = [sys.executable, "-IS", str(PROGRAM)]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 1, 2)
-    if done.returncode < 2:
-        (line,) = done.stdout.splitlines()
-        said = json.loads(line)
-        assert said["coherent"] == (done.returncode == 0)
-        assert said["verdicts"]
-    assert "ansible" not in re.sub(r"(?m)^#.*", "", PROGRAM.read_text()).lower()
-
-
-def test_the_role_puts_this_very_source_on_the_host() -> None:
+def test_the_timer_runs_the_gate() -> None:
     document = documents.render("coherence", View("spark-a", {}))
-    program, service, timer, unit = document.resources
-    assert program["content"] == f"#!/usr/bin/python3 -IS\n{PROGRAM.read_text()}"
-    assert (program["mode"], unit["unit"], unit["state"]) == ("0755", "gb10-driver-coherence.timer", "started")
-    assert f"ExecStart={program['file']}\n" in service["content"]
+    service, timer, unit = document.resources[-3:]
+    assert (unit["unit"], unit["state"]) == ("gb10-driver-coherence.timer", "started")
+    assert "ExecStart=/usr/local/sbin/gb10-driver-coherence\n" in service["content"]
     assert "Persistent=true\n" in timer["content"]
     parse_documents([("coherence", document.resources)], {})

@@ -17,23 +17,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import vllm_unit
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import (
-    Life,
-    Log,
-    Notify,
-    Status,
-    parse_config,
-    parse_message,
-    read_lines,
-    verdict_of_end,
-)
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, link, main
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.link import parse_message
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 ROOT = Path(__file__).parents[3]
-PROGRAM = ROOT / "plugins/module_utils/programs/vllm_unit.py"
+PROGRAMS = ROOT / "plugins/module_utils/programs"
 
 # Its folder holds what it plays: `log` is what the container says, `code` how it leaves, once that file is there.
 DOCKER = """#!/bin/sh
@@ -172,7 +168,7 @@ class Host:
 
     @property
     def status(self) -> dict[str, Any]:
-        return vllm_unit.read_status(self.path)
+        return read_status(self.path)
 
     @property
     def active(self) -> bool:
@@ -540,13 +536,14 @@ def test_a_stop_takes_the_other_down_too(hosts: Callable[..., list[Host]], stopp
 def in_a_process(host: Host) -> subprocess.Popen[bytes]:
     """The same life, in a process of its own."""
     code = (
-        "import sys; from pathlib import Path; from vllm_unit import *\n"
+        "import signal, sys; from pathlib import Path; from vllm_unit.config import parse_config\n"
+        "from vllm_unit.life import Life; from vllm_unit.status import Notify, Status\n"
         "root = Path(sys.argv[1]); config = parse_config((root / 'vllm.json').read_text()); notify = Notify('')\n"
         "life = Life(config, Status(root / 'status.json', notify, config.digest), notify, root)\n"
         "signal.signal(signal.SIGTERM, life.stop); sys.exit(life.run())"
     )
     (host.root / "vllm.json").write_text(json.dumps(host.raw))
-    environment = {**os.environ, "PYTHONPATH": str(PROGRAM.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(PROGRAMS), "PYTHONDONTWRITEBYTECODE": "1"}
     return subprocess.Popen([sys.executable, "-c", code, str(host.root)], env=environment, stdout=subprocess.DEVNULL)
 
 
@@ -649,8 +646,8 @@ def test_a_member_that_begins_anew_takes_its_own_place(hosts: Callable[..., list
     head, mate = hosts(2)
     head.start()
     wait_until(lambda: head.life and head.life.link and head.life.link.listener)
-    settings = {name: vllm_unit.sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
-    hello = json.dumps({"hello": vllm_unit.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
+    settings = {name: sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
+    hello = json.dumps({"hello": link.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
     ghost = knock(head, hello)
     head.waits_for("waiting_for_peers", "waiting for the checks of spark-b")
     mate.start().reaches("ready")  # the head called a new round for it
@@ -666,8 +663,8 @@ def test_an_answer_to_an_earlier_round_starts_nothing(hosts: Callable[..., list[
     head, _ = hosts(2)
     head.start()
     wait_until(lambda: head.life and head.life.link and head.life.link.listener)
-    settings = {name: vllm_unit.sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
-    hello = json.dumps({"hello": vllm_unit.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
+    settings = {name: sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
+    hello = json.dumps({"hello": link.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
     stale = b"".join(json.dumps({"ready": number}).encode() + b"\n" for number in (0, 2, 1))
     with knock(head, hello + stale) as ghost:
         wait_until(lambda: b'"prepare"' in ghost.recv(4096))
@@ -704,20 +701,13 @@ def test_a_cable_that_comes_out_ends_it_and_is_awaited(hosts: Callable[..., list
 
 
 def test_a_file_that_nobody_can_read_is_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_unit, "CONFIG", str(tmp_path / "vllm.json"))
-    monkeypatch.setattr(vllm_unit, "STATUS", str(tmp_path / "status.json"))
+    monkeypatch.setattr(main, "CONFIG", str(tmp_path / "vllm.json"))
+    monkeypatch.setattr(main, "STATUS", str(tmp_path / "status.json"))
     for text in (None, "{", "{}", "[]"):
         if text:
             (tmp_path / "vllm.json").write_text(text)
-        assert vllm_unit.main() == 1
-        assert vllm_unit.read_status(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
-
-
-def test_the_program_runs_isolated_with_nothing_but_the_standard_library(tmp_path: Path) -> None:
-    """As its first line says."""
-    code = f"import runpy; runpy.run_path({str(PROGRAM)!r})"
-    done = subprocess.run([sys.executable, "-IS", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+        assert main.main() == 1
+        assert read_status(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
 
 
 class Pipe:
@@ -737,16 +727,16 @@ def test_lines_do_not_depend_on_how_they_arrive(chunks: list[bytes]) -> None:
 
 @pytest.mark.parametrize("over", range(0, 25, 4))
 def test_no_secret_gets_through_where_a_long_line_is_cut(over: int) -> None:
-    text = b"x" * (2 * vllm_unit.LONGEST_LINE - over) + b"sesame-open-sesame" + b"y" * vllm_unit.LONGEST_LINE
+    text = b"x" * (2 * container_log.LONGEST_LINE - over) + b"sesame-open-sesame" + b"y" * container_log.LONGEST_LINE
     chunks = [text[at : at + 4096] for at in range(0, len(text), 4096)]
     lines = [line.replace("sesame-open-sesame", "") for line in read_lines(Pipe(chunks), ["sesame-open-sesame"])]
     assert len(lines) > 1 and "s" not in "".join(lines)
 
 
 def test_a_line_that_does_not_end_is_bounded() -> None:
-    lines = list(read_lines(Pipe([b"x" * vllm_unit.LONGEST_LINE] * 10)))
-    assert "".join(lines) == "x" * vllm_unit.LONGEST_LINE * 10
-    assert max(map(len, lines)) <= 2 * vllm_unit.LONGEST_LINE
+    lines = list(read_lines(Pipe([b"x" * container_log.LONGEST_LINE] * 10)))
+    assert "".join(lines) == "x" * container_log.LONGEST_LINE * 10
+    assert max(map(len, lines)) <= 2 * container_log.LONGEST_LINE
 
 
 @settings(max_examples=50)
@@ -764,7 +754,7 @@ def test_a_phase_never_goes_back(tmp_path: Path) -> None:
         "Starting to load model x",
     ]
     assert [log.feed(line) for line in lines] == [True, False, False]
-    assert log.text == vllm_unit.TEXTS["graphs"]
+    assert log.text == container_log.TEXTS["graphs"]
 
 
 def test_what_went_wrong_before_it_served_is_no_cause_of_its_end(tmp_path: Path) -> None:
@@ -776,5 +766,5 @@ def test_what_went_wrong_before_it_served_is_no_cause_of_its_end(tmp_path: Path)
 
 def test_every_verdict_has_a_way_out_and_stands_in_the_manual() -> None:
     manual = (ROOT / "docs/troubleshooting.md").read_text()
-    assert {name for name in vllm_unit.WAYS_OUT if f"`{name}`" not in manual} == set()
-    assert set(vllm_unit.LASTING) <= set(vllm_unit.WAYS_OUT)
+    assert {name for name in failures.WAYS_OUT if f"`{name}`" not in manual} == set()
+    assert set(failures.LASTING) <= set(failures.WAYS_OUT)

@@ -13,13 +13,13 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as serving_load
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import Load, Sampling
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.probe import Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark
 
 from tests.support.proofs import NOW
 
-SCHEMA = json.loads((Path(benchmark.__file__).parents[1] / "schemas/benchmark.schema.json").read_text())
+SCHEMA = json.loads((Path(benchmark.__file__).parent / "schemas/benchmark.schema.json").read_text())
 THRESHOLDS = catalog.load("thresholds")
 LIMITS = {name: entry["value"] for name, entry in THRESHOLDS["benchmark"].items()}
 GPT = "openai/gpt-oss-120b"  # mxfp4, 57 to 60 tok/s on one host

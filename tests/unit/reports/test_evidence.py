@@ -10,7 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence, metrics
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, evidence_page, judge, metrics
 
 from tests.support.proofs import ACCEPTED, HOSTS, NOW, ROOT, WARNING, documents, proof, thresholds
 
@@ -19,7 +19,7 @@ DOCUMENTS = documents()
 
 
 def build(hosts: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    return evidence.build(hosts, {"gb10_fleet": "0.1.0"}, thresholds(), NOW)
+    return judge.build(hosts, {"gb10_fleet": "0.1.0"}, thresholds(), NOW)
 
 
 @pytest.mark.parametrize("name", DOCUMENTS)
@@ -153,12 +153,12 @@ def test_what_ansible_adds_to_results_is_left_out() -> None:
 
 def test_files_appear_complete_and_latest_points_to_them(tmp_path: Path) -> None:
     directory = tmp_path / "proofs"
-    first = evidence.write(DOCUMENTS["pair"], directory)
+    first = evidence_files.write(DOCUMENTS["pair"], directory)
     assert first.name == "20261121T013000Z"
     assert json.loads((directory / "latest/evidence.json").read_text())["verdict"] == "healthy"
-    later = evidence.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
+    later = evidence_files.write({**DOCUMENTS["pair-degraded"], "created": "2026-11-21T02:00:00Z"}, directory)
     assert (directory / "latest").resolve() == later
-    again = evidence.write({**DOCUMENTS["pair"], "created": "2026-11-21T02:00:00Z"}, directory)
+    again = evidence_files.write({**DOCUMENTS["pair"], "created": "2026-11-21T02:00:00Z"}, directory)
     assert again == later and json.loads((again / "evidence.json").read_text())["verdict"] == "healthy"
     assert sorted(path.name for path in directory.iterdir()) == [first.name, later.name, "latest"]
 
@@ -167,9 +167,9 @@ def test_nothing_is_left_when_the_page_cannot_be_made(tmp_path: Path, monkeypatc
     def fail(_document: Any) -> str:
         raise RuntimeError
 
-    monkeypatch.setattr(evidence, "render", fail)
+    monkeypatch.setattr(evidence_page, "render", fail)
     with pytest.raises(RuntimeError):
-        evidence.write(DOCUMENTS["pair"], tmp_path)
+        evidence_files.write(DOCUMENTS["pair"], tmp_path)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,7 +189,7 @@ class Elements(HTMLParser):
 
 @pytest.mark.parametrize("name", DOCUMENTS)
 def test_the_page_is_one_file_without_script(name: str) -> None:
-    page = evidence.render(DOCUMENTS[name])
+    page = evidence_page.render(DOCUMENTS[name])
     elements = Elements(page)
     assert "script" not in elements.tags and "url(" not in page and "@import" not in page
     assert elements.fetched == ["evidence.json", "metrics.prom"]
@@ -200,16 +200,16 @@ def test_the_page_is_one_file_without_script(name: str) -> None:
 
 
 def test_the_page_shows_figures_warnings_and_reasons() -> None:
-    page = evidence.render(DOCUMENTS["pair"])
+    page = evidence_page.render(DOCUMENTS["pair"])
     for text in ("98.0 + 98.0 Gb/s", "12.25", "192.168.100.10/24", "rocep1s0f0", "CVE-2026-24260", "until Friday"):
         assert text in page
-    page = evidence.render(DOCUMENTS["switch-one-bad"])
+    page = evidence_page.render(DOCUMENTS["switch-one-bad"])
     # Once as the reason, and for each of the seven pairings in the picture's description.
     assert page.count("signature of a ConnectX-7") == 1 + 7
 
 
 def test_a_bad_host_does_not_paint_its_neighbours() -> None:
-    hosts = evidence.page_model(DOCUMENTS["switch-one-bad"])["hosts"]
+    hosts = evidence_page.page_model(DOCUMENTS["switch-one-bad"])["hosts"]
     assert [host["name"] for host in hosts if host["tone"] == "bad"] == ["spark-3"]
 
 
@@ -219,8 +219,8 @@ def test_a_host_that_nobody_looked_at_or_that_went_away_is_unmeasured() -> None:
         host.update(gids={"unreachable": True, "msg": "gone"}, serving={"unreachable": True, "msg": "gone"}, pings=[])
     document = build({**hosts, "spark-z": {"facts": {}}})
     assert {reason["what"] for reason in document["reasons"]} == {"unmeasured"}
-    assert ("spark-z", "the host was not looked at") in [(r["where"], r["text"]) for r in document["reasons"]]
-    evidence.render(document)
+    assert ("spark-z", "the host was not read") in [(r["where"], r["text"]) for r in document["reasons"]]
+    evidence_page.render(document)
 
 
 HOSTILE = "<script>alert(1)</script>\"' onload=x {{ 7*7 }} &amp;"
@@ -234,14 +234,14 @@ def test_hostile_texts_stay_texts() -> None:
     hosts["spark-a"]["serving"].update(served_models=[HOSTILE], text=HOSTILE, verdict="garbage")
     hosts["spark-b"]["findings"] = [{**WARNING, "fact": HOSTILE}, {**ACCEPTED, "accepted": HOSTILE}]
     hosts = {f"{name}{HOSTILE}" if name == "spark-b" else name: value for name, value in hosts.items()}
-    page = evidence.render(build(hosts))
+    page = evidence_page.render(build(hosts))
     assert "script" not in Elements(page).tags
     assert "<script" not in page and "49" not in page
 
 
 def test_a_host_that_could_not_be_read_has_a_card_too() -> None:
     away = {**ACCEPTED, "id": "unreachable", "accepted": None, "host": "spark-a", "fact": "no answer"}
-    page = evidence.render(build({"spark-a": {"facts": {}, "findings": [away]}}))
+    page = evidence_page.render(build({"spark-a": {"facts": {}, "findings": [away]}}))
     assert "could not be read" in page and "unreachable" in page
 
 
@@ -294,14 +294,14 @@ def test_a_pair_whose_cable_is_out_is_silent_at_both_ends() -> None:
 
 
 def test_the_matrix_shows_every_two_hosts_and_the_worst_of_them() -> None:
-    (cluster,) = evidence.page_model(DOCUMENTS["switch-one-bad"])["clusters"]
+    (cluster,) = evidence_page.page_model(DOCUMENTS["switch-one-bad"])["clusters"]
     matrix = {row["host"]: row["cells"] for row in cluster["matrix"]}
     assert [cell["tone"] for cell in matrix["spark-3"]] == ["bad"] * 2 + ["plain"] + ["bad"] * 5
     assert [cell["tone"] for cell in matrix["spark-1"]] == ["plain", "ok", "bad"] + ["ok"] * 5
     assert (matrix["spark-1"][1]["text"], matrix["spark-1"][1]["verdict"]) == ("196", "healthy")
-    (ring,) = evidence.page_model(DOCUMENTS["ring"])["clusters"]
+    (ring,) = evidence_page.page_model(DOCUMENTS["ring"])["clusters"]
     assert [cell["text"] for cell in ring["matrix"][0]["cells"]] == ["", "196", "196"]
-    (single,) = evidence.page_model(DOCUMENTS["single"])["clusters"]
+    (single,) = evidence_page.page_model(DOCUMENTS["single"])["clusters"]
     assert single["matrix"] is None
 
 
@@ -311,7 +311,7 @@ def test_two_links_between_two_hosts_are_one_cell() -> None:
     bad = {**good, "link": "other", "severity": "error", "verdict": "half_width", "figures": {"gbps": 4.0, "rails": []}}
     for pairings in ([good, bad], [bad, good]):
         document = {**DOCUMENTS["pair"], "clusters": [{**cluster, "pairings": pairings}]}
-        (shown,) = evidence.page_model(document)["clusters"]
+        (shown,) = evidence_page.page_model(document)["clusters"]
         cell = shown["matrix"][0]["cells"][1]
         assert (cell["text"], cell["verdict"], cell["tone"]) == ("200", "half width", "bad")
 
@@ -367,10 +367,10 @@ def test_the_page_shows_what_show_gids_remarks_and_where_nccl_takes_another_inde
     hosts["spark-a"]["gids"]["rails"][0].update(nccl_index=5, agrees=False)
     hosts["spark-a"]["gids"]["rails"][1].update(nccl_index=None, agrees=False)
     hosts["spark-a"]["gids"]["remarks"] = [remark]
-    model = evidence.page_model(build(hosts))
+    model = evidence_page.page_model(build(hosts))
     assert [rail["nccl"] for rail in model["rails"]] == ["NCCL takes 5", "NCCL takes none", None, None]
     assert [warning["fact"] for warning in model["warnings"]] == ["rail enp1s0f0np0: NCCL would pick 5"]
-    page = evidence.render(build(hosts))
+    page = evidence_page.render(build(hosts))
     assert "NCCL takes 5" in page and "other_picked" in page and "set a range" in page
 
 

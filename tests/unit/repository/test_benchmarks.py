@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gids
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gid_report, gids
 
 from benchmarks import cli, desired, report
 from benchmarks import gids as gid_tables
@@ -136,7 +136,7 @@ class TestRecaps:
 
 def test_both_ways_to_read_gid_tables_find_the_same(tmp_path: Path) -> None:
     gid_tables.build(tmp_path, used=5, slots=12)
-    result = gids.describe(gids.read_hcas(gids.Sysfs(str(tmp_path))))
+    result = gid_report.describe(gids.read_hcas(gids.Sysfs(str(tmp_path))))
     ours = [
         f"{gid['device']} {gid['port']} {gid['index']} {gid['gid']} v{gid['roce_version']} {gid['netdev']}"
         for gid in result["gids"]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gb10_fleet.playbook import ROLL_CALL, Report
+from gb10_fleet.playbook import DRAIN, ROLL_CALL, Report
 from gb10_fleet.rollout import gate
 
 HOSTS = [f"spark-{number:03d}" for number in range(200)]
@@ -22,7 +22,7 @@ def result(kind: str, host: str, text: str = "", **more: Any) -> Event:
 
 def roll_call(*through: str, called: Iterable[str] = HOSTS) -> Event:
     said = json.dumps({"called": [*called], "through": [*through]})
-    return result("ok", "localhost", said, play=ROLL_CALL, task="Who came through")
+    return result("ok", "localhost", said, step=ROLL_CALL)
 
 
 def heard(*events: Event) -> Report:
@@ -48,7 +48,7 @@ def states(report: Report, *hosts: str) -> dict[str, str]:
         ([result("failed", "a", ignore_errors=True), result("ok", "a"), roll_call("a")], {"a": "ignored"}),
         ([roll_call("a")], {"a": "absent"}),
         ([], {"a": "absent"}),
-        ([result("ok", "a", play="Drain: stop the model"), roll_call("a")], {"a": "absent"}),
+        ([result("ok", "a", step=DRAIN), roll_call("a")], {"a": "absent"}),
         ([result("ok", "a"), roll_call()], {"a": "absent"}),  # meta: end_host after a beginning
     ],
 )

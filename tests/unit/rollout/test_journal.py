@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from gb10_fleet.rollout.journal import Journal, JournalError, hosts_of, place
-from gb10_fleet.rollout.waves import Host, Wave
+from gb10_fleet.rollout.waves import FleetHost, Wave
 
-HOSTS = [Host("a", "pair", serves=True), Host("b", "pair", serves=True), Host("c")]
+HOSTS = [FleetHost("a", "pair", serves=True), FleetHost("b", "pair", serves=True), FleetHost("c")]
 WAVES = [Wave(1, ("a", "b"), ("pair",)), Wave(2, ("c",), ())]
 ORDER = {"playbook": "site", "steps": []}
 CHANGE = {"role": "driver", "resource": "package:x", "action": "update"}

@@ -15,18 +15,20 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
-from gb10_fleet.playbook import ROLL_CALL, Order, Outcome, Report, Trouble
+from gb10_fleet.playbook import Order, Outcome, Report, Trouble
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout import recipes, waves
+from gb10_fleet.rollout.gate import ROLL_CALL_PLAY
 from gb10_fleet.rollout.journal import Journal, hosts_of
 from gb10_fleet.rollout.live import Silent
 from gb10_fleet.rollout.loop import Rollout, Stopped
 from gb10_fleet.rollout.recipes import Recipe, Step
-from gb10_fleet.rollout.waves import Host, Policy, Refused
+from gb10_fleet.rollout.waves import FleetHost, Policy, Refused
 
 SET, OTHER_SET = list(catalog.load("host_sets")["host_sets"])[:2]
 IMAGE = f"vllm@sha256:{'0' * 64}"
 NOW = datetime(2026, 11, 21, 1, 0, tzinfo=UTC)
+ROLL_CALL = ROLL_CALL_PLAY["name"]
 CHANGE = {"role": "driver", "resource": "package:x", "action": "update"}
 
 
@@ -102,11 +104,11 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
         yield opened
 
 
-def fleet(count: int, pairs: int = 0, *, serves: bool = False) -> list[Host]:
-    return [Host(f"h{n:02d}", f"pair{n // 2}" if n < 2 * pairs else None, serves) for n in range(count)]
+def fleet(count: int, pairs: int = 0, *, serves: bool = False) -> list[FleetHost]:
+    return [FleetHost(f"h{n:02d}", f"pair{n // 2}" if n < 2 * pairs else None, serves) for n in range(count)]
 
 
-def begin(journal: Journal, hosts: Sequence[Host], chosen: Policy, recipe: Recipe | None = None) -> str:
+def begin(journal: Journal, hosts: Sequence[FleetHost], chosen: Policy, recipe: Recipe | None = None) -> str:
     recipe = recipe or recipes.forward("site", ["a,"], prove=False)
     return rollout.begin(journal, recipe, chosen, hosts, waves.plan(hosts, chosen))
 
@@ -405,7 +407,7 @@ def test_a_stopped_rollout_goes_on_with_the_bad_host(journal: Journal, world: Wo
     assert {order.environment["GB10_ROLLOUT"] for order in world.orders[2:]} == {f"{run}/2"}
 
 
-def _cluster(hosts: Sequence[Host], name: str) -> str | None:
+def _cluster(hosts: Sequence[FleetHost], name: str) -> str | None:
     return next(host.cluster for host in hosts if host.name == name)
 
 
@@ -552,7 +554,7 @@ def test_reboot_goes_with_a_host_set() -> None:
 # -- who ---------------------------------------------------------------------------------------------------------------
 
 
-def listing(**limited: Sequence[Host]) -> Callable[..., tuple[Outcome, Report]]:
+def listing(**limited: Sequence[FleetHost]) -> Callable[..., tuple[Outcome, Report]]:
     """Says the hosts, of a limit or (`everybody`) without one."""
 
     def play(order: Order, *, watch: Any, **_: Any) -> tuple[Outcome, Report]:
@@ -570,7 +572,7 @@ def listing(**limited: Sequence[Host]) -> Callable[..., tuple[Outcome, Report]]:
 
 
 def test_hosts_are_those_that_ansible_sees() -> None:
-    hosts = [Host("a", "pair", serves=True), Host("b")]
+    hosts = [FleetHost("a", "pair", serves=True), FleetHost("b")]
     assert rollout.who(recipes.forward("site", ["a,"]), listing(everybody=hosts)) == hosts
 
 
@@ -585,7 +587,7 @@ def test_a_limit_does_not_cut_a_cluster() -> None:
 @pytest.mark.parametrize("name", ["!new", "&a", "~h.*", "@file", "h*", "h[1]", "a b", "-l"])
 def test_a_host_whose_name_is_a_pattern_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="to Ansible that is a pattern and not a name"):
-        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[Host("a"), Host(name)]))
+        rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[FleetHost("a"), FleetHost(name)]))
 
 
 def test_an_interrupt_while_hosts_are_listed_is_no_missing_group() -> None:
@@ -642,7 +644,7 @@ def test_nothing_touched_nothing_to_take_back(journal: Journal, world: World) ->
 def moved(journal: Journal, world: World, *to: str, hosts: Sequence[str] = ("a", "b"), bad: str = "") -> dict[str, Any]:
     world.bad = {bad: FAILED} if bad else {}
     recipe = recipes.forward("site", ["a,"], to=to, prove=False)
-    names = [Host(name) for name in hosts]
+    names = [FleetHost(name) for name in hosts]
     return go(journal, begin(journal, names, policy(canary=1, growth=(1,)), recipe), world)
 
 
@@ -663,7 +665,7 @@ def test_what_was_taken_back_is_nobodys_before(journal: Journal, world: World) -
 
 def test_what_another_playbook_moved_and_was_taken_back_is_not_before_either(journal: Journal, world: World) -> None:
     recipe = recipes.forward("reboot", ["a,"], to=["img:1"], prove=False)
-    taken_back(journal, world, go(journal, begin(journal, [Host("a"), Host("b")], policy(), recipe), world))
+    taken_back(journal, world, go(journal, begin(journal, [FleetHost("a"), FleetHost("b")], policy(), recipe), world))
     assert back(journal, moved(journal, world, "img:2")).to == {}, "back to the image of the inventory"
 
 
@@ -685,7 +687,7 @@ def test_a_rollout_without_a_word_brings_what_the_inventory_says(journal: Journa
 
 
 def test_hosts_that_are_done_count_in_a_rollout_that_was_stopped(journal: Journal, world: World) -> None:
-    first = next(iter(waves.plan([Host("a"), Host("b")], policy(canary=1)))).hosts[0]
+    first = next(iter(waves.plan([FleetHost("a"), FleetHost("b")], policy(canary=1)))).hosts[0]
     other = ({"a", "b"} - {first}).pop()
     moved(journal, world, "img:1", bad=other)
     assert back(journal, moved(journal, world, "img:2", hosts=[first])).to == recipes.targets(["img:1"])
@@ -710,7 +712,7 @@ def test_after_an_undo_the_manifest_starts_anew(journal: Journal, world: World) 
 
 
 def test_what_was_moved_elsewhere_since_is_not_resumed(journal: Journal, world: World) -> None:
-    hosts = [host for wave in waves.plan([Host("a"), Host("b")], policy(canary=1)) for host in wave.hosts]
+    hosts = [host for wave in waves.plan([FleetHost("a"), FleetHost("b")], policy(canary=1)) for host in wave.hosts]
     stopped = moved(journal, world, "img:1", bad=hosts[1])
     recipes.refuse_resume(stopped, journal.later(stopped))
     world.bad = {}

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gb10_fleet.rollout.waves import Host, plan
+from gb10_fleet.rollout.waves import FleetHost, plan
 from gb10_fleet.rollout.waves import policy as chosen
 from tests.support.ways import BAD, GB10, HOSTS, Rollout, Way, fail, update
 
@@ -97,7 +97,7 @@ def test_a_bad_canary_stops_the_rollout_before_anybody_else(tmp_path: Path, way:
 def test_the_bad_one_of_a_wave_is_named_and_not_its_neighbour(tmp_path: Path) -> None:
     """A task that is run once for all fails as the first host of a wave, whoever is sick."""
     hosts = HOSTS[:2]
-    (wave,) = plan([Host(name) for name in hosts], chosen(canary=2, growth=(2, "100%"), soak_s=0))
+    (wave,) = plan([FleetHost(name) for name in hosts], chosen(canary=2, growth=(2, "100%"), soak_s=0))
     neighbour, bad = wave.hosts
     rollout = Rollout(tmp_path, hosts, next(way for way in WAYS if way.name == "unhealthy"), bad)
     status, report = gb10(rollout, "2")

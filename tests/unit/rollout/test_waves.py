@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from gb10_fleet.rollout import waves, window
-from gb10_fleet.rollout.waves import Host, Policy, Refused
+from gb10_fleet.rollout.waves import FleetHost, Policy, Refused
 
 POLICY = waves.policy(soak_s=0)
 
 
-def fleet(hosts: int, clusters: int) -> list[Host]:
+def fleet(hosts: int, clusters: int) -> list[FleetHost]:
     """So many hosts, of which the first are pairs, as many as asked for or as there are hosts for."""
     pairs = min(clusters, hosts // 2)
-    return [Host(f"spark-{n:02d}", f"pair{n // 2}" if n < 2 * pairs else None) for n in range(hosts)]
+    return [FleetHost(f"spark-{n:02d}", f"pair{n // 2}" if n < 2 * pairs else None) for n in range(hosts)]
 
 
-def sizes(hosts: Sequence[Host], policy: Policy = POLICY) -> list[int]:
+def sizes(hosts: Sequence[FleetHost], policy: Policy = POLICY) -> list[int]:
     return [len(wave.hosts) for wave in waves.plan(hosts, policy)]
 
 

@@ -21,7 +21,13 @@ from typing import Any
 import pytest
 from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.action import model_files as model_files_action
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import model_files as files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
+    host_files,
+    model_folder,
+    model_listing,
+    rsync,
+    transfer_errors,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
@@ -41,18 +47,18 @@ def quiet(*_: Any) -> None:
     pass
 
 
-def blob(path: str, data: bytes) -> files.Blob:
-    return files.Blob(path, len(data), hashlib.sha256(data).hexdigest())
+def blob(path: str, data: bytes) -> model_listing.Blob:
+    return model_listing.Blob(path, len(data), hashlib.sha256(data).hexdigest())
 
 
 SMALL = b"{}\n"
 CONTENT = {"config.json": SMALL, "a/model.safetensors": os.urandom(300_000), "b.safetensors": os.urandom(200_000)}
-TINY = files.Model(
+TINY = model_listing.Model(
     MODEL,
     "main",
     COMMIT,
     (
-        files.Blob("config.json", 3, hashlib.sha1(b"blob 3\0" + SMALL).hexdigest()),  # noqa: S324
+        model_listing.Blob("config.json", 3, hashlib.sha1(b"blob 3\0" + SMALL).hexdigest()),  # noqa: S324
         *(blob(path, data) for path, data in CONTENT.items() if path != "config.json"),
     ),
 )
@@ -97,7 +103,7 @@ class Docker:
             case ["docker" | "systemctl" | "systemd-run", *_]:
                 pass
             case _:
-                return files.command(argv, **options)
+                return host_files.command(argv, **options)
         return subprocess.CompletedProcess(list(argv), rc, out, err)
 
 
@@ -107,12 +113,12 @@ def image(layers: str = "sha256:1", **config: Any) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(files, "RUN", tmp_path / "run")
-    monkeypatch.setattr(files, "DOCKER", tmp_path)
+    monkeypatch.setattr(host_files, "RUN", tmp_path / "run")
+    monkeypatch.setattr(host_files, "DOCKER", tmp_path)
     return tmp_path / "run"
 
 
-def host(tmp_path: Path, name: str, docker: Docker, tell: Tell = quiet, **said: Any) -> files.Files:
+def host(tmp_path: Path, name: str, docker: Docker, tell: Tell = quiet, **said: Any) -> host_files.Files:
     """Its cache is `.cache` of a home of its own, where the simulated library looks."""
     (tmp_path / name / ".cache").mkdir(parents=True, exist_ok=True)
     told: dict[str, Any] = {
@@ -125,10 +131,10 @@ def host(tmp_path: Path, name: str, docker: Docker, tell: Tell = quiet, **said: 
         "fetch": True,
         "environment": {},
     }
-    return files.Files({**told, **said}, tell, docker, state=tmp_path / name / "state")
+    return host_files.Files({**told, **said}, tell, docker, state=tmp_path / name / "state")
 
 
-def filled(own: files.Files, model: files.Model = TINY) -> files.Files:
+def filled(own: host_files.Files, model: model_listing.Model = TINY) -> host_files.Files:
     (own.folder / "blobs").mkdir(parents=True)
     for file in model.files:
         (own.folder / "blobs" / file.hash).write_bytes(CONTENT[file.path])
@@ -145,7 +151,7 @@ def filled(own: files.Files, model: files.Model = TINY) -> files.Files:
 )
 def test_a_path_that_leads_out_is_refused(path: str) -> None:
     with pytest.raises(ValueError, match="leads out of the model"):
-        files.parse_model({**TINY.as_dict(), "files": [[path, 1, "0" * 40]]})
+        model_listing.parse_model({**TINY.as_dict(), "files": [[path, 1, "0" * 40]]})
 
 
 @pytest.mark.parametrize(
@@ -165,8 +171,8 @@ def test_a_path_that_leads_out_is_refused(path: str) -> None:
 )
 def test_what_a_peer_says_is_not_believed(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
-        files.parse_model({**TINY.as_dict(), **wrong})
-    assert files.parse_model(json.loads(json.dumps(TINY.as_dict()))) == TINY
+        model_listing.parse_model({**TINY.as_dict(), **wrong})
+    assert model_listing.parse_model(json.loads(json.dumps(TINY.as_dict()))) == TINY
 
 
 @pytest.mark.parametrize(
@@ -183,7 +189,7 @@ def test_what_a_peer_says_is_not_believed(wrong: dict[str, Any], says: str) -> N
     ],
 )
 def test_each_error_of_the_hub_has_its_verdict(kinds: list[str], status: int | None, text: str, verdict: str) -> None:
-    error = files.hub_verdict({"kinds": kinds, "status": status, "text": text}, MODEL)
+    error = transfer_errors.hub_verdict({"kinds": kinds, "status": status, "text": text}, MODEL)
     assert error.verdict == verdict and text in str(error)
 
 
@@ -199,22 +205,24 @@ def test_each_error_of_the_hub_has_its_verdict(kinds: list[str], status: int | N
     ],
 )
 def test_each_end_of_a_transfer_has_its_verdict(rc: int, text: str, verdict: str) -> None:
-    assert files.rsync_verdict(rc, text, "192.0.2.1").verdict == verdict
+    assert transfer_errors.rsync_verdict(rc, text, "192.0.2.1").verdict == verdict
 
 
 @pytest.mark.parametrize(
     ("number", "verdict"), [(errno.ENOSPC, "disk_full"), (errno.EDQUOT, "disk_full"), (errno.EISDIR, "failed")]
 )
 def test_what_the_file_system_refuses_has_its_verdict(number: int, verdict: str) -> None:
-    fault = files.disk_verdict(OSError(number, os.strerror(number), "/a/file"))
+    fault = transfer_errors.disk_verdict(OSError(number, os.strerror(number), "/a/file"))
     assert fault.verdict == verdict and "/a/file" in str(fault)
 
 
 def test_an_image_is_known_by_what_runs_and_not_by_its_id() -> None:
     one = image(Env=["A=1"], Entrypoint=["vllm"])
-    assert files.fingerprint(one) == files.fingerprint({**one, "Id": "sha256:of another store", "RepoDigests": []})
-    assert files.fingerprint(one) != files.fingerprint(image(Env=["A=2"], Entrypoint=["vllm"]))
-    assert files.fingerprint(one) != files.fingerprint(image("sha256:2", Env=["A=1"], Entrypoint=["vllm"]))
+    assert host_files.fingerprint(one) == host_files.fingerprint(
+        {**one, "Id": "sha256:of another store", "RepoDigests": []}
+    )
+    assert host_files.fingerprint(one) != host_files.fingerprint(image(Env=["A=2"], Entrypoint=["vllm"]))
+    assert host_files.fingerprint(one) != host_files.fingerprint(image("sha256:2", Env=["A=1"], Entrypoint=["vllm"]))
 
 
 def test_who_gets_what_from_whom() -> None:
@@ -258,9 +266,9 @@ def test_progress_is_one_line_with_its_units() -> None:
 def test_a_model_is_downloaded_once_checked_and_marked(tmp_path: Path) -> None:
     docker = Docker({"i@sha256:1": image()})
     own = host(tmp_path, "a", docker)
-    assert own.look() == {"image": None, "model": None, "pull": False}
+    assert own.read() == {"image": None, "model": None, "pull": False}
     assert own.download("")
-    said = own.look()
+    said = own.read()
     assert said["image"]["bytes"] == 1000 and said["model"]["bytes"] == 3_020_900
     names = {path for path, _, _ in said["model"]["files"]}
     assert not any(name.startswith(("original/", "metal/")) for name in names) and "tokenizer/tokenizer.json" in names
@@ -281,10 +289,10 @@ def test_the_token_is_in_a_private_file_for_as_long_as_it_is_needed(tmp_path: Pa
             return super().__call__(argv, **options)
 
     own = host(tmp_path, "a", Watching({"i@sha256:1": image()}), model="acme/gated")
-    with pytest.raises(files.FilesError, match=r"unauthorized: .*accept the licence of acme/gated"):
+    with pytest.raises(transfer_errors.FilesError, match=r"unauthorized: .*accept the licence of acme/gated"):
         own.download("")
     own.download("hf_sesame")
-    assert own.look()["model"] is not None
+    assert own.read()["model"] is not None
     assert list(run_folder.iterdir()) == []
 
 
@@ -302,24 +310,26 @@ def test_what_does_not_come_has_a_verdict_and_no_marker(
     tmp_path: Path, said: dict[str, str], hub: dict[str, str], verdict: str
 ) -> None:
     own = host(tmp_path, "a", Docker({"i@sha256:1": image()}, hub), **said)
-    with pytest.raises(files.FilesError) as failed:
+    with pytest.raises(transfer_errors.FilesError) as failed:
         own.download("")
     assert failed.value.verdict == verdict
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 def test_a_file_that_came_wrong_is_fetched_once_more(tmp_path: Path) -> None:
     own = host(tmp_path, "a", Docker({"i@sha256:1": image()}, {"GB10_SIM_HUB": "corrupt-once"}))
     own.download("")
-    assert (own.folder / ".spoilt").exists() and own.look()["model"] is not None
+    assert (own.folder / ".spoilt").exists() and own.read()["model"] is not None
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own = host(tmp_path, "a", Docker({"i@sha256:1": image()}))
     real = os.statvfs(tmp_path)
     full = os.statvfs_result([*real[:4], 1, *real[5:]])
-    monkeypatch.setattr(files.os, "statvfs", lambda _: full)
-    with pytest.raises(files.FilesError, match=r"disk_full: acme/tiny, .* takes 0.0 GB and .*; free some space"):
+    monkeypatch.setattr("os.statvfs", lambda _: full)
+    with pytest.raises(
+        transfer_errors.FilesError, match=r"disk_full: acme/tiny, .* takes 0.0 GB and .*; free some space"
+    ):
         own.download("")
     assert not own.folder.exists()
 
@@ -328,16 +338,16 @@ def test_a_link_that_a_container_left_leads_nowhere(tmp_path: Path) -> None:
     own = host(tmp_path, "a", Docker({"i@sha256:1": image()}))
     (tmp_path / "elsewhere").mkdir()
     (own.cache / "huggingface").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(files.FilesError, match="foreign_link"):
+    with pytest.raises(transfer_errors.FilesError, match="foreign_link"):
         own.download("")
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_a_marker_whose_files_are_gone_is_none(tmp_path: Path) -> None:
     own = filled(host(tmp_path, "a", Docker({})))
-    assert own.look()["model"]["commit"] == COMMIT
+    assert own.read()["model"]["commit"] == COMMIT
     (own.folder / "blobs" / TINY.files[1].hash).unlink()
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
@@ -345,16 +355,16 @@ def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
     docker = Docker({"i@sha256:1": image()})
     host(tmp_path, "a", docker).download("")
     wider = host(tmp_path, "a", docker, exclude=[])
-    assert wider.look()["model"] is None
+    assert wider.read()["model"] is None
     wider.download("")
-    assert any(path.startswith("original/") for path, _, _ in wider.look()["model"]["files"])
+    assert any(path.startswith("original/") for path, _, _ in wider.read()["model"]["files"])
 
 
 def test_what_a_killed_run_left_of_secrets_goes_with_the_next(run_folder: Path) -> None:
     run_folder.mkdir()
     for name in ("token.env", ".token.env.new", "password"):
         (run_folder / name).write_text("hf_sesame")
-    with files.alone():
+    with host_files.alone():
         assert [path.name for path in run_folder.iterdir()] == ["lock"]
 
 
@@ -379,7 +389,7 @@ def test_an_offer_is_read_only_for_its_peers_and_ends_by_itself(tmp_path: Path, 
     own.withdraw()
     assert list(run_folder.iterdir()) == [] and list(own.state.glob("*.tar")) == []
     with pytest.raises(ValueError, match="line break"):
-        files.daemon_config({"model": "/a\npath = /"}, ["192.0.2.1"], run_folder, run_folder)
+        rsync.daemon_config({"model": "/a\npath = /"}, ["192.0.2.1"], run_folder, run_folder)
 
 
 needs_rsync = pytest.mark.skipif(
@@ -393,13 +403,13 @@ class Daemon:
 
     def __init__(self, folder: Path, modules: dict[str, str], allow: str = "127.0.0.1") -> None:
         folder.mkdir(exist_ok=True)
-        files.write(folder / "their-secrets", f"{files.USER}:sesame\n")
-        text = files.daemon_config(modules, [allow], folder / "their-secrets", folder / "their-lock")
+        model_folder.write(folder / "their-secrets", f"{rsync.USER}:sesame\n")
+        text = rsync.daemon_config(modules, [allow], folder / "their-secrets", folder / "their-lock")
         if os.geteuid() != 0:
             text = text.replace("use chroot = yes", "use chroot = no").replace("uid = root\ngid = root\n", "")
         (folder / "rsyncd.conf").write_text(text)
         self.port = free_port()
-        self._process = subprocess.Popen(files.daemon_argv(folder / "rsyncd.conf", "127.0.0.1", self.port))
+        self._process = subprocess.Popen(rsync.daemon_argv(folder / "rsyncd.conf", "127.0.0.1", self.port))
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end:
             with socket.socket() as probe:
@@ -414,92 +424,94 @@ class Daemon:
 
 
 @pytest.fixture(name="giver")
-def fixture_giver(tmp_path: Path) -> files.Files:
+def fixture_giver(tmp_path: Path) -> host_files.Files:
     return filled(host(tmp_path, "a", Docker({"gb10-fleet/vllm:1": image()})))
 
 
 @pytest.fixture(name="daemon")
-def fixture_daemon(tmp_path: Path, giver: files.Files) -> Iterator[Daemon]:
+def fixture_daemon(tmp_path: Path, giver: host_files.Files) -> Iterator[Daemon]:
     giver.save()
     daemon = Daemon(tmp_path / "daemon", {"image": str(giver.state), "model": f"{giver.folder}/blobs"})
     yield daemon
     daemon.stop()
 
 
-def take(own: files.Files, giver: files.Files, daemon: Daemon, *parts: str, password: str = "sesame") -> None:  # noqa: S107
-    own.take(giver.look(), parts or ("image", "model"), "127.0.0.1", daemon.port, password)
+def take(own: host_files.Files, giver: host_files.Files, daemon: Daemon, *parts: str, password: str = "sesame") -> None:  # noqa: S107
+    own.take(giver.read(), parts or ("image", "model"), "127.0.0.1", daemon.port, password)
 
 
 @needs_rsync
-def test_image_and_model_arrive_whole(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+def test_image_and_model_arrive_whole(tmp_path: Path, giver: host_files.Files, daemon: Daemon) -> None:
     own = host(tmp_path, "b", Docker({}))
-    assert own.look() == {"image": None, "model": None, "pull": True}
+    assert own.read() == {"image": None, "model": None, "pull": True}
     take(own, giver, daemon)
-    assert {**own.look(), "pull": None} == {**giver.look(), "pull": None}
+    assert {**own.read(), "pull": None} == {**giver.read(), "pull": None}
     snapshot = own.folder / "snapshots" / COMMIT
     assert {path: (snapshot / path).read_bytes() for path in CONTENT} == CONTENT
     assert list(own.state.glob("*.tar")) == []
 
 
 @needs_rsync
-def test_a_wrong_password_or_address_gets_nothing(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+def test_a_wrong_password_or_address_gets_nothing(tmp_path: Path, giver: host_files.Files, daemon: Daemon) -> None:
     own = host(tmp_path, "b", Docker({}))
-    with pytest.raises(files.FilesError, match="peer_refused"):
+    with pytest.raises(transfer_errors.FilesError, match="peer_refused"):
         take(own, giver, daemon, password="other")  # noqa: S106
     stranger = Daemon(tmp_path / "stranger", {"model": f"{giver.folder}/blobs"}, allow="192.0.2.1")
     try:
-        with pytest.raises(files.FilesError, match="peer_refused"):
+        with pytest.raises(transfer_errors.FilesError, match="peer_refused"):
             take(own, giver, stranger, "model")
     finally:
         stranger.stop()
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 @needs_rsync
-def test_nobody_writes_through_an_offer_or_reads_beside_it(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
-    files.write(tmp_path / "password", "sesame\n")
+def test_nobody_writes_through_an_offer_or_reads_beside_it(
+    tmp_path: Path, giver: host_files.Files, daemon: Daemon
+) -> None:
+    model_folder.write(tmp_path / "password", "sesame\n")
     (tmp_path / "intruder").write_text("x")
-    url = f"rsync://{files.USER}@127.0.0.1/model/"
+    url = f"rsync://{rsync.USER}@127.0.0.1/model/"
     options = [f"--port={daemon.port}", f"--password-file={tmp_path}/password"]
     for words in (
         ["rsync", *options, str(tmp_path / "intruder"), url],
         ["rsync", *options, f"{url}../refs/main", str(tmp_path / "stolen")],
-        ["rsync", *options, f"rsync://{files.USER}@127.0.0.1/etc/", str(tmp_path / "stolen")],
+        ["rsync", *options, f"rsync://{rsync.USER}@127.0.0.1/etc/", str(tmp_path / "stolen")],
     ):
-        assert files.command(words).returncode != 0, words
+        assert host_files.command(words).returncode != 0, words
     assert not (giver.folder / "blobs/intruder").exists() and not (tmp_path / "stolen").exists()
 
 
 @needs_rsync
 def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
-    tmp_path: Path, giver: files.Files, daemon: Daemon
+    tmp_path: Path, giver: host_files.Files, daemon: Daemon
 ) -> None:
     """A blob of 64 MB, slowed down, killed in the middle by the id of its process."""
     data = os.urandom(1 << 20) * 64
     big = blob("big.safetensors", data)
     (giver.folder / "blobs" / big.hash).write_bytes(data)
-    model = files.Model(MODEL, "main", COMMIT, (big,))
+    model = model_listing.Model(MODEL, "main", COMMIT, (big,))
     own = host(tmp_path, "b", Docker({}))
     arriving = own.folder / "blobs" / big.hash
-    files.make_plain(arriving.parent, own.cache)
+    model_folder.make_plain(arriving.parent, own.cache)
     with own.private("password", "sesame\n") as secret:
-        peer = files.Peer("127.0.0.1", daemon.port, secret)
-        argv = files.client_argv(peer, "model", arriving.parent)
+        peer = rsync.Peer("127.0.0.1", daemon.port, secret)
+        argv = rsync.client_argv(peer, "model", arriving.parent)
         child = subprocess.Popen([*argv, "--bwlimit=20m"], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert child.stdin
         child.stdin.write(f"{big.hash}\n")
         child.stdin.close()
         end = time.monotonic() + DEADLINE_S
-        while not files.size_of(arriving) and time.monotonic() < end:
+        while not model_folder.size_of(arriving) and time.monotonic() < end:
             time.sleep(0.02)
         child.send_signal(signal.SIGTERM)
         child.wait(DEADLINE_S)
-        kept = files.size_of(arriving)
+        kept = model_folder.size_of(arriving)
         assert kept and kept < len(data)
         before = arriving.stat().st_ino
         own.take_model(model, peer)
         assert arriving.stat().st_ino == before, "went on in the same file"
-    assert own.look()["model"]["bytes"] == len(data)
+    assert own.read()["model"]["bytes"] == len(data)
 
 
 def test_a_peer_that_does_not_listen_yet_is_called_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -514,7 +526,7 @@ def test_a_peer_that_does_not_listen_yet_is_called_again(tmp_path: Path, monkeyp
 
         listens_after = 3
 
-    monkeypatch.setattr(files.time, "sleep", lambda _: None)
+    monkeypatch.setattr("time.sleep", lambda _: None)
     docker = Late({})
     own = host(tmp_path, "b", docker)
     own.take({"model": TINY.as_dict()}, ["model"], "127.0.0.1", 29502, "sesame")
@@ -522,18 +534,18 @@ def test_a_peer_that_does_not_listen_yet_is_called_again(tmp_path: Path, monkeyp
     never = Late({})
     never.listens_after = 1000
     own = host(tmp_path, "c", never)
-    with pytest.raises(files.FilesError, match=r"peer_cut: .*refused"):
+    with pytest.raises(transfer_errors.FilesError, match=r"peer_cut: .*refused"):
         own.take({"model": TINY.as_dict()}, ["model"], "127.0.0.1", 29502, "sesame")
 
 
 @needs_rsync
 @pytest.mark.parametrize("damage", ["other bytes", "longer", "a beginning that is wrong", "a link"])
 def test_a_blob_that_is_not_what_its_name_says_is_repaired(
-    tmp_path: Path, giver: files.Files, daemon: Daemon, damage: str
+    tmp_path: Path, giver: host_files.Files, daemon: Daemon, damage: str
 ) -> None:
     docker = Docker({})
     own = host(tmp_path, "b", docker)
-    files.make_plain(own.folder / "blobs", own.cache)
+    model_folder.make_plain(own.folder / "blobs", own.cache)
     name, size = TINY.files[1].hash, TINY.files[1].size
     wrong = own.folder / "blobs" / name
     if damage == "a link":
@@ -550,27 +562,31 @@ def test_a_blob_that_is_not_what_its_name_says_is_repaired(
 
 
 @needs_rsync
-def test_a_source_that_is_itself_damaged_is_said(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+def test_a_source_that_is_itself_damaged_is_said(tmp_path: Path, giver: host_files.Files, daemon: Daemon) -> None:
     (giver.folder / "blobs" / TINY.files[1].hash).write_bytes(b"?" * TINY.files[1].size)
     own = host(tmp_path, "b", Docker({}))
-    with pytest.raises(files.FilesError, match=r"checksum_wrong: of acme/tiny, a/model.safetensors \(1 of 3 files\)"):
+    with pytest.raises(
+        transfer_errors.FilesError, match=r"checksum_wrong: of acme/tiny, a/model.safetensors \(1 of 3 files\)"
+    ):
         take(own, giver, daemon, "model")
-    assert own.look()["model"] is None
+    assert own.read()["model"] is None
 
 
 @needs_rsync
-def test_another_image_under_the_name_is_taken_away_again(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+def test_another_image_under_the_name_is_taken_away_again(
+    tmp_path: Path, giver: host_files.Files, daemon: Daemon
+) -> None:
     docker = Docker({})
     own = host(tmp_path, "b", docker)
-    archive = giver.archive(files.fingerprint(image()))
+    archive = giver.archive(host_files.fingerprint(image()))
     archive.write_text(json.dumps({"gb10-fleet/vllm:1": image("sha256:2")}))
-    with pytest.raises(files.FilesError, match="image_differs"):
+    with pytest.raises(transfer_errors.FilesError, match="image_differs"):
         take(own, giver, daemon, "image")
     assert docker.images == {}
 
 
 @needs_rsync
-def test_half_of_another_image_does_not_stay(tmp_path: Path, giver: files.Files, daemon: Daemon) -> None:
+def test_half_of_another_image_does_not_stay(tmp_path: Path, giver: host_files.Files, daemon: Daemon) -> None:
     own = host(tmp_path, "b", Docker({}))
     own.state.mkdir()
     own.archive("f" * 64).write_bytes(b"half of what was wanted yesterday")
@@ -579,10 +595,10 @@ def test_half_of_another_image_does_not_stay(tmp_path: Path, giver: files.Files,
 
 
 def test_one_run_at_a_time() -> None:
-    with files.alone(), pytest.raises(files.FilesError, match="busy"), files.alone():
+    with host_files.alone(), pytest.raises(transfer_errors.FilesError, match="busy"), host_files.alone():
         pass
-    with files.alone() as progress:
-        files.Teller(progress)("x", 1, 2)
+    with host_files.alone() as progress:
+        host_files.Teller(progress)("x", 1, 2)
         assert json.loads(progress.read_text())["done"] == 1
 
 
@@ -598,7 +614,7 @@ def test_the_simulated_library_is_what_the_image_gets() -> None:
         listed["files"].append(
             {"path": file.rfilename, "size": file.size, "hash": file.lfs["sha256"] if file.lfs else file.blob_id}
         )
-    assert len(files.wanted(listed, "acme/x", "main", ["original/", "metal/*", "*.md"]).files) == 4
+    assert len(model_listing.wanted(listed, "acme/x", "main", ["original/", "metal/*", "*.md"]).files) == 4
 
 
 # --- the action
@@ -672,13 +688,13 @@ def test_only_the_first_host_of_a_cluster_asks_outside(monkeypatch: pytest.Monke
     run = Run(monkeypatch)
     for host, pulls in (("spark-a", True), ("spark-b", False)):
         run.answers = [NOTHING]
-        said = run(host, "look")
+        said = run(host, "read")
         assert (said["pull"], said["source"], said["changed"]) == (pulls, "spark-a", False)
     run.answers = [NOTHING]
     assert run("spark-b", "download")["changed"] is False
     alone = Run(monkeypatch, vllm_fetch=False)
     alone.answers = [NOTHING]
-    assert alone("spark-b", "look")["pull"] is True
+    assert alone("spark-b", "read")["pull"] is True
 
 
 def test_a_download_says_how_far_it_is_and_outlives_a_lost_connection(monkeypatch: pytest.MonkeyPatch) -> None:

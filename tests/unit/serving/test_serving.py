@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import probe as serving
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.probe import Proof, Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Proof, Reply
 from hypothesis import given
 from hypothesis import strategies as st
 

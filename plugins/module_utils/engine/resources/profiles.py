@@ -27,7 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import port_owners
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import (
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import (
     NO_NETWORK,
     Network,
     link_name,

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import converge
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import Host, collect
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
 
 from tests.unit.engine.resources.conftest import RUN
 from tests.unit.engine.resources.test_packages import SET, FakeApt
@@ -38,7 +39,7 @@ def test_facts_and_all_kinds_together_cost_five_commands(host: FakeHost) -> None
     system = host.system
     document = parse_documents([("demo", resources)], {"fabric_allow_activation": True})
     assert converge(document, system, RUN, check_mode=False).changes == []
-    facts = collect(Host(system))
+    facts = collect(HostReader(system))
 
     assert facts["packages"] == {"nvidia-driver": "580", "perftest": "24"}
     assert sorted(call[0] for call in host.calls) == ["ip", "nmcli", "nmcli", "nvidia-smi", "systemctl"]

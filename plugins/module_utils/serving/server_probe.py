@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import PHASES, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question, looks_broken
 
 LARGEST_REPLY = 2 * 2**20
@@ -164,7 +164,7 @@ class Unit:
         self.failed = 0
         self.waits_since: float | None = None
 
-    def look(self) -> Proof | None:
+    def judge(self) -> Proof | None:
         self.status = self.read()
         failure, waiting = self._part("failure"), self._part("waiting")
         self.failed = self.failed + 1 if self.status.get("phase") == "failed" and failure else 0
@@ -238,7 +238,7 @@ def _wait_for_health(
     dead = 0
     while True:
         reply = ask("/health", None, min(HEALTH_TIMEOUT_S, max(0.5, until - clock())))
-        hopeless = unit.look()
+        hopeless = unit.judge()
         if reply.status == 200:
             return None
         if hopeless:

@@ -1,0 +1,101 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether driver, kernel modules and the kernel that boots next belong together. It judges, and repairs nothing.
+
+The failure that it looks for is quiet: an upgrade moves the kernel without its prebuilt NVIDIA modules, or the userland
+without the kernel. Everything goes on, and the next boot has no GPU.
+
+The role `coherence` installs this folder on the host as the program of a timer. So it imports the standard library
+only, itself by relative imports, and nothing of the rest of the project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .apt import Run, preference_files, read_candidates
+from .installed import read_driver
+from .judgement import against_the_next_boot, coherent, judge, judge_candidates
+from .texts import read_text
+
+COMMAND_DEADLINE_S = 30.0
+
+
+def read_packages(root: Path) -> tuple[dict[str, str], list[str]]:
+    """Installed packages with their versions, and those on hold, out of dpkg's status file."""
+    text = (root / "var/lib/dpkg/status").read_text(encoding="utf-8", errors="replace")
+    packages, holds = {}, []
+    for block in text.split("\n\n"):
+        fields = dict(re.findall(r"(?m)^(Package|Status|Version): (.*)$", block))
+        want, _, state = (fields.get("Status", "").split() + [""] * 3)[:3]
+        if fields.get("Package") and state in ("installed", "unpacked", "half-configured", "triggers-pending"):
+            packages[fields["Package"]] = fields.get("Version", "")
+            if want == "hold":
+                holds.append(fields["Package"])
+    return packages, holds
+
+
+def gate(root: Path, run: Run) -> dict[str, Any]:
+    """Everything about one host: `coherent`, `verdicts`, and what they follow from. OSError without dpkg."""
+    installed, holds = read_packages(root)
+    packages = {name: version for name, version in installed.items() if re.search(r"nvidia|^linux-|^cuda-", name)}
+    facts = {
+        "kernel": read_text(root, "/proc/sys/kernel/osrelease").strip(),
+        "packages": packages,
+        "driver": read_driver(root, packages, holds, run),
+    }
+    files = [path for path in preference_files(root) if (root / path.lstrip("/")).exists()]
+    verdicts = judge(facts, judge_candidates(read_candidates(root, packages, run), files))
+    return {
+        "coherent": coherent(verdicts),
+        "verdicts": verdicts,
+        "against_a_boot": against_the_next_boot(facts),
+        "kernel": facts["kernel"],
+        "driver": facts["driver"],
+    }
+
+
+def _run(argv: Sequence[str]) -> str:
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            list(argv),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_DEADLINE_S,
+            env={**os.environ, "LC_ALL": "C", "LANGUAGE": ""},
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout
+
+
+def read_gate() -> dict[str, Any]:
+    """The gate of this host."""
+    return gate(Path("/"), _run)
+
+
+def main() -> int:
+    """One line of JSON; 0: coherent, 1: not, 2: it cannot be told."""
+    try:
+        said = read_gate()
+    except OSError as error:
+        print(f"gb10-driver-coherence: {error}", file=sys.stderr)
+        return 2
+    print(json.dumps({key: said[key] for key in ("coherent", "verdicts")}, ensure_ascii=False))
+    return 0 if said["coherent"] else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the unit is to run, and all figures: /etc/gb10-fleet/vllm.json, which has no secret in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+
+class Member(NamedTuple):
+    """A host of the cluster; the first one is the head."""
+
+    name: str
+    address: str
+
+
+class Join(NamedTuple):
+    """`settings` are what all members must say alike: names, and digests of their values."""
+
+    rank: int
+    members: tuple[Member, ...]
+    port: int
+    settings: Mapping[str, str]
+
+
+class WatchedRail(NamedTuple):
+    """A rail that must be up; `gid` is its address as the GID table of its HCA shows it."""
+
+    netdev: str
+    hca: str
+    hca_port: int
+    gid: str
+    address: str
+
+
+class Timing(NamedTuple):
+    """Seconds."""
+
+    heartbeat: float  # between signs of life
+    silence: float  # after which a peer is lost, and a rail
+    greeting: float  # within which a connection says who it is
+    retry: float  # between two checks for what is missing
+    gate: float  # for one check of the host
+    stop: float  # for vLLM to end by itself
+
+
+class Config(NamedTuple):
+    container: str
+    argv: tuple[str, ...]
+    image: str
+    memory_gib: int
+    cache: str
+    disk_gib: float
+    env_file: str | None
+    gid_file: str | None
+    rails: tuple[WatchedRail, ...]
+    join: Join | None
+    timing: Timing
+    phases: tuple[tuple[str, re.Pattern[str]], ...]
+    failures: tuple[tuple[str, re.Pattern[str]], ...]
+    digest: str  # of all of it: another one is another model
+
+    @property
+    def docker(self) -> str:
+        return self.argv[0]
+
+
+def parse_config(text: str) -> Config:
+    raw = json.loads(text)
+    join = raw["join"]
+    return Config(
+        container=raw["container"],
+        argv=tuple(raw["argv"]),
+        image=raw["image"],
+        memory_gib=raw["memory_gib"],
+        cache=raw["cache"],
+        disk_gib=raw["disk_gib"],
+        env_file=raw["env_file"],
+        gid_file=raw["gid_file"],
+        rails=tuple(WatchedRail(**rail) for rail in raw["rails"]),
+        join=join
+        and Join(
+            rank=join["rank"],
+            members=tuple(Member(**member) for member in join["members"]),
+            port=join["port"],
+            settings={name: sha256(json.dumps(value, sort_keys=True)) for name, value in join["settings"].items()},
+        ),
+        timing=Timing(**raw["timing"]),
+        phases=tuple((phase, re.compile(pattern)) for phase, pattern in raw["phases"]),
+        failures=tuple((verdict, re.compile(pattern)) for verdict, pattern in raw["failures"]),
+        digest=sha256(text),
+    )
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

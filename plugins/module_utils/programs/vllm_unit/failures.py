@@ -1,0 +1,49 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a life of the unit ends: each failure has a name and a way out."""
+
+from __future__ import annotations
+
+# What the next start will meet again: there is no use in waiting for it.
+LASTING = (
+    *("bad_settings", "driver_incoherent", "image_missing", "image_unfit", "docker_refused", "refused_flag"),
+    "model_missing",
+)
+WAYS_OUT = {
+    "bad_settings": "run site.yml: the role vllm writes /etc/gb10-fleet/vllm.json anew",
+    "docker_down": "`systemctl status docker` and `journalctl -u docker` say why",
+    "docker_refused": "the text is Docker's own; without the GPU's CDI file no container starts: gb10.fleet.doctor",
+    "image_missing": "run site.yml: the role vllm pulls it; or `docker pull` it",
+    "image_unfit": "the image must have vllm on its path: compare vllm_image with catalog/images.yml",
+    "disk_full": "`df -h` and `du -xsh` of vllm_cache_directory; remove models that nobody serves",
+    "memory_short": "stop what holds it (`nvidia-smi`, `ps`), or lower vllm_gpu_memory_utilization; a killed model can"
+    " leave memory with the driver until a reboot",
+    "driver_incoherent": "`sudo gb10-driver-coherence` says more; most often a reboot is missing",
+    "rail_down": "look at cable, switch port and the other host's power; it goes on by itself when the rail is back",
+    "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
+    "join_port_busy": "`ss -ltnp` names the process that has the port; set another vllm_join_port on the cluster",
+    "waiting_for_peers": "`systemctl status gb10-vllm` on the hosts that are missing says why; a firewall must"
+    " let vllm_join_port pass",
+    "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",
+    "peer_lost": "the host that is named has the cause: `journalctl -u gb10-vllm` there; all start again together",
+    "refused_flag": "vLLM of this image does not take a flag or its value: `gb10 plan` says which it knows",
+    "model_missing": "check vllm_model, and vllm_huggingface_token for a gated model; without internet, the files"
+    " must be in vllm_cache_directory",
+    "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",
+    "killed": "`journalctl -u docker -u gb10-vllm` around that time; a `docker kill` or `docker stop` by hand does it",
+    "start_failed": "the first error in `journalctl -u gb10-vllm` is the cause",
+    "engine_died": "the first error in `journalctl -u gb10-vllm` is the cause; it starts again by itself",
+}
+
+
+class Failure(Exception):
+    """The end of this life, by name."""
+
+    def __init__(self, verdict: str, text: str) -> None:
+        super().__init__(f"{verdict}: {text}")
+        self.verdict, self.text = verdict, text
+
+
+class Stopped(Exception):
+    """systemd asked for the end."""

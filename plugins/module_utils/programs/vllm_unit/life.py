@@ -1,0 +1,329 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One life of the unit, from its start to its end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .config import Config
+from .failures import WAYS_OUT, Failure, Stopped
+from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
+from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end
+from .status import Notify, Status, printable, say
+
+COHERENCE = "usr/local/sbin/gb10-driver-coherence"
+DROP_CACHES = "usr/local/sbin/gb10-drop-caches"
+MEMORY_GATE = "usr/local/sbin/gb10-memory-gate"
+GID_INDEX = "usr/local/sbin/gb10-gid-index"
+# Of the driver's verdicts those on what runs now. The others are about the next boot, and no reason to stay down.
+NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded")
+POLL_S = 0.2  # how soon a stop is noticed while a command runs
+
+
+class Followed(NamedTuple):
+    """The log says another phase, or another percentage of it."""
+
+    phase: str
+    text: str
+
+
+class Ended(NamedTuple):
+    """The container is gone."""
+
+    code: int
+
+
+class Stop(NamedTuple):
+    """systemd asks for the end."""
+
+
+class Life:
+    """From the start of the unit to its end. `root` is where the files of the host are; a test has its own."""
+
+    def __init__(self, config: Config, status: Status, notify: Notify, root: Path = Path("/")) -> None:
+        self.config, self.status, self.notify, self.root = config, status, notify, root
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.log = Log(config, read_secrets(config.env_file))
+        self.link = Link(config.join, config.timing, self.events.put) if config.join else None
+        self.stopping = False
+        self.child: subprocess.Popen[bytes] | None = None
+
+    def stop(self, *_: Any) -> None:
+        """The handler of SIGTERM: a queue of this kind may be written to from there."""
+        self.stopping = True
+        self.events.put(Stop())
+
+    def run(self) -> int:
+        """The exit status. Whatever happens, the peers hear of it and no container is left."""
+        try:
+            self._live()
+        except Stopped:
+            say("stopping")
+            self.notify("STOPPING=1")
+            self._leave("it was stopped")
+            self.status.stop()
+            return 0
+        except Failure as failure:
+            say(f"{failure}; {WAYS_OUT[failure.verdict]}")
+            self.status.fail(failure, self.log.tail)
+            self._leave(str(failure))
+            return 1
+        except BaseException:
+            self._leave("its unit has a defect")
+            raise
+        return 0
+
+    def _live(self) -> None:
+        self.status.enter("starting", "checking the host")
+        self._check_docker()
+        self._check_image()
+        self._check_disk()
+        self._check_driver()
+        if self.link:
+            self._meet(self.link)
+        else:
+            self._prepare()
+        self._serve()
+
+    def _leave(self, last_words: str) -> None:
+        if self.link and self.link.thread.is_alive():
+            self.link.close(last_words)
+        if self.child and self.child.poll() is None:
+            stop = self.config.timing.stop
+            self._run([self.config.docker, "stop", "-t", f"{stop:.0f}", self.config.container], 2 * stop, always=True)
+        self._remove()
+        if self.child:
+            until = time.monotonic() + self.config.timing.stop
+            while time.monotonic() < until:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self.child.wait(POLL_S)
+                    break
+                self._remove()  # once more: Docker was still making it
+            self.child.kill()
+
+    def _remove(self) -> None:
+        argv = [self.config.docker, "rm", "--force", self.config.container]
+        self._run(argv, self.config.timing.gate, always=True)
+
+    def _next(self, seconds: float) -> Any:
+        """What happens next, None if nothing does."""
+        with contextlib.suppress(queue.Empty):
+            event = self.events.get(timeout=seconds)
+            if isinstance(event, Stop):
+                raise Stopped
+            if isinstance(event, Lost):
+                raise Failure("peer_lost", event.text)
+            if isinstance(event, Unusable):
+                raise Failure("join_port_busy", event.text)
+            return event
+        return None
+
+    def _run(self, argv: Sequence[str], seconds: float, always: bool = False) -> tuple[int, str]:
+        """Exit status and output of a command; 124 if its time ran out. `always`: also while we are being stopped."""
+        try:
+            child = subprocess.Popen(
+                list(argv),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "LC_ALL": "C"},
+                start_new_session=True,
+            )
+        except OSError as error:
+            return 127, f"{argv[0]}: {error.strerror}"
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                out, _ = child.communicate(timeout=POLL_S)
+                return child.returncode, out.decode("utf-8", "replace").strip()
+            except subprocess.TimeoutExpired:
+                stopped = self.stopping and not always
+                if stopped or time.monotonic() > until:
+                    os.killpg(child.pid, signal.SIGKILL)
+                    child.wait()
+                    if stopped:
+                        raise Stopped from None
+                    return 124, f"{argv[0]} did not end within {seconds:g} s"
+
+    def _ask(self, *argv: str) -> tuple[int, str]:
+        """A check of the host; one that a stop interrupts ends this life."""
+        return self._run(argv, self.config.timing.gate)
+
+    # Checks of this host alone.
+
+    def _check_docker(self) -> None:
+        code, said = self._ask(self.config.docker, "version", "--format", "{{.Server.Version}}")
+        if code:
+            raise Failure("docker_down", printable(said))
+        self._remove()  # what an earlier life left
+
+    def _check_image(self) -> None:
+        code, said = self._ask(self.config.docker, "image", "inspect", "--format", "{{.Id}}", self.config.image)
+        if code:
+            raise Failure("image_missing", f"{self.config.image} is not on this host: {printable(said)}")
+
+    def _check_disk(self) -> None:
+        try:
+            disk = os.statvfs(self.config.cache)
+        except OSError as error:
+            raise Failure("disk_full", f"{self.config.cache}: {error.strerror}") from error
+        free = disk.f_bavail * disk.f_frsize / 2**30
+        if free < self.config.disk_gib:
+            raise Failure(
+                "disk_full", f"{self.config.cache} has {free:.1f} GiB left, {self.config.disk_gib:g} are needed"
+            )
+
+    def _check_driver(self) -> None:
+        program = self.root / COHERENCE
+        if not program.exists():
+            return
+        _, said = self._ask(str(program))
+        try:
+            verdicts = [verdict for verdict in json.loads(said)["verdicts"] if verdict["id"] in NO_GPU_NOW]
+        except (ValueError, KeyError, TypeError):
+            return say(f"the driver's gate gives no verdict: {printable(said)}")
+        if verdicts:
+            raise Failure("driver_incoherent", f"{verdicts[0]['id']}: {verdicts[0]['fact']}; {verdicts[0]['way_out']}")
+        return None
+
+    def _rail_fault(self) -> str:
+        """The first rail that is not up with its address."""
+        for rail in self.config.rails:
+            if _read(self.root / f"sys/class/net/{rail.netdev}/carrier") != "1":
+                return f"{rail.netdev} has no carrier"
+            table = self.root / f"sys/class/infiniband/{rail.hca}/ports/{rail.hca_port}/gids"
+            if rail.gid not in (_read(slot) for slot in _slots(table)):
+                return f"{rail.netdev} does not have its address {rail.address}"
+        return ""
+
+    # Meeting the others.
+
+    def _meet(self, link: Link) -> None:
+        timing = self.config.timing
+        self._await_rails()  # before the link: its address is one of a rail
+        link.start()
+        said = Waiting("waiting_for_peers", "looking for the other hosts")
+        while True:
+            event = self._next(timing.retry)
+            if isinstance(event, Prepare):
+                self._prepare()
+                link.ready(event.round)
+            elif isinstance(event, Go):
+                return
+            elif isinstance(event, Waiting):
+                said = event
+            fault = self._rail_fault()
+            self.status.wait(*(("rail_down", fault) if fault else said))
+
+    def _await_rails(self) -> None:
+        """A cable that is out is no failure of this start: it would use up those that systemd grants."""
+        while True:
+            fault = self._rail_fault()
+            if not fault:
+                return
+            self.status.wait("rail_down", fault)
+            if self.stopping:
+                raise Stopped
+            time.sleep(min(POLL_S, self.config.timing.retry))
+
+    def _prepare(self) -> None:
+        """What must be true at the moment of the start, however long the others were awaited."""
+        self._await_rails()
+        code, said = self._ask(str(self.root / DROP_CACHES))
+        say(said if code == 0 else f"the page cache was not dropped: {printable(said)}")
+        code, said = self._ask(str(self.root / MEMORY_GATE), str(self.config.memory_gib))
+        say(said)
+        if code:
+            raise Failure("memory_short", printable(said))
+        if self.config.gid_file:
+            code, said = self._ask(str(self.root / GID_INDEX), self.config.gid_file, str(self.root / "sys"))
+            if code:
+                raise Failure("gid_not_as_planned", printable(said))
+
+    # Serving.
+
+    def _serve(self) -> None:
+        timing = self.config.timing
+        ooms = self._ooms()
+        self.status.enter("formation", TEXTS["formation"])
+        self.child = subprocess.Popen(
+            self.config.argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        threading.Thread(target=self._follow, args=(self.child,), name="log", daemon=True).start()
+        started, rails_seen = False, time.monotonic()
+        while True:
+            event = self._next(timing.heartbeat if started else POLL_S)
+            if isinstance(event, Ended):
+                raise verdict_of_end(event.code, self.log, self._ooms() - ooms)
+            if isinstance(event, Followed):
+                self.status.enter(event.phase, event.text)
+                if event.phase == "ready" and self.link and self.link.heads:
+                    self.link.serves()
+            elif isinstance(event, Served):
+                self.log.serves()
+                self.status.enter("ready", self.log.text)
+            if not started:
+                started = self._is_started()
+                if started:
+                    self.notify("READY=1")
+            # A cable that is out stops NCCL for good, also where the hosts hear each other over another network.
+            fault, now = self._rail_fault(), time.monotonic()
+            if not fault:
+                rails_seen = now
+            elif now - rails_seen > timing.silence:
+                raise Failure("rail_down", f"{fault}, for {timing.silence:g} s")
+
+    def _is_started(self) -> bool:
+        argv = [self.config.docker, "container", "inspect", "--format", "{{.State.Running}}", self.config.container]
+        return self._ask(*argv) == (0, "true")
+
+    def _ooms(self) -> int:
+        """Processes that the kernel has killed for want of memory, since the boot."""
+        found = re.search(r"(?m)^oom_kill (\d+)$", _read(self.root / "proc/vmstat"))
+        return int(found[1]) if found else 0
+
+    def _follow(self, child: subprocess.Popen[bytes]) -> None:
+        """Pass the container's output on to the journal, and read it along."""
+        for line in read_lines(child.stdout, self.log.secrets):
+            line = self.log.clean(line)
+            with contextlib.suppress(OSError):
+                print(line, flush=True)
+            if self.log.feed(line):
+                self.events.put(Followed(self.log.phase, self.log.text))
+        self.events.put(Ended(_exit_status(child.wait())))
+
+
+def _exit_status(code: int) -> int:
+    return 128 - code if code < 0 else code
+
+
+def _slots(table: Path) -> list[Path]:
+    try:
+        return list(table.iterdir())
+    except OSError:
+        return []
+
+
+def _read(path: Path) -> str:
+    """A file of the kernel; empty where it has no value."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,47 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The main process of gb10-vllm.service: one life of a served model, on this host alone or as one rank of a cluster.
+
+It checks the host, meets the other hosts of the cluster, runs the container in the foreground, follows its log, and
+leaves with a named verdict when any of that fails. systemd does the rest: it starts the next life, and gives up after
+too many. While hosts or rails are awaited the unit is `activating`, which no start limit counts.
+
+The role `vllm` installs this folder on the host as a program. So it imports the standard library only, itself by
+relative imports, and nothing of the rest of the project.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+from .config import parse_config
+from .failures import WAYS_OUT, Failure
+from .life import Life
+from .status import Notify, Status, say
+
+CONFIG = "/etc/gb10-fleet/vllm.json"
+STATUS = "/run/gb10-vllm/status.json"
+
+
+def main() -> int:
+    notify = Notify(os.environ.pop("NOTIFY_SOCKET", ""))  # nobody below us speaks for the unit
+    try:
+        text = Path(CONFIG).read_text(encoding="utf-8")
+        config = parse_config(text)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        failure = Failure("bad_settings", f"{CONFIG}: {type(error).__name__}: {error}")
+        Status(Path(STATUS), notify, "").fail(failure, [])
+        say(f"{failure}; {WAYS_OUT[failure.verdict]}")
+        return 1
+    life = Life(config, Status(Path(STATUS), notify, config.digest), notify)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, life.stop)
+    return life.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What others see of the unit: systemd, the journal, and readers of /run/gb10-vllm/status.json."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import socket
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from .failures import LASTING, WAYS_OUT, Failure
+
+# In the order of a life, which only goes forward.
+PHASES = ("starting", "waiting", "formation", "weights", "graphs", "ready")
+LONGEST_TEXT = 300  # of a line in the status, and of what a peer says
+_UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
+
+
+class Notify:
+    """systemd's protocol for services of Type=notify, over the socket that it names in the environment."""
+
+    def __init__(self, address: str) -> None:
+        self.address = "\0" + address[1:] if address.startswith("@") else address
+
+    def __call__(self, *lines: str) -> None:
+        if self.address:
+            with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendto("\n".join(lines).encode(), self.address)
+
+
+class Status:
+    """What a person and `serving_probe` read: the phase, the seconds of each, and how the last failure came about.
+
+    It outlives the process, so that a verdict is still there when the next life has begun. `failures` counts lives in a
+    row that ended before the model was ready; other settings begin anew.
+    """
+
+    def __init__(self, path: Path, notify: Notify, digest: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.path, self.notify, self.clock = path, notify, clock
+        former = read_status(path)
+        same = former.get("settings") == digest
+        self.attempt = _count(former.get("attempt")) + 1
+        self.failures = _count(former.get("failures")) if same else 0
+        self.failure: dict[str, Any] | None = former.get("failure") if same else None
+        self.settings = digest
+        self.phase, self.text = "", ""
+        self.waiting: dict[str, str] | None = None
+        self.phases: dict[str, float] = {}
+        self.entered = clock()
+
+    def enter(self, phase: str, text: str) -> None:
+        now = self.clock()
+        if self.phase and phase != self.phase:
+            self.phases[self.phase] = round(self.phases.get(self.phase, 0.0) + now - self.entered, 1)
+        if phase != self.phase:
+            self.entered, self.since = now, _utc()
+        self.phase, self.text, self.waiting = phase, text, None
+        if phase == "ready":
+            self.failures = 0
+        self.show()
+
+    def wait(self, verdict: str, text: str) -> None:
+        """What is missing; nothing has failed."""
+        waiting = {"verdict": verdict, "text": text, "way_out": WAYS_OUT[verdict]}
+        if (self.phase, self.waiting) != ("waiting", waiting):
+            self.enter("waiting", text)
+            self.waiting = waiting
+            self.show()
+
+    def fail(self, failure: Failure, lines: Sequence[str]) -> None:
+        self.failures += 1
+        self.failure = {
+            "verdict": failure.verdict,
+            "text": failure.text,
+            "way_out": WAYS_OUT[failure.verdict],
+            "lasting": failure.verdict in LASTING,
+            "at": _utc(),
+            "attempt": self.attempt,
+            "lines": list(lines),
+        }
+        self.enter("failed", str(failure))
+
+    def stop(self) -> None:
+        self.failures = 0
+        self.enter("stopped", "stopped in good order")
+
+    def show(self) -> None:
+        self.notify(f"STATUS={self.text}")
+        names = ("phase", "text", "since", "attempt", "failures", "phases", "waiting", "failure", "settings")
+        text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
+        new = self.path.with_name(f".{self.path.name}.new")
+        with contextlib.suppress(OSError):  # a full /run must not take the model down
+            new.write_text(text, encoding="utf-8")
+            new.chmod(0o644)
+            new.replace(self.path)
+
+
+def read_status(path: Path) -> dict[str, Any]:
+    """What the last life left; nothing where it cannot be read."""
+    try:
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return status if isinstance(status, dict) else {}
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) and value >= 0 else 0
+
+
+def _utc() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def say(text: str) -> None:
+    print(f"gb10-vllm: {text}", flush=True)
+
+
+def printable(value: Any) -> str:
+    """What somebody else said, short and fit for a line of a log."""
+    return _UNPRINTABLE.sub("?", str(value))[:LONGEST_TEXT]

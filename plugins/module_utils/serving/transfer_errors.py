@@ -1,0 +1,65 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why image or files did not come: a verdict, what was seen, and the way out. Pure."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import Any
+
+TOOLS_SAY = 400  # characters of what a failed command said
+
+
+class FilesError(Exception):
+    """Image or files did not come; a verdict, what was seen, and the way out."""
+
+    def __init__(self, verdict: str, text: str, way_out: str) -> None:
+        super().__init__(f"{verdict}: {text}; {way_out}")
+        self.verdict = verdict
+
+
+def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
+    """What an error of the hub's library comes down to."""
+    kinds, status, text = set(error["kinds"]), error["status"], " ".join(str(error["text"]).split())[:TOOLS_SAY]
+    if {"ImportError", "ModuleNotFoundError"} & kinds:
+        way_out = "take an image with vLLM, or set vllm_fetch to false"
+        return FilesError("no_tool", f"the image has no huggingface_hub ({text})", way_out)
+    # Before the others: to the library a gated model is also one that is not found.
+    if "GatedRepoError" in kinds or status in (401, 403):
+        way_out = (
+            f"accept the licence of {model} on the hub with your account, and set vllm_huggingface_token to its token"
+        )
+        return FilesError("unauthorized", f"the hub does not give out {model} ({text})", way_out)
+    if {"RepositoryNotFoundError", "RevisionNotFoundError", "EntryNotFoundError"} & kinds or status == 404:
+        way_out = "correct vllm_model or vllm_model_revision; a private one needs vllm_huggingface_token"
+        return FilesError("no_such_model", f"the hub has no such model or revision ({text})", way_out)
+    if "OSError" in kinds and "No space left" in text:
+        return FilesError("disk_full", text, "free some space, or set vllm_cache_directory to another disk")
+    way_out = (
+        "give the host a way to it (HF_ENDPOINT, HTTPS_PROXY in vllm_environment) and run again: it goes on where it"
+        " stopped; or put the files there yourself and set vllm_fetch to false"
+    )
+    return FilesError("hub_unreachable", f"{model} cannot be had from the hub ({text})", way_out)
+
+
+def disk_verdict(error: OSError) -> FilesError:
+    """What the file system refused here."""
+    text = f"{error.filename or 'a file'}: {error.strerror}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FilesError("disk_full", text, "free some space, or set vllm_cache_directory to another disk")
+    return FilesError("failed", text, "mend what it says, and run again: it goes on where it stopped")
+
+
+def rsync_verdict(rc: int, text: str, peer: str) -> FilesError:
+    """What a transfer that failed comes down to; exit codes of rsync(1)."""
+    said = " / ".join(text.strip().splitlines()[-3:])[:TOOLS_SAY]
+    if rc == 11 and "No space left" in text:
+        return FilesError("disk_full", said, "free some space, or set vllm_cache_directory to another disk")
+    # To an address that it does not know, a daemon that lists nothing says that there is no such module.
+    if any(words in text for words in ("auth failed", "access denied", "Unknown module")):
+        way_out = "another run may have begun in between: run again"
+        return FilesError("peer_refused", f"{peer} does not let this host in ({said})", way_out)
+    way_out = "see that the host is up and the fabric well, then run again: it goes on where it stopped"
+    return FilesError("peer_cut", f"the transfer from {peer} broke off (rsync {rc}: {said})", way_out)

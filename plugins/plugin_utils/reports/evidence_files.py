@@ -1,0 +1,51 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The files of one proof: document, page and metrics, put in place in one step."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, metrics
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """The verdict and its reasons, for a person to read."""
+    count = len(document["hosts"])
+    lines = [f"{document['verdict']}: {count} host{'s' if count != 1 else ''}, {document['created']}"]
+    for reason in document["reasons"]:
+        lines += [f"{reason['where']}: {reason['what']}: {reason['text']}", f"    way out: {reason['way_out']}"]
+    return "\n".join(lines)
+
+
+DOCUMENT, PAGE, METRICS = "evidence.json", "index.html", "metrics.prom"
+
+
+def write(document: Mapping[str, Any], directory: Path) -> Path:
+    """Put document and page into a new directory named by the document's time, then point `latest` to it.
+
+    Both appear complete or not at all; a second proof in the same second replaces the first.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    target = directory / re.sub("[-:]", "", document["created"])
+    building = Path(tempfile.mkdtemp(prefix=".building-", dir=directory))
+    try:
+        (building / DOCUMENT).write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        (building / PAGE).write_text(evidence_page.render(document), encoding="utf-8")
+        (building / METRICS).write_text(metrics.render(document), encoding="utf-8")
+        building.chmod(0o755)
+        if target.exists():
+            shutil.rmtree(target)
+        building.rename(target)
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+    output.point_latest(target)
+    return target

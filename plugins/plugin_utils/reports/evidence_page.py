@@ -1,0 +1,327 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The evidence as a page: what its template shows, in words and numbers ready to print."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (
+    HEALTHY,
+    INCOMPLETE,
+    UNHEALTHY,
+    Record,
+    gid_port,
+    title_of,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.picture import draw
+
+GIB = 2**30
+
+_TONES = {"ok": "ok", "warn": "warn", "error": "bad"}
+_VERDICT_TONES = {HEALTHY: "ok", INCOMPLETE: "warn", UNHEALTHY: "bad"}
+
+
+def render(document: Mapping[str, Any]) -> str:
+    """The page: one file, no script, nothing fetched from elsewhere. The template engine escapes every text."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("evidence.html.j2").render(page_model(document))
+
+
+def page_model(document: Mapping[str, Any]) -> Record:
+    """What the template shows, in words and numbers ready to print."""
+    hosts, clusters = document["hosts"], document["clusters"]
+    findings = [finding for proof in hosts.values() for finding in proof["findings"]]
+    pairings = [pairing for cluster in clusters for pairing in cluster["pairings"]]
+    return {
+        "tone": _VERDICT_TONES[document["verdict"]],
+        "verdict": document["verdict"],
+        "headline": _headline(document),
+        "created": str(document["created"]).replace("T", " ").replace("Z", " UTC"),
+        "reasons": _grouped(document["reasons"]),
+        "clusters": [_cluster_model(cluster, hosts) for cluster in clusters],
+        "hosts": [
+            _host_model(name, hosts[name], tone)
+            for cluster in clusters
+            for name, tone in _host_tones(cluster, hosts).items()
+        ],
+        "rails": [
+            _rail_model(name, profile, hosts[name], cluster["pairings"])
+            for cluster in clusters
+            for name in cluster["hosts"]
+            for profile in hosts[name]["profiles"]
+        ],
+        "pairings": [_pairing_model(pairing) for pairing in pairings],
+        "accepted": [finding for finding in findings if finding["accepted"]],
+        "warnings": [
+            *(finding for finding in findings if finding["severity"] == "warn" and not finding["accepted"]),
+            *(_pairing_warning(pairing) for pairing in pairings if pairing["severity"] == "warn"),
+            *(warning for name, proof in hosts.items() for warning in _gid_warnings(name, proof)),
+        ],
+        "meta": {str(key).replace("_", " "): value for key, value in document["meta"].items() if value is not None},
+    }
+
+
+def _grouped(reasons: Sequence[Mapping[str, Any]]) -> list[Record]:
+    """One bad host on a switch spoils many pairings: the same trouble with the same way out is said once."""
+    groups: dict[tuple[str, str], Record] = {}
+    for reason in reasons:
+        group = groups.setdefault((reason["what"], reason["way_out"]), {**reason, "where": []})
+        group["where"].append(reason["where"])
+    return list(groups.values())
+
+
+def _headline(document: Mapping[str, Any]) -> str:
+    count = len(document["hosts"])
+    sparks = f"{count} Sparks" if count != 1 else "One Spark"
+    if document["verdict"] == HEALTHY:
+        return f"{sparks}, proven and serving"
+    reasons = len(_grouped(document["reasons"]))
+    things = f"{reasons} thing{'s' if reasons != 1 else ''}"
+    return f"{sparks}: {things} {'missing' if document['verdict'] == INCOMPLETE else 'wrong'}"
+
+
+def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Record:
+    links = [_link_model(link, cluster["pairings"]) for link in cluster["links"]]
+    places = [(host, _place(hosts[host])) for host in cluster["hosts"]]
+    topologies = {"none": "no fabric", "pair": "pair", "ring": "ring", "switch": "switched"}
+    return {
+        "name": cluster["name"],
+        "tone": _VERDICT_TONES[cluster["verdict"]],
+        "verdict": cluster["verdict"],
+        "topology": topologies.get(cluster["topology"], cluster["topology"]),
+        "count": len(cluster["hosts"]),
+        "matrix": _matrix(cluster),
+        "picture": draw(cluster["topology"], places, links, _host_tones(cluster, hosts)),
+        "alt": _picture_in_words(cluster),
+        "serving": _serving_model(cluster["serving"]),
+    }
+
+
+def _matrix(cluster: Mapping[str, Any]) -> list[Record] | None:
+    """Hosts x hosts: for each two the sum of all their links, under the worst of their verdicts."""
+    if not cluster["pairings"]:
+        return None
+    between: dict[frozenset[str], list[Mapping[str, Any]]] = {}
+    for pairing in cluster["pairings"]:
+        between.setdefault(frozenset(_names(pairing)), []).append(pairing)
+    hosts = cluster["hosts"]
+    return [
+        {"host": host, "cells": [_cell(between.get(frozenset((host, other)), ()), host == other) for other in hosts]}
+        for host in hosts
+    ]
+
+
+def _cell(pairings: Sequence[Mapping[str, Any]], same: bool) -> Record:
+    if not pairings:
+        return {"text": "" if same else "-", "verdict": "" if same else "no link", "tone": "plain"}
+    worst_one = max(pairings, key=lambda pairing: verdicts.SEVERITIES.index(pairing["severity"]))
+    figures = [pairing["figures"]["gbps"] for pairing in pairings if pairing["figures"]["gbps"] is not None]
+    return {
+        "text": _number(sum(figures)) if figures else "none",
+        "verdict": worst_one["verdict"].replace("_", " "),
+        "tone": _TONES[worst_one["severity"]],
+    }
+
+
+def _place(proof: Mapping[str, Any]) -> str:
+    """What stands under a host's name in the picture."""
+    return (proof["facts"].get("ssh") or {}).get("local_address") or ""
+
+
+def _host_tones(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> dict[str, str]:
+    pairings = cluster["pairings"]
+    return {name: "bad" if _is_blamed(name, hosts[name], pairings) else "ok" for name in cluster["hosts"]}
+
+
+def _is_blamed(host: str, proof: Mapping[str, Any], pairings: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether most of what involves this host went wrong, so that one bad host does not paint its neighbours red."""
+    own = [pairing["severity"] == "error" for pairing in pairings if host in _names(pairing)]
+    blocked = any(finding["severity"] == "error" and not finding["accepted"] for finding in proof["findings"])
+    return blocked or (bool(own) and sum(own) * 2 > len(own))
+
+
+def _names(pairing: Mapping[str, Any]) -> tuple[str, str]:
+    return pairing["server"]["host"], pairing["client"]["host"]
+
+
+def _link_model(link: Mapping[str, Any], pairings: Sequence[Mapping[str, Any]]) -> Record:
+    own = [pairing for pairing in pairings if pairing["link"] == link["name"]]
+    spokes = {
+        end["host"]: {"port": end["port"], **_spoke([pairing for pairing in own if end["host"] in _names(pairing)])}
+        for end in link["ends"]
+    }
+    return {"ends": link["ends"], "spokes": spokes, **_label(own)}
+
+
+def _spoke(pairings: Sequence[Mapping[str, Any]]) -> Record:
+    """On a spoke there is room for the sum only."""
+    if not pairings:
+        return _label(pairings)
+    middle = _middle(pairings)
+    total = middle["figures"]["gbps"]
+    figure = "no figure" if total is None else f"{_number(total)} Gb/s"
+    return {**_label(pairings), "label": [figure, middle["verdict"].replace("_", " ")]}
+
+
+def _middle(pairings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    ordered = sorted(pairings, key=lambda pairing: verdicts.SEVERITIES.index(pairing["severity"]))
+    return ordered[(len(ordered) - 1) // 2]
+
+
+def _label(pairings: Sequence[Mapping[str, Any]]) -> Record:
+    """What to write on a cable: each rail's Gb/s of the one pairing, or the middle one of several."""
+    if not pairings:
+        return {"label": ["not measured"], "tone": "warn"}
+    middle = _middle(pairings)
+    rails = [rail["gbps"] for rail in middle["figures"]["rails"] if rail["gbps"] is not None]
+    figure = " + ".join(_number(gbps) for gbps in rails) + " Gb/s" if rails else "no figure"
+    return {"label": [figure, middle["verdict"].replace("_", " ")], "tone": _TONES[middle["severity"]]}
+
+
+def _picture_in_words(cluster: Mapping[str, Any]) -> str:
+    measured = [f"{title_of(pairing)}: {pairing['verdict']}, {pairing['text']}" for pairing in cluster["pairings"]]
+    return "; ".join(measured) or f"{', '.join(cluster['hosts'])} without a fabric"
+
+
+def _number(value: float | None) -> str:
+    """Three digits that count."""
+    if value is None:
+        return "none"
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+
+
+def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
+    facts = proof["facts"]
+    card = {"name": name, "cluster": proof["cluster"], "tone": tone}
+    if not facts:
+        return {**card, "product": "could not be read", "rows": {}}
+    product, gpu, driver, docker = facts["product"], facts["gpu"], facts["driver"], facts["docker"]
+    release = product["dgx_release"] or {}
+    memory, temperature = facts["memory_bytes"], gpu["temperature_c"]
+    rows = {
+        "System": facts["os"]["pretty"],
+        "DGX OS": release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION"),
+        "Kernel": facts["kernel"],
+        "Driver": driver["module_loaded"] or driver["userland"],
+        "GPU": gpu["name"],
+        "GPU temperature": None if temperature is None else f"{temperature:.0f} °C",
+        "Memory": None if memory is None else f"{memory / GIB:.1f} GiB",
+        "Docker": docker["version"],
+        "Held packages": len(facts["holds"]) or None,
+        "Management": _management(facts),
+    }
+    vendor, model = product["dmi_vendor"] or "", (product["dmi_name"] or "unknown").replace("_", " ")
+    return {
+        **card,
+        "product": model if model.startswith(vendor) else f"{vendor} {model}",
+        "rows": {label: value for label, value in rows.items() if value is not None},
+    }
+
+
+def _management(facts: Mapping[str, Any]) -> str | None:
+    """Interface and address of the SSH session."""
+    return " ".join(filter(None, (facts["ssh"]["interface"], facts["ssh"]["local_address"]))) or None
+
+
+def _rail_model(
+    host: str, profile: Mapping[str, Any], proof: Mapping[str, Any], pairings: Sequence[Mapping[str, Any]]
+) -> Record:
+    gids = proof["gids"] or {}
+    own = [pairing for pairing in pairings if pairing["link"] == profile["link"] and host in _names(pairing)]
+    figures = [rail["gbps"] for pairing in own for rail in _rails_of(host, profile, pairing)]
+    measured = [gbps for gbps in figures if gbps is not None]
+    gbps = statistics.median(measured) if measured else None
+    pings = [ping for ping in proof["pings"] if ping["interface"] == profile["netdev"]]
+    answered = [ping for ping in pings if ping["ok"]]
+    rtts = [ping["rtt_ms"] for ping in answered if ping["rtt_ms"] is not None]
+    port = gid_port({host: dict(proof)}, {"host": host, **profile})
+    label = _label(own)
+    found = next((rail for rail in gids.get("rails", []) if rail["netdev"] == profile["netdev"]), None)
+    return {
+        "host": host,
+        "port": profile["port"],
+        "netdev": profile["netdev"],
+        "hca": profile["hca"],
+        "address": profile["cidr"],
+        "gid": (gids.get("by_address", {}).get(profile["address"], {}).get("v2") or {}).get("index"),
+        "nccl": None if found is None or found["agrees"] else _nccl_takes(found["nccl_index"]),
+        "mtu": port.get("mtu") or profile["mtu"],
+        "ping": f"{len(answered)} of {len(pings)}" + (f", {statistics.median(rtts):.2f} ms" if rtts else ""),
+        "ping_tone": "ok" if pings and len(answered) == len(pings) else "bad" if pings else "warn",
+        "gbps": None if gbps is None else _number(gbps),
+        "gbytes": None if gbps is None else f"{gbps / 8:.2f}",
+        "verdict": label["label"][-1],
+        "tone": label["tone"],
+    }
+
+
+def _nccl_takes(index: int | None) -> str:
+    return "NCCL takes none" if index is None else f"NCCL takes {index}"
+
+
+def _rails_of(host: str, profile: Mapping[str, Any], pairing: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The rails of a pairing are named after the server's netdevs."""
+    server = pairing["server"]["host"]
+    named = [profile["netdev"]] if host == server else [p["netdev"] for p in profile["peers"] if p["host"] == server]
+    return [rail for rail in pairing["figures"]["rails"] if rail["netdev"] in named]
+
+
+def _pairing_model(pairing: Mapping[str, Any]) -> Record:
+    total = pairing["figures"]["gbps"]
+    return {
+        "title": title_of(pairing),
+        "rails": " + ".join(_number(rail["gbps"]) for rail in pairing["figures"]["rails"]),
+        "gbps": None if total is None else _number(total),
+        "gbytes": None if total is None else f"{total / 8:.2f}",
+        "verdict": pairing["verdict"].replace("_", " "),
+        "tone": _TONES[pairing["severity"]],
+    }
+
+
+def _pairing_warning(pairing: Mapping[str, Any]) -> Record:
+    return {
+        "host": title_of(pairing),
+        "id": pairing["verdict"],
+        "fact": pairing["text"],
+        "way_out": pairing["way_out"],
+    }
+
+
+def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """What show_gids remarks: no verdict by itself, but what a person should know before trusting an index."""
+    return [
+        {
+            "host": host,
+            "id": remark["name"],
+            "fact": f"{remark['where']}: {remark['text']}",
+            "way_out": remark["way_out"],
+        }
+        for remark in (proof["gids"] or {}).get("remarks", [])
+    ]
+
+
+def _serving_model(serving: Mapping[str, Any] | None) -> Record | None:
+    if serving is None:
+        return None
+    rate = serving["tokens_per_s"]
+    return {
+        "tone": "ok" if serving["verdict"] == "serving" else "bad",
+        "verdict": serving["verdict"].replace("_", " "),
+        "text": serving["text"],
+        "model": ", ".join(serving["served_models"]),
+        "answers": [{**answer, "took": f"{answer['seconds']:.2f} s"} for answer in serving["answers"]],
+        "speed": None if rate is None else f"{rate:.1f} tokens/s",
+    }

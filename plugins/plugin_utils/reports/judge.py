@@ -1,0 +1,300 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the proof measured, judged: the evidence document. Pure; schemas/evidence.schema.json describes its shape."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling
+
+SCHEMA_VERSION = 1
+HEALTHY, UNHEALTHY, INCOMPLETE = "healthy", "unhealthy", "incomplete"
+# What Ansible adds to a module's result for itself.
+ANSIBLE_KEYS = frozenset({"invocation", "changed", "failed", "skipped", "stdout_lines", "ansible_facts", "warnings"})
+
+Record = dict[str, Any]
+
+
+def build(
+    hosts: Mapping[str, Mapping[str, Any]], meta: Mapping[str, Any], thresholds: Mapping[str, Any], now: datetime
+) -> Record:
+    """The evidence document of one proof. `thresholds` is the content of catalog/thresholds.yml."""
+    proofs = {name: _proof(name, proof) for name, proof in hosts.items()}
+    clusters = [_cluster(name, members, thresholds) for name, members in _by_cluster(proofs).items()]
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "created": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "verdict": worst(cluster["verdict"] for cluster in clusters),
+        "reasons": [reason for cluster in clusters for reason in cluster["reasons"]],
+        "meta": dict(meta),
+        "clusters": clusters,
+        "hosts": proofs,
+    }
+
+
+def worst(found: Iterable[str]) -> str:
+    """The verdict of a whole; a whole without parts is not proven."""
+    return max(found, key=(HEALTHY, INCOMPLETE, UNHEALTHY).index, default=INCOMPLETE)
+
+
+def _proof(name: str, proof: Mapping[str, Any]) -> Record:
+    """One host's part, complete and without what Ansible adds to results (or says in place of one)."""
+    return {
+        "cluster": proof.get("cluster") or name,
+        "topology": proof.get("topology") or "none",
+        "serves": bool(proof.get("serves", True)),
+        "thresholds": dict(proof.get("thresholds") or {}),
+        "facts": dict(proof["facts"]),
+        "findings": list(proof.get("findings") or []),
+        "profiles": list(proof.get("profiles") or []),
+        "gids": _without_ansible(proof.get("gids")),
+        "heard": None if proof.get("heard") is None else list(proof["heard"]),
+        "pings": list(proof.get("pings") or []),
+        "bandwidth": list(proof.get("bandwidth") or []),
+        "unreachable": bool(proof.get("unreachable")),
+        "serving": _without_ansible(proof.get("serving")),
+    }
+
+
+def _without_ansible(result: Mapping[str, Any] | None) -> Record | None:
+    if not result or result.get("unreachable"):
+        return None
+    return {key: value for key, value in result.items() if key not in ANSIBLE_KEYS}
+
+
+def _by_cluster(proofs: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
+    clusters: dict[str, dict[str, Record]] = {}
+    for name, proof in proofs.items():
+        clusters.setdefault(proof["cluster"], {})[name] = proof
+    return clusters
+
+
+def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, Any]) -> Record:
+    first = next(iter(members.values()))
+    links = _links(members)
+    numbers, refused = _numbers(thresholds, first["thresholds"])
+    pairings = _pairings(members, numbers)
+    serving = next((proof["serving"] for proof in members.values() if proof["serving"]), None)
+    unproven = _unproven(name, links, pairings, members, serving)
+    cables = _cabling(members)
+    wrong = _wrong(name, cables, pairings, members, serving)
+    wrong += [_reason(name, "bad_variable", refused, "correct fabric_thresholds in the inventory")] if refused else []
+    return {
+        "name": name,
+        "topology": first["topology"],
+        "hosts": list(members),
+        "verdict": UNHEALTHY if wrong else INCOMPLETE if unproven else HEALTHY,
+        "reasons": wrong + unproven,
+        "links": links,
+        "cabling": cables,
+        "pairings": pairings,
+        "serving": serving,
+    }
+
+
+def _numbers(thresholds: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
+    """What to judge by. Evidence must not be lost for a wrong number of the operator's: it is said, and ours count."""
+    try:
+        return verdicts.thresholds_from(thresholds, own), None
+    except verdicts.ThresholdError as error:
+        return verdicts.thresholds_from(thresholds), f"{error}; judged by catalog/thresholds.yml"
+
+
+def _links(members: Mapping[str, Record]) -> list[Record]:
+    """Cables and switches of the plan: `{name, ends: [{host, port}]}`."""
+    links: dict[str, Record] = {}
+    for host, proof in members.items():
+        for profile in proof["profiles"]:
+            link = links.setdefault(profile["link"], {"name": profile["link"], "ends": []})
+            end = {"host": host, "port": profile["port"]}
+            if end not in link["ends"]:
+                link["ends"].append(end)
+    return list(links.values())
+
+
+def _cabling(members: Mapping[str, Record]) -> list[Record]:
+    """Where each port of the plan leads; of a host that did not listen, only what others heard."""
+    heard = {host: proof["heard"] for host, proof in members.items() if proof["heard"] is not None}
+    return cabling.judge({host: proof["profiles"] for host, proof in members.items()}, heard) if heard else []
+
+
+def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) -> list[Record]:
+    """What was measured between two hosts over one link: both ends put together again, and judged."""
+    pairings: dict[tuple[str, str, str], Record] = {}
+    rails: dict[tuple[str, str, str], dict[int, verdicts.MeasuredRail]] = {}
+    for results in _results_by_test(members).values():
+        ends = _ends(members, results)
+        if ends is None:
+            continue  # measured by hand, outside the plan
+        server, client, link, twin_index = ends
+        key = (link, server["host"], client["host"])
+        pairings[key] = {
+            "link": link,
+            "server": {"host": server["host"], "port": server["port"]},
+            "client": {"host": client["host"], "port": client["port"]},
+        }
+        read = tuple(_end(members, end) for end in (server, client))
+        rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, read)
+    return [
+        {**pairing, **asdict(verdicts.judge_port([rails[key][twin] for twin in sorted(rails[key])], thresholds))}
+        for key, pairing in pairings.items()
+    ]
+
+
+def _results_by_test(members: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
+    """The results of ib_write_bw as `{test name: {"server" or "client": result with its host}}`."""
+    tests: dict[str, dict[str, Record]] = {}
+    for host, proof in members.items():
+        for result in proof["bandwidth"]:
+            tests.setdefault(result["name"], {})[result["end"]] = {"host": host, **result}
+    return tests
+
+
+def _ends(members: Mapping[str, Record], results: Mapping[str, Record]) -> tuple[Record, Record, str, int] | None:
+    """Server and client of a test as {host, port, netdev, hca}, its link and its twin index, out of the plan."""
+    result = results.get("server") or results["client"]
+    host = result["host"]
+    profile = next((item for item in members[host]["profiles"] if item["address"] == result["address"]), None)
+    peer = next((item for item in profile["peers"] if item["address"] == result["peer"]), None) if profile else None
+    if profile is None or peer is None:
+        return None
+    here, there = {"host": host, **profile}, dict(peer)
+    server, client = (here, there) if result["end"] == "server" else (there, here)
+    return server, client, profile["link"], profile["twin_index"]
+
+
+def _end(members: Mapping[str, Record], end: Mapping[str, Any]) -> verdicts.End:
+    port = gid_port(members, end)
+    return verdicts.End(end["host"], end["netdev"], tuple(_subnets(port)), port.get("pcie_width"))
+
+
+def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, ...]) -> verdicts.MeasuredRail:
+    """One rail of a pairing. Both ends print the same figure; a fault at either end is a fault of the rail."""
+    both = [results[end] for end in ("client", "server") if end in results]
+    faults = [result["fault"] for result in both if result["fault"]]
+    cause = verdicts.cause(faults, [result.get("perftest") for result in both])
+    faulty = next((result for result in both if result["fault"] is cause), both[0])
+    figures: Mapping[str, Any] = next((result["figures"] for result in both if result["figures"]), {})
+    return verdicts.MeasuredRail(
+        netdev=netdev,
+        gbps=None if cause else figures.get("gbps"),
+        fault={**cause, "text": f"{faulty['host']}: {cause['text']}"} if cause else None,
+        ends=read,
+        mtu=figures.get("mtu"),
+    )
+
+
+def _subnets(port: Mapping[str, Any]) -> list[str]:
+    """The /24s that a port has an address in; the plan gives every rail its own."""
+    addresses = (ipaddress.ip_address(text) for text in port.get("addresses", []))
+    return sorted({str(ipaddress.ip_network(f"{item}/24", strict=False)) for item in addresses if item.version == 4})
+
+
+def gid_port(members: Mapping[str, Record], end: Mapping[str, Any]) -> Record:
+    """What show_gids said about a port; it was read after the fabric was applied, unlike doctor's facts."""
+    proof = members.get(end["host"])
+    ports = (proof["gids"] or {}).get("ports", []) if proof else []
+    return next((port for port in ports if port["device"] == end["hca"]), {})
+
+
+def _reason(where: str, what: str, text: str, way_out: str) -> Record:
+    return {"where": where, "what": what, "text": text, "way_out": way_out}
+
+
+def _unproven(
+    name: str,
+    links: Sequence[Record],
+    pairings: Sequence[Record],
+    members: Mapping[str, Record],
+    serving: Record | None,
+) -> list[Record]:
+    """What should have been measured and was not."""
+    measured = {pairing["link"] for pairing in pairings}
+    unmeasured = [link["name"] for link in links if link["name"] not in measured]
+    unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
+    unseen = [host for host, proof in members.items() if not proof["facts"] and not proof["findings"]]
+    unasked = not serving and any(proof["serves"] for proof in members.values())
+    again = "run the playbook validate on all hosts of the cluster"
+    return [
+        *(_reason(host, "unmeasured", "the host was not read", again) for host in unseen),
+        *(_reason(link, "unmeasured", "the bandwidth was not measured", again) for link in unmeasured),
+        *(_reason(host, "unmeasured", "the rails were not pinged", again) for host in unpinged),
+        *([_reason(name, "unmeasured", "no model was asked", again)] if unasked else []),
+    ]
+
+
+def _wrong(
+    name: str,
+    cables: Sequence[Record],
+    pairings: Sequence[Record],
+    members: Mapping[str, Record],
+    serving: Record | None,
+) -> list[Record]:
+    """What was measured and is not as it should be."""
+    carried = {
+        (pairing[end]["host"], pairing[end]["port"])
+        for pairing in pairings
+        if pairing["severity"] != "error"
+        for end in ("server", "client")
+    }
+    wrong = [
+        _reason(f"{cable['host']} {cable['port']}", cable["verdict"], cable["text"], cable["way_out"])
+        for cable in cables
+        # A switch may keep the calls to itself: what carries its bandwidth is not silent.
+        if cable["verdict"] == cabling.WRONG_CABLE
+        or (cable["verdict"] == cabling.SILENT and (cable["host"], cable["port"]) not in carried)
+    ]
+    for host, proof in members.items():
+        for finding in proof["findings"]:
+            if finding["severity"] == "error" and not finding["accepted"]:
+                wrong.append(_reason(host, finding["id"], finding["fact"], finding["way_out"]))
+        if proof["unreachable"]:
+            way_out = "see whether it has power and its management network is up, then run the playbook validate again"
+            wrong.append(_reason(host, "unreachable", "the host stopped answering during the proof", way_out))
+        wrong += _foreign_owners(host, proof)
+        wrong += _foreign_addresses(host, proof)
+        for ping in proof["pings"]:
+            if not ping["ok"]:
+                where, fault = f"{host} {ping['interface']} to {ping['peer']}", ping["fault"]
+                wrong.append(_reason(where, f"ping_{fault['name']}", fault["text"], fault["way_out"]))
+    for pairing in pairings:
+        if pairing["severity"] == "error":
+            wrong.append(_reason(title_of(pairing), pairing["verdict"], pairing["text"], pairing["way_out"]))
+    if serving and serving["verdict"] != "serving":
+        wrong.append(_reason(name, serving["verdict"], serving["text"], serving["way_out"]))
+    return wrong
+
+
+def _foreign_owners(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """Files that claim a rail beside the planned profile: which of the two a boot brings up is chance."""
+    ours = {profile["netdev"]: profile["uuid"] for profile in proof["profiles"]}
+    return [
+        _reason(f"{host} {owner.netdev}", "foreign_owner", owner.text, f"{owner.way_out}; then {RUN_FABRIC}")
+        for owner in addressing.foreign_owners(proof["facts"], ours)
+    ]
+
+
+def _foreign_addresses(host: str, proof: Mapping[str, Any]) -> list[Record]:
+    """IPv4 addresses of a rail beside the planned one: each takes a GID, and may be the one that software picks."""
+    reasons = []
+    for profile in proof["profiles"]:
+        addresses = gid_port({host: dict(proof)}, {"host": host, **profile}).get("addresses", [])
+        foreign = [text for text in addresses if ":" not in text and text != profile["address"]]
+        if foreign:
+            text = f"{profile['netdev']} also has {', '.join(foreign)}; planned is {profile['address']} alone"
+            way_out = f"find out who sets it, then {RUN_FABRIC}, which takes it away"
+            reasons.append(_reason(f"{host} {profile['netdev']}", "foreign_address", text, way_out))
+    return reasons
+
+
+def title_of(pairing: Mapping[str, Any]) -> str:
+    """`spark-a p0 to spark-b p0`."""
+    return " to ".join(f"{pairing[end]['host']} {pairing[end]['port']}" for end in ("server", "client"))

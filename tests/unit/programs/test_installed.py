@@ -1,0 +1,111 @@
+"""The programs of several files, as roles install them: a launcher in sbin and a folder that it imports."""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+SOURCES = Path(__file__).parents[3] / "plugins/module_utils/programs"
+LIBRARY = "/usr/local/lib/gb10-fleet"
+FACTS: dict[str, Any] = {
+    "memory_bytes": 130662436864,
+    "packages": {},
+    "rails": [],
+    "kernel": "6.17.0-1014-nvidia",
+    "driver": {"userland": "580.142", "module_loaded": "580.142"},
+}
+MODEL = {"vllm_image": f"example/vllm@sha256:{'0' * 64}", "vllm_model": "openai/gpt-oss-120b"}
+PROGRAMS = {
+    "vllm_unit": ("vllm", "/usr/local/sbin/gb10-vllm"),
+    "coherence": ("coherence", "/usr/local/sbin/gb10-driver-coherence"),
+}
+programs = pytest.mark.parametrize("package", PROGRAMS)
+
+
+def resources(package: str) -> list[dict[str, Any]]:
+    document = render(PROGRAMS[package][0], View("spark-a", FACTS, MODEL))
+    assert not document.refusals
+    parse_documents([(document.role, document.resources)], {})
+    return document.resources
+
+
+def files(package: str) -> dict[str, str]:
+    return {entry["file"]: entry["content"] for entry in resources(package) if "content" in entry}
+
+
+def run(package: str, root: Path) -> subprocess.CompletedProcess[str]:
+    """The program as it is on a host, below `root`, started as its first line says."""
+    launcher = PROGRAMS[package][1]
+    for path, text in files(package).items():
+        if path == launcher or path.startswith(f"{LIBRARY}/{package}/"):
+            target = root / path.lstrip("/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text.replace(LIBRARY, str(root / LIBRARY.lstrip("/"))))
+    program = root / launcher.lstrip("/")
+    interpreter, _, options = program.read_text().partition("\n")[0].partition(" ")
+    assert interpreter == "#!/usr/bin/python3"
+    return subprocess.run([sys.executable, options, program], capture_output=True, text=True, check=False)
+
+
+@programs
+def test_every_source_is_installed_and_nothing_else(package: str) -> None:
+    folder = f"{LIBRARY}/{package}/"
+    installed = {path.removeprefix(folder): text for path, text in files(package).items() if path.startswith(folder)}
+    assert installed == {path.name: path.read_text() for path in (SOURCES / package).glob("*.py")}
+    (launcher,) = (entry for entry in resources(package) if entry.get("file") == PROGRAMS[package][1])
+    assert launcher["mode"] == "0755"
+
+
+def test_the_unit_restarts_for_each_of_its_sources() -> None:
+    (unit,) = (entry for entry in resources("vllm_unit") if "unit" in entry)
+    sources = {path for path in files("vllm_unit") if path.startswith(f"{LIBRARY}/vllm_unit/")}
+    assert len(sources) > 1 and sources | {"/usr/local/sbin/gb10-vllm"} <= set(unit["restart_on"])
+
+
+@programs
+def test_a_source_imports_the_standard_library_and_its_neighbours_only(package: str) -> None:
+    for path in (SOURCES / package).glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                assert {name.name.partition(".")[0] for name in node.names} <= sys.stdlib_module_names, path
+            elif isinstance(node, ast.ImportFrom) and node.level == 0:
+                assert (node.module or "").partition(".")[0] in sys.stdlib_module_names, path
+            elif isinstance(node, ast.ImportFrom):
+                assert node.level == 1 and (SOURCES / package / f"{node.module}.py").is_file(), path
+
+
+def test_the_gate_runs_isolated(tmp_path: Path) -> None:
+    done = run("coherence", tmp_path)
+    assert done.returncode in (0, 1, 2), done.stderr
+    if done.returncode == 2:
+        assert done.stderr.startswith("gb10-driver-coherence: ")
+    else:
+        said = json.loads(done.stdout)
+        assert said["coherent"] == (done.returncode == 0)
+        assert said["verdicts"]
+
+
+def test_the_unit_runs_isolated(tmp_path: Path) -> None:
+    """Without settings it ends with a verdict; on a machine that serves it is not started."""
+    if Path("/etc/gb10-fleet/vllm.json").exists():
+        pytest.skip("this machine has settings of gb10-vllm")
+    done = run("vllm_unit", tmp_path)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("gb10-vllm: bad_settings: /etc/gb10-fleet/vllm.json")
+
+
+@programs
+def test_a_program_leaves_no_compiled_files(package: str, tmp_path: Path) -> None:
+    """An undo removes the folder, so it holds what the role put there and nothing else."""
+    run(package, tmp_path)
+    left = {path.name for path in (tmp_path / LIBRARY.lstrip("/")).rglob("*") if path.is_file()}
+    assert left == {path.name for path in (SOURCES / package).glob("*.py")}
