@@ -142,11 +142,12 @@ def _way_back(known: Manifest, declared: Sequence[Resource], system: System) -> 
     """The resources whose desired state is what stood there before, in the order of undoing: the last one first.
 
     But a unit that shall not run stops before anything is taken from under it, one that shall run starts when all it
-    needs is there again, holds give way first, and apt's sources stay until its only transaction is over.
+    needs is there again, holds give way first and come back after their packages, and apt's sources stay until its only transaction is over.
     """
     stops: list[Resource] = []
     holds: list[Resource] = []
     rest: list[Resource] = []
+    again: list[Resource] = []
     packages: list[Resource] = []
     sources: list[Resource] = []
     starts: list[Resource] = []
@@ -158,16 +159,16 @@ def _way_back(known: Manifest, declared: Sequence[Resource], system: System) -> 
             if isinstance(former, Unit):
                 (starts if former.state == "started" else stops).append(former)
             elif isinstance(former, Hold):
-                holds.append(former)
+                (again if former.part == "held" else holds).append(former)
             elif isinstance(former, Package):
                 packages += [] if former.name in unwanted else [former]
             else:
                 (sources if former.name.startswith(APT_FILES) else rest).append(former)
         if isinstance(resource, Package):
             packages += [purged(resource, name) for name in entry.brought if name in unwanted]
-    once: dict[str, Resource] = {}
-    for former in [*stops, *holds, *rest, *packages, *sources, *starts]:
-        once.setdefault(former.label, former)
+    once: dict[tuple[str, bool], Resource] = {}
+    for former in [*stops, *holds, *rest, *packages, *again, *sources, *starts]:
+        once.setdefault((former.label, former in again), former)
     ordered = [replace(former, index=index) for index, former in enumerate(once.values())]
     return [*dpkg_for(ordered), *ordered]
 

@@ -7,6 +7,7 @@ fields of a request. Then a fuzz of the plan: random documents on random hosts.
 from __future__ import annotations
 
 import fnmatch
+import itertools
 import os
 import random
 import re
@@ -470,9 +471,10 @@ def make_up(chance: random.Random) -> list[dict[str, Any]]:
     """Documents of up to three roles, most of them sound, some of them in each other's way."""
     documents = []
     seen: set[str] = set()
+    names = chance.sample(PACKAGES, 2)  # few, so that documents say more than one thing of the same package
     for role in chance.sample(("driver", "docker", "vllm"), chance.randint(1, 3)):
         resources = []
-        for resource in (_resource(chance) for _ in range(chance.randint(0, 6))):
+        for resource in (_resource(chance, names) for _ in range(chance.randint(0, 6))):
             name = str(next(iter(resource.items())))
             if name not in seen or chance.random() < 0.05:
                 resources.append(resource)
@@ -481,7 +483,7 @@ def make_up(chance: random.Random) -> list[dict[str, Any]]:
     return documents
 
 
-def _resource(chance: random.Random) -> dict[str, Any]:
+def _resource(chance: random.Random, names: Sequence[str]) -> dict[str, Any]:
     def maybe(**attributes: Any) -> dict[str, Any]:
         return {key: value for key, value in attributes.items() if chance.random() < 0.4}
 
@@ -499,9 +501,9 @@ def _resource(chance: random.Random) -> dict[str, Any]:
     if kind == "package":
         gone = chance.random() < 0.2
         more = maybe(version=chance.choice(VERSIONS), consent=chance.choice(CONSENTS))
-        return {"package": chance.choice(PACKAGES), **({"state": "absent"} if gone else more)}
+        return {"package": chance.choice(names), **({"state": "absent"} if gone else more)}
     if kind == "hold":
-        return {"hold": chance.choice(PACKAGES), **maybe(state="free")}
+        return {"hold": chance.choice(names), **maybe(state="free")}
     if kind == "holds":
         return {"hold": "set", "match": [chance.choice(("a$", "^nvidia", "."))], **maybe(**{"except": ["^beta"]})}
     if kind == "unit":
@@ -543,6 +545,7 @@ def test_any_document_on_any_host_is_refused_in_words_or_done_as_foretold(
             continue
         outcome = world.ask(documents, consents=consents)
         if _refused(outcome, documents):
+            assert not outcome["error"]["message"].startswith("hold:"), (outcome["error"], documents)
             continue
         told = [(change["role"], change["resource"], change["action"]) for change in outcome["changes"]]
         assert told == [(row["role"], row["resource"], row["action"]) for row in foretold["changes"]], documents
@@ -555,6 +558,54 @@ def test_any_document_on_any_host_is_refused_in_words_or_done_as_foretold(
             assert undone["error"]["kind"] == "host" and undone["changes"] == [], "refused before the first change"
         applied += 1
     assert applied > 3, "most documents were refused, so that little was tested"
+
+
+_HOLDS = [{"hold": "alpha"}, {"hold": "alpha", "state": "free"}, {"hold": "set", "match": ["^alpha"]}]
+_HOLDS += [{"hold": "set", "match": ["^alpha"], "state": "free"}]
+_WISHES: list[dict[str, Any]] = [{}, {"version": "1.1"}, {"version": "1.1", "consent": CONSENTS[1]}]
+_WISHES += [{"state": "absent"}, {"state": "absent", "consent": CONSENTS[1]}]
+
+
+@pytest.mark.parametrize("first", ["hold", "package"])
+@pytest.mark.parametrize("hold", _HOLDS, ids=lambda hold: "-".join(map(str, hold.values())))
+def test_a_hold_beside_its_package_is_refused_or_done_and_undone_in_one_go(
+    first: str, hold: dict[str, Any], tmp_path: Path
+) -> None:
+    """Every pair that documents can make of the two, on every host: random documents seldom hit one."""
+    done = 0
+    for number, (wish, stood) in enumerate(itertools.product(_WISHES, ("absent", "there", "held"))):
+        world = World(tmp_path / str(number))
+        world.offers["alpha"] = list(VERSIONS)
+        world.packages = {} if stood == "absent" else {"alpha": "1.0"}
+        world.held = {"alpha"} if stood == "held" else set()
+        world.write_status()
+        before = world.digest()
+        pair = [hold, {"package": "alpha", **wish}]
+        # Between the two a file, so that the package is not moved in front of everything.
+        between = {"file": "/etc/between", "content": "x"}
+        resources = [between, *(pair if first == "hold" else pair[::-1])]
+        documents = [{"role": "demo", "resources": resources}]
+        consents = dict.fromkeys(CONSENTS, True)
+        if world.ask(documents, consents=consents, check=True)["error"] is not None:
+            assert world.digest() == before
+            continue
+        said = world.ask(documents, consents=consents)
+        assert said["error"] is None, (documents, stood, said["error"])
+        undone = world.ask([], verb="undo", consents=consents)
+        assert undone["error"] is None, (documents, stood, undone["error"])
+        assert world.digest() == before, (documents, stood)
+        done += 1
+    assert done > 3
+
+
+def test_a_package_cannot_be_held_and_free(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.packages, world.offers["alpha"] = {"alpha": "1.0"}, list(VERSIONS)
+    world.write_status()
+    resources = [{"hold": "alpha", "state": "free"}, {"hold": "set", "match": ["^al"]}]
+    said = world.ask([{"role": "demo", "resources": resources}])
+    assert said["error"]["message"].startswith("hold:set: alpha shall be held, and free by hold:alpha")
+    assert said["error"]["kind"] == "host" and world.held == set()
 
 
 def _look(world: World, documents: Any, consents: Mapping[str, bool]) -> dict[str, Any] | None:
