@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    COMES_BACK,
+    GIVES_WAY,
     Fields,
     Kind,
     Plan,
@@ -20,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
     PACKAGE,
     Database,
+    in_order,
     read_database,
     run_locked,
 )
@@ -44,6 +47,14 @@ class Hold(Resource):
     exclude: tuple[str, ...] = ()
     former: Mapping[str, bool] | None = None
     part: str = ""
+
+    @property
+    def stage(self) -> int:
+        return COMES_BACK if self.part == "held" else GIVES_WAY
+
+    @property
+    def prerequisites(self) -> tuple[Resource, ...]:
+        return (in_order(self.role),)
 
     def holds(self, name: str) -> bool:
         """What a covered package shall be."""

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
-    KINDS,
     ApplyError,
     Document,
     parse_documents,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from hypothesis import given, settings
 from hypothesis import strategies as st
