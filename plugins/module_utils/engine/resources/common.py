@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field
@@ -27,6 +27,21 @@ _NOT_IN_A_LINE = re.compile(r"[\0-\x1f\x7f\ud800-\udfff]")
 STOPS, GIVES_WAY, REST, PACKAGES, COMES_BACK, SOURCES, STARTS = range(7)
 # What roles may begin with is done in front of everything else: where apt gets packages, then all packages at once.
 LEADING_SOURCE, LEADING_PACKAGE = 1, 2
+
+
+class Limits(NamedTuple):
+    """The least and the greatest number that a field takes."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"a number from {self.low} to {self.high}"
+
+
+KERNEL_NUMBER = Limits(
+    -(2**63), 2**64 - 1
+)  # no setting of the kernel holds more, and Python may refuse to write it out
 
 
 class DocumentError(Exception):
@@ -254,11 +269,17 @@ class Fields:
             raise self.fail(key, f"expected one of {', '.join(choices)}, found {shown(value)}")
         return str(value)
 
-    def number(self, key: str, low: int, high: int) -> int:
+    def number(self, key: str, limits: Limits) -> int:
         value = self._take(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.fail(key, f"expected a number from {low} to {high}, found {shown(value)}")
-        return int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.fail(key, f"expected {limits}, found {shown(value)}")
+        return self.within(key, value, limits)
+
+    def within(self, key: str, value: int, limits: Limits) -> int:
+        """A number, wherever in the field it stands; a regular expression says of text what it looks like, no more."""
+        if not limits.low <= value <= limits.high:
+            raise self.fail(key, f"expected {limits}, found {shown(value)}")
+        return value
 
     def mapping(self, key: str) -> dict[str, Any] | None:
         value = self._take(key)
@@ -273,9 +294,7 @@ class Fields:
         value = self._raw.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
             self._take(key)
-            if abs(value) >= 1 << 64:  # no setting of the kernel holds that, and Python may refuse to write it out
-                raise self.fail(key, f"expected {expected}, found {shown(value)}")
-            return str(value)
+            return str(self.within(key, value, KERNEL_NUMBER))
         text = self.line(key, "", pattern, expected)
         if not text:
             raise self.fail(key, f"expected {expected}, found nothing")

@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     MAX_CONTENT,
     DocumentError,
     Fields,
+    Limits,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import ACCESS, File
 
@@ -24,6 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_r
 _ABSOLUTE = re.compile(r"/[^/](?!.*(\{\{|\{%))")
 _MODE = re.compile(r"[0-7]{3,4}\Z")
 _ACCOUNT = re.compile(r"([a-z_][a-z0-9_-]*\$?|[0-9]{1,10})\Z")
+_ID = Limits(0, 2**32 - 2)  # the one above stands for "leave it as it is"
 _ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 _COMMAND = re.compile(r"[A-Za-z0-9/]")
 _FINGERPRINT = re.compile(r"[0-9A-F]{40}\Z")
@@ -61,8 +63,8 @@ def parse_file(index: int, fields: Fields, state: str) -> File:
         merge_json=merge_json,
         default_json=default_json,
         default_unless=default_unless,
-        owner=fields.line("owner", "root", _ACCOUNT, "an account name"),
-        group=fields.line("group", "root", _ACCOUNT, "a group name"),
+        owner=_account(fields, "owner", "an account name"),
+        group=_account(fields, "group", "a group name"),
         mode=int(fields.line("mode", default_mode, _MODE, "a quoted octal mode such as '0644'"), 8),
         validate=_parse_validate(fields, state),
         secret=secret,
@@ -71,6 +73,13 @@ def parse_file(index: int, fields: Fields, state: str) -> File:
     )
     fields.finish()
     return resource
+
+
+def _account(fields: Fields, key: str, expected: str) -> str:
+    account = fields.line(key, "root", _ACCOUNT, expected)
+    if account.isdigit():
+        fields.within(key, int(account), _ID)
+    return account
 
 
 def parse_path(fields: Fields) -> str:

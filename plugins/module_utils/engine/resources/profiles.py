@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     Fields,
     Kind,
+    Limits,
     Pending,
     Plan,
     Progress,
@@ -52,9 +53,11 @@ _STORE_S = 30  # for all that is written before and after
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_ADDRESS = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}\Z")
-_CIDR = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])\Z")
+_NUMBER = r"(0|[1-9][0-9]{0,2})"  # a zero in front makes it octal to some programs
+_ADDRESS = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}\Z")
+_CIDR = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}/{_NUMBER}\Z")
+_BYTE, _PREFIX = Limits(0, 255), Limits(0, 32)
+_MTU = Limits(576, 65535)  # bytes; every IPv4 host takes the least
 
 
 class ProfileKind(Kind[Profile, NetworkState]):
@@ -69,10 +72,12 @@ class ProfileKind(Kind[Profile, NetworkState]):
         wish: dict[str, Any] = {}
         if state == "present":
             wish = {
-                "addresses": fields.lines("addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"),
-                "mtu": fields.number("mtu", 576, 65535),
+                "addresses": _addresses(
+                    fields, "addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"
+                ),
+                "mtu": fields.number("mtu", _MTU),
                 "replace_foreign": bool(fields.flag("replace_foreign")),
-                "peers": fields.lines("peers", _ADDRESS, "an IPv4 address") if fields.has("peers") else (),
+                "peers": _addresses(fields, "peers", _ADDRESS, "an IPv4 address"),
             }
             if not wish["addresses"]:
                 raise fields.fail("addresses", "expected at least one IPv4 address with prefix")
@@ -167,6 +172,17 @@ class ProfileKind(Kind[Profile, NetworkState]):
     def stands_unproven(self, resource: Profile, state: NetworkState) -> bool:
         """Its peer may be gone for good, so that nobody ever can."""
         return not differs(resource, state)
+
+
+def _addresses(fields: Fields, key: str, pattern: re.Pattern[str], expected: str) -> tuple[str, ...]:
+    found = fields.lines(key, pattern, expected)
+    for place, text in enumerate(found):
+        address, slash, prefix = text.partition("/")
+        for number in address.split("."):
+            fields.within(f"{key}[{place}]", int(number), _BYTE)
+        if slash:
+            fields.within(f"{key}[{place}]", int(prefix), _PREFIX)
+    return found
 
 
 def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None:
