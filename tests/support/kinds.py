@@ -7,7 +7,8 @@ host       the simulated host, before: `files`, `packages`, `offers`, `units` ([
 wanted     resources that change this host
 meddle     what somebody does to it afterwards, so that the first of `wanted` differs: `files`, or a command to `run`;
            `as_before` where that is also how it stood before us, as with what has two states only
-random     resources for random documents: for each field its choices, `field?` is left out now and then
+random     resources for random documents, on hosts that stand as `host`: for each field its choices, `field?` is left
+           out now and then
 fleet      resources for the containers of tests/fleet, where the examples of all kinds are one document (by file name)
 drifts     by name: a shell command that causes a drift there, the resources that then differ, how to `tidy` up
 benchmark  resources that the benchmarks must know, if a role that they measure has the kind

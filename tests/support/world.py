@@ -66,6 +66,9 @@ class World:
 
     def make_up(self, chance: random.Random) -> None:
         """Any state that a host may be in when the engine comes for the first time."""
+        for found in EXAMPLES.values():
+            if "random" in found:
+                self.stand(found.get("host", {}))
         for path in PATHS:
             usual = "directory" if path == "/etc/gb10-fleet" else "json" if path.endswith(".json") else "other"
             odd = ("ours", "json", "binary", "directory", "link")
