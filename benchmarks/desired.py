@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 # What a container can carry: Docker's engine and the rails need a kernel of their own.
 ROLES = ("kernel_parameters", "driver", "coherence", "container_toolkit", "page_cache", "memory_protection", "fabric")
@@ -50,8 +51,8 @@ class Desired:
 
 def of_host(host: str, variables: Mapping[str, Any], facts: Mapping[str, Any], installed: Iterable[str]) -> Desired:
     """What the documents ask of this host. `installed`: the names of its packages, which holds are chosen from."""
-    context = documents.Context(host, facts, variables)
-    rendered = [documents.render(role, context) for role in ROLES]
+    view = View(host, facts, variables)
+    rendered = [documents.render(role, view) for role in ROLES]
     if refusals := [text for document in rendered for text in document.refusals]:
         raise ValueError(f"{host}: {' '.join(refusals)}")
     return gather((entry for document in rendered for entry in document.resources), installed)

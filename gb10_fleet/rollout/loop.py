@@ -167,7 +167,7 @@ class Rollout:
             raise Stopped
 
     def _wave(self, wave: Mapping[str, Any], earlier: int) -> gate.Judgement:
-        """The steps of a wave, for the clusters that are not done; a host that is bad after one is left out of the next."""
+        """The steps of a wave, for the clusters that are not done; after a bad step a host is left out of the next."""
         number, members = int(wave["wave"]), _members(wave)
         states = {host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]}
         open_units = {member.unit for member in members if states[member.name][0] != "done"}

@@ -53,7 +53,10 @@ options:
       - 'C(hold): a package, or a name for a set with C(match) and C(except), regular expressions over the installed
         packages; C(state) C(held) or C(free).'
       - 'C(unit): the full name of a systemd unit. C(enabled); C(state) C(started) or C(stopped); C(restart_on), a list
-        of paths and C(package:NAME) of the document; C(consent), the variable that allows a restart.'
+        of paths and C(package:NAME) of the document; C(consent), the variable that allows a restart; C(wait), false for
+        a unit that is up only when other hosts are, so that only its start is awaited; C(probe), the arguments of a
+        command that succeeds while what the running unit has set up still stands - where it fails, the unit is
+        restarted.'
       - 'C(sysctl): a name. C(value); set live and in C(/etc/sysctl.d/90-gb10-ROLE.conf).'
       - 'C(kernel_module): a name; loaded now and by C(/etc/modules-load.d/gb10-ROLE.conf). C(state) C(present) or
         C(absent).'

@@ -115,7 +115,7 @@ version:
 tests:
   description:
     - One result for each test, in order, with its arguments, C(state) (V(ok), V(failed), or V(planned) in check mode),
-      C(perftest) (the version), C(command), C(attempts), C(listening_after_s), C(json_agrees), C(output) (its end, if
+      C(perftest) (the version), C(command), C(attempts), C(listening_after_s), C(output) (its end, if
       the test failed), and
     - C(figures), where C(gbps) is in Gb/s and C(gbytes_per_s) in GB/s (both decimal), C(mtu) is the RoCE path MTU, and
       the addresses are those of the GIDs that perftest used, or

@@ -18,12 +18,13 @@ from typing import Any
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
+from tests.support.kinds import FLEET
 from tests.support.rig import ROOT, SNAPSHOT, Play, Rig
 
 HERE = Path(__file__).parent
 PYTHON = "/usr/bin/python3"
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
-EXTRA: list[dict[str, Any]] = yaml.safe_load((HERE / "extra_resources.yml").read_text())
+EXTRA: list[dict[str, Any]] = FLEET
 CONSENTS = {"fabric_allow_activation": True, "docker_allow_restart": True}
 # What the engine derives from sysctls and kernel modules: it is in the manifest, but in no document.
 _DERIVED = ("file:/etc/sysctl.d/90-gb10-", "file:/etc/modules-load.d/gb10-")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import pytest
 
 from tests.fleet.fleet import MANIFEST, Fleet, named
+from tests.support.kinds import EXAMPLES
 from tests.support.rig import ROOT, differences
 
 pytestmark = pytest.mark.lab
@@ -20,8 +21,6 @@ GATE = "/usr/local/sbin/gb10-memory-gate"
 PINS = "/etc/apt/preferences.d/10-gb10-nvidia"
 TOOLKIT = ("nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container-tools")
 LIBRARY = "libnvidia-container1"
-UNIT = "/etc/systemd/system/gb10-extra.service"
-UUID = "5b8f2c34-9d57-5a4e-8c11-7f0a3d9e6a01"
 SYSCTLS = "/etc/sysctl.d/90-gb10-kernel_parameters.conf"
 
 
@@ -41,7 +40,7 @@ def extra(name: str, cause: str, *resources: str, tidy: str = "true") -> Drift:
     return Drift(name, cause, "extra", resources, tidy)
 
 
-RUNNING, PROFILE = "unit:gb10-extra.service", "nm_profile:gb10-gb10x0"
+PROFILE = "nm_profile:gb10-gb10x0"
 CDI_PATH, CDI_SERVICE = "unit:nvidia-cdi-refresh.path", "unit:nvidia-cdi-refresh.service"
 
 DRIFTS = [
@@ -64,15 +63,6 @@ DRIFTS = [
     file("removed", f"rm {GATE}", "page_cache", GATE),
     file("limits edited", "echo >/etc/security/limits.d/90-gb10-memlock.conf", "kernel_parameters",
          "/etc/security/limits.d/90-gb10-memlock.conf"),
-    extra("secret edited", "echo TOKEN=other >/etc/gb10-extra/token", "file:/etc/gb10-extra/token"),
-    extra("secret readable", "chmod 0644 /etc/gb10-extra/token", "file:/etc/gb10-extra/token"),
-    extra("mode of a directory", "chmod 0777 /etc/gb10-extra", "file:/etc/gb10-extra"),
-    extra("owner of somebody else's file", "chown root: /etc/gb10-extra/tool.conf", "file:/etc/gb10-extra/tool.conf",
-          RUNNING),
-    extra("key of a JSON object", "sed -i s/true/false/ /etc/gb10-extra/daemon.json",
-          "file:/etc/gb10-extra/daemon.json"),
-    extra("JSON object emptied", ": >/etc/gb10-extra/daemon.json", "file:/etc/gb10-extra/daemon.json"),
-    extra("file is back", "echo old >/etc/gb10-extra-old.conf", "file:/etc/gb10-extra-old.conf"),
     # apt
     file("pin edited", f"sed -i 's/^Pin: version 580.*/Pin: version 590*/' {PINS}", "driver", PINS),
     file("pin removed", f"rm {PINS}", "driver", PINS),
@@ -80,10 +70,6 @@ DRIFTS = [
     Drift("hold of a set removed", "apt-mark -q unhold nvidia-driver-580-open", "driver", ("hold:driver-set",)),
     Drift("all holds removed", "apt-mark showhold | grep -v ethtool | xargs apt-mark -q unhold", "driver",
           ("hold:driver-set",)),
-    extra("hold removed", "apt-mark -q unhold ethtool", "hold:ethtool"),
-    extra("hold on a free one", "apt-mark -q hold curl", "hold:curl"),
-    extra("package removed", "apt-get -qqy remove perftest", "package:perftest"),
-    extra("package purged", "apt-get -qqy purge perftest", "package:perftest"),
     Drift("package newer", f"apt-get -qqy install {LIBRARY}=1.20.0-1", "container_toolkit", (f"package:{LIBRARY}",)),
     Drift(
         "packages downgraded",
@@ -95,34 +81,17 @@ DRIFTS = [
     Drift("unit masked", "systemctl -q mask nvidia-cdi-refresh.path", "container_toolkit", (CDI_PATH,)),
     Drift("unit stopped", "systemctl stop nvidia-cdi-refresh.path", "container_toolkit", (CDI_PATH,)),
     Drift("unit disabled", "systemctl -q disable nvidia-cdi-refresh.service", "container_toolkit", (CDI_SERVICE,)),
-    extra("unit died", "systemctl kill -s KILL gb10-extra && sleep 0.2", RUNNING),
-    extra("unit enabled that must not be", "systemctl -q enable gb10-idle", "unit:gb10-idle.service"),
-    extra("unit started that must not run", "systemctl start gb10-idle", "unit:gb10-idle.service"),
-    extra("unit file edited", f"echo '# hello' >>{UNIT}", f"file:{UNIT}", RUNNING),
-    extra("drop-in removed", f"rm {UNIT}.d/10-nice.conf", f"file:{UNIT}.d/10-nice.conf", RUNNING),
-    extra("what a unit reads edited", "echo >>/etc/gb10-extra/tool.conf", "file:/etc/gb10-extra/tool.conf", RUNNING),
-    extra("foreign drop-in not loaded", f"printf '[Unit]\\n' >{UNIT}.d/99-other.conf", RUNNING,
-          tidy=f"rm {UNIT}.d/99-other.conf && systemctl daemon-reload"),
     # kernel
     Drift("sysctl live", "sysctl -qw net.ipv4.conf.all.arp_ignore=0", "kernel_parameters",
           ("sysctl:net.ipv4.conf.all.arp_ignore",)),
     file("sysctl on disk", f"sed -i s/arp_announce.*/arp_announce=0/ {SYSCTLS}", "kernel_parameters", SYSCTLS),
     file("sysctl file removed", f"rm {SYSCTLS}", "kernel_parameters", SYSCTLS),
-    extra("sysctl of two numbers", "sysctl -qw net.ipv4.ip_local_port_range='32768 60999'",
-          "sysctl:net.ipv4.ip_local_port_range"),
-    extra("module not loaded at boot", "rm /etc/modules-load.d/gb10-extra.conf",
-          "file:/etc/modules-load.d/gb10-extra.conf"),
-    # NetworkManager
-    extra("profile deleted", f"nmcli -w 10 connection delete {UUID} >/dev/null", PROFILE),
-    extra("MTU on disk", f"nmcli connection modify {UUID} 802-3-ethernet.mtu 1300", PROFILE),
-    extra("MTU live", "ip link set gb10x0 mtu 1300", PROFILE),
-    extra("address on disk", f"nmcli connection modify {UUID} ipv4.addresses 192.0.2.2/30", PROFILE),
-    extra("address removed live", "ip address del 192.0.2.1/30 dev gb10x0", PROFILE),
-    extra("address added live", "ip address add 192.0.2.9/30 dev gb10x0", PROFILE),
-    extra("autoconnect off", f"nmcli connection modify {UUID} connection.autoconnect no", PROFILE),
-    extra("IPv6 back on", f"nmcli connection modify {UUID} ipv6.method link-local", PROFILE),
-    extra("profile down", f"nmcli -w 10 connection down {UUID} >/dev/null", PROFILE),
-    extra("link down", "ip link set gb10x0 down", PROFILE, tidy="ip link set gb10x0 up"),
+    # every kind of the extra document
+    *(
+        extra(name, drift["cause"], *drift["resources"], tidy=drift.get("tidy", "true"))
+        for found in EXAMPLES.values()
+        for name, drift in found["drifts"].items()
+    ),
 ]  # fmt: skip
 
 

@@ -192,10 +192,7 @@ class TestProof:
 
     def by_hand(self, pair: Pair, results: dict[str, list[dict[str, Any]]]) -> float:
         """Gb/s of both rails at once, by perftest's own words."""
-        commands = {
-            host: [[word for word in result["command"] if not word.startswith("--out_json")] for result in own]
-            for host, own in results.items()
-        }
+        commands = {host: [result["command"] for result in own] for host, own in results.items()}
         assert {result["end"] for result in results["spark-a"]} == {"server"}
         servers = [
             f"sudo systemd-run --quiet --collect --unit=by-hand-{number} {shlex.join(command)}"

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, undo
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
-    KINDS,
     ApplyError,
     Document,
     Outcome,
@@ -31,12 +30,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     records_of,
     verify,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest, Owner
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Plan, Step
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import STATUS, read_database
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import Profile, prove
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Plan, Resource, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
 
 
@@ -107,16 +103,16 @@ def _converge(
     unproven: HostError | None = None
     if system.guard is not None:
         # As after a kill, until the change is confirmed: what stands may be taken back behind our back.
-        waiting += [step.resource for step in steps if isinstance(step.resource, Profile)]
+        waiting += [step.resource for step in steps if KINDS[step.resource.KIND].proven]
     elif waiting:
         try:
-            prove(system, waiting)
+            _prove(system, waiting)
             waiting = []
         except HostError as error:
             unproven = error
     closed = _closed(declared, document, states, plan, system)
     if waiting:
-        changes = {profile.label: {"left": None} for profile in waiting if profile.label in closed.resources}
+        changes = {item.label: {"left": None} for item in waiting if item.label in closed.resources}
         closed = manifests.ended(manifests.amended(closed._replace(unfinished=declared.unfinished), changes))
     if steps or closed != known:
         keep(closed, steps, system)
@@ -126,14 +122,21 @@ def _converge(
     return steps, plan, True
 
 
-def _unconfirmed(known: Manifest, document: Document, plan: Plan) -> list[Profile]:
-    """The profiles that are as declared, but whose change nobody has seen to work: the host was restarted in between.
+def _prove(system: System, resources: Sequence[Resource]) -> None:
+    for name, kind in KINDS.items():
+        mine = [resource for resource in resources if name == resource.KIND]
+        if mine:
+            kind.prove(system, mine)
+
+
+def _unconfirmed(known: Manifest, document: Document, plan: Plan) -> list[Resource]:
+    """What is as declared, but whose change nobody has seen to work: the host was restarted in between.
 
     What was armed for them was lost with /run, so the proof is all that can be had, and it is owed.
     """
     open_labels = {label for label, entry in known.resources.items() if entry.left is None}
     open_labels -= {item.resource.label for item in plan.pending}
-    return [item for item in document.resources if isinstance(item, Profile) and item.label in open_labels]
+    return [item for item in document.resources if KINDS[item.KIND].proven and item.label in open_labels]
 
 
 def _opened(
@@ -144,13 +147,13 @@ def _opened(
     records = records_of(document, states, labels)
     touched = {step.resource.label for step in plan.steps}
     # What a step changes, and what stands as we left it, for a step may change that as well: a package starts a unit.
-    # What somebody else has changed, and no step puts right, keeps the record that shows it. A profile is only changed
-    # by its own step, and one without a record is one whose change has to be proven.
-    profiles = {resource.label for resource in document.of_kind(Profile.KIND)}
+    # What somebody else has changed, and no step puts right, keeps the record that shows it. What has to be proven is
+    # only changed by its own step, and without a record that is still owed.
+    proven = {resource.label for resource in document.resources if KINDS[resource.KIND].proven}
     changes: dict[str, dict[str, Any]] = {
         label: {"left": None}
         for label in labels
-        if label in touched or (declared.resources[label].left == records[label] and label not in profiles)
+        if label in touched or (declared.resources[label].left == records[label] and label not in proven)
     }
     for resource in document.resources:
         if resource.label in touched & labels:
@@ -160,13 +163,15 @@ def _opened(
             kind = KINDS[resource.KIND]
             changes[resource.label]["before"] = kind.before(resource, former, states[resource.KIND])
     for step in plan.steps:
-        if isinstance(step.resource, File) and step.resource.state in ("present", "directory"):
-            made = _missing_parents(step.resource.name, system)
+        if step.resource.own_path and step.action != "remove":
+            made = _missing_parents(step.resource.own_path, system)
             parents = dict.fromkeys([*declared.resources[step.resource.label].parents, *made])
             changes[step.resource.label]["parents"] = tuple(parents)
-    installs = any(step.resource.KIND == Package.KIND and step.action != "remove" for step in plan.steps)
-    installed = sorted(system.once(read_database).installed) if installs else None
-    return manifests.begun(manifests.amended(declared, changes), run.name, system.clock.utc(), installed, ())
+    noted = None
+    for name, kind in KINDS.items():
+        found = kind.noted(system, [step for step in plan.steps if name == step.resource.KIND])
+        noted = noted if found is None else found
+    return manifests.begun(manifests.amended(declared, changes), run.name, system.clock.utc(), noted, ())
 
 
 def _closed(declared: Manifest, document: Document, states: Mapping[str, Any], plan: Plan, system: System) -> Manifest:
@@ -184,14 +189,18 @@ def _closed(declared: Manifest, document: Document, states: Mapping[str, Any], p
             changes[claim.label]["left"] = records[claim.label]
     unfinished = declared.unfinished
     if unfinished is not None and unfinished.installed is not None:
-        names = [label.partition(":")[2] for label in declared.resources if label.startswith(f"{Package.KIND}:")]
-        installed = system.once(read_database).installed
-        found = manifests.brought_along(system.text(STATUS) or "", installed, unfinished.installed, names)
-        for name, brought in found.items():
-            label = f"{Package.KIND}:{name}"
+        for label, brought in _brought(declared, unfinished.installed, system):
             all_of_it = dict.fromkeys([*declared.resources[label].brought, *brought])
             changes.setdefault(label, {})["brought"] = tuple(all_of_it)
     return manifests.ended(manifests.amended(declared, changes))
+
+
+def _brought(declared: Manifest, noted: Sequence[str], system: System) -> Iterator[tuple[str, Sequence[str]]]:
+    """(label, the names of what came along with it in this run)"""
+    for kind_name, kind in KINDS.items():
+        names = [label.partition(":")[2] for label in declared.resources if label.startswith(f"{kind_name}:")]
+        for name, brought in kind.brought(system, noted, names).items():
+            yield f"{kind_name}:{name}", brought
 
 
 def _missing_parents(path: str, system: System) -> list[str]:
@@ -206,7 +215,7 @@ def _missing_parents(path: str, system: System) -> list[str]:
 
 def _sweep(document: Document, system: System) -> None:
     """Remove the unfinished files of a killed run, also beside those that need no other now."""
-    for resource in document.of_kind(File.KIND):
-        path = system.path(resource.name)
+    for own_path in filter(None, (resource.own_path for resource in document.resources)):
+        path = system.path(own_path)
         with contextlib.suppress(OSError):
             path.with_name(TEMPORARY_PREFIX + path.name).unlink()

@@ -10,13 +10,13 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
-    KINDS,
     Document,
     Outcome,
     as_changes,
     read_states,
     remembered,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System

@@ -16,57 +16,24 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Claim, Manifest, Record
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     CONSENT,
     DocumentError,
     Fields,
-    Kind,
     Plan,
     Progress,
     Resource,
     Step,
     shown,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import Dpkg, DpkgKind
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import (
-    Expected,
-    ExpectedKind,
-    File,
-    FileKind,
-)
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold, HoldKind
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.kernel import (
-    ModuleKind,
-    SysctlKind,
-    persistence,
-)
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package, PackageKind
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import Profile, ProfileKind
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import Unit, UnitKind, settle_unit_files
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System, sha256
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
-# In the order of planning: a kind may look at the steps of those before it. The order of work is the documents'.
-_KINDS: tuple[Kind[Any, Any], ...] = (
-    FileKind(),
-    DpkgKind(),
-    PackageKind(),
-    HoldKind(),
-    ModuleKind(),
-    SysctlKind(),
-    ProfileKind(),
-    UnitKind(),
-    ExpectedKind(),
-)
-KINDS: Mapping[str, Kind[Any, Any]] = {kind.name: kind for kind in _KINDS}
-
-_WRITTEN = tuple(name for name in KINDS if name not in (Dpkg.KIND, Expected.KIND))  # what a document may name
-# A pin of these very documents must not decide how an interrupted installation is completed.
-_BEFORE_ALL = -1
+_WRITTEN = tuple(name for name, kind in KINDS.items() if kind.declarable)
 
 ROLE = re.compile(r"[a-z][a-z0-9_]*\Z")
-APT_FILES = ("/etc/apt/", "/usr/share/keyrings/")
 
 
 @dataclass(frozen=True)
@@ -142,11 +109,11 @@ def parse_documents(documents: Sequence[tuple[Any, Any]], consents: Any) -> Docu
             raise DocumentError(f"{where}: expected a list")
         declared = [_Declared(role, f"{where}[{i}]", raw, consents) for i, raw in enumerate(resources)]
         _refuse_late_inputs(declared)
-        leading = list(itertools.takewhile(_is_hoisted, declared))
+        leading = list(itertools.takewhile(lambda item: item.resource.leading, declared))
         ahead += leading
         behind += declared[len(leading) :]
     # The packages of all roles side by side are one transaction of apt.
-    ahead.sort(key=lambda declared: isinstance(declared.resource, Package))
+    ahead.sort(key=lambda declared: declared.resource.leading)
     merged = _merged([*ahead, *behind])
     for index, item in enumerate(merged):
         item.resource = replace(item.resource, index=index, role=item.roles[0])
@@ -170,23 +137,14 @@ class _Declared:
 
     @property
     def claim(self) -> Claim:
-        resource = self.resource
         declared = {key: value for key, value in self.raw.items() if value is not None}
-        if isinstance(resource, File) and resource.secret and resource.content is not None:
-            declared["content"] = {"sha256": sha256(resource.content)}
-        return Claim(resource.label, tuple(self.roles), declared)
+        return Claim(self.resource.label, tuple(self.roles), self.resource.claimed(declared))
 
 
 def _parse_role(role: Any) -> str:
     if not isinstance(role, str) or not ROLE.match(role):
         raise DocumentError(f"role: expected the name of a role (lower case, digits, underscores), found {shown(role)}")
     return role
-
-
-def _is_hoisted(declared: _Declared) -> bool:
-    """What a role may declare in front of everything else: packages, and what tells apt where to get them."""
-    resource = declared.resource
-    return isinstance(resource, Package) or (isinstance(resource, File) and resource.name.startswith(APT_FILES))
 
 
 def _merged(everything: Sequence[_Declared]) -> list[_Declared]:
@@ -199,10 +157,7 @@ def _merged(everything: Sequence[_Declared]) -> list[_Declared]:
         if other is not None and other.resource == resource and declared.roles[0] not in other.roles:
             other.roles += declared.roles
             continue
-        keys = [resource.label]
-        if isinstance(resource, Profile):
-            keys += [f"uuid {resource.uuid}", f"interface {resource.interface}"]
-        for key in keys:
+        for key in resource.identities:
             if key in seen:
                 raise DocumentError(
                     f"{declared.where}: {key} is declared by {seen[key].where.rpartition('.')[0]} already"
@@ -213,41 +168,56 @@ def _merged(everything: Sequence[_Declared]) -> list[_Declared]:
 
 
 def _with_derived(merged: Sequence[_Declared], roles: Sequence[str], consents: Mapping[str, bool]) -> Document:
-    """With what nobody has to declare: the files that set sysctls and load modules at boot, and dpkg in order."""
+    """With what nobody has to declare: what makes resources outlast a boot, and what they need in order."""
     resources: list[Resource] = [declared.resource for declared in merged]
     claims = {declared.resource.label: declared for declared in merged}
     derived = []
     for role in roles:
-        for file in persistence(role, [declared.resource for declared in merged if role in declared.roles]):
-            if file.label in claims:
-                raise DocumentError(f"{claims[file.label].where}: this file is written for the role {role} already")
-            declared = {"content": file.content.decode()} if file.content is not None else {"state": file.state}
-            derived.append((file, Claim(file.label, (role,), {"file": file.name, **declared})))
-    ordered = sorted([*derived, *((item.resource, item.claim) for item in merged)], key=lambda pair: pair[0].index)
+        for item in _persistent(role, [declared.resource for declared in merged if role in declared.roles]):
+            if item.resource.label in claims:
+                where = claims[item.resource.label].where
+                raise DocumentError(f"{where}: this file is written for the role {role} already")
+            derived.append(item)
+    ordered = sorted([*derived, *merged], key=lambda item: item.resource.index)
     return Document(
-        (*resources, *(file for file, _claim in derived), *dpkg_for(resources)),
+        (*resources, *(item.resource for item in derived), *prerequisites(resources)),
         dict(consents),
         tuple(roles),
-        tuple(claim for _resource, claim in ordered),
+        tuple(item.claim for item in ordered),
     )
 
 
-def dpkg_for(resources: Iterable[Resource]) -> list[Resource]:
-    """An interrupted dpkg is repaired before anything is asked of it."""
-    asking = [resource for resource in resources if isinstance(resource, (Package, Hold))]
-    return [Dpkg(_BEFORE_ALL, "database", asking[0].role)] if asking else []
+def _persistent(role: str, resources: Sequence[Resource]) -> list[_Declared]:
+    """What the kinds add for a role, by its place."""
+    added = []
+    for name, kind in KINDS.items():
+        mine = [resource for resource in resources if name == resource.KIND]
+        for index, raw in kind.persist(role, mine) if mine else ():
+            item = _Declared(role, role, raw, {})
+            item.resource = replace(item.resource, index=index, role=role)
+            added.append(item)
+    return sorted(added, key=lambda item: item.resource.index)
+
+
+def prerequisites(resources: Iterable[Resource]) -> list[Resource]:
+    """What the host needs in order before these, each once, for the first that says so."""
+    needed: dict[str, Resource] = {}
+    for resource in resources:
+        for item in resource.prerequisites:
+            needed.setdefault(item.label, item)
+    return list(needed.values())
 
 
 def _refuse_late_inputs(document: Sequence[_Declared]) -> None:
     """A unit restarts at its own place, so what it reads must have its place before."""
     before = set()
     for declared in document:
-        unit = declared.resource
-        for place, label in enumerate(unit.inputs if isinstance(unit, Unit) else ()):
+        resource = declared.resource
+        for place, label in enumerate(resource.inputs):
             if label not in before:
-                where = declared.where.rpartition(".")[0]
-                raise DocumentError(f"{where}.restart_on[{place}]: {label} is not declared before the unit")
-        before.add(unit.label)
+                where, _, kind = declared.where.rpartition(".")
+                raise DocumentError(f"{where}.restart_on[{place}]: {label} is not declared before the {kind}")
+        before.add(resource.label)
 
 
 def remembered(known: Manifest, labels: Collection[str], consents: Mapping[str, bool]) -> list[Resource]:
@@ -310,10 +280,8 @@ def apply(plan: Plan, states: Mapping[str, Any], system: System) -> list[Step[An
             steps = list(group)
             current = steps[0].resource.label
             KINDS[name].apply(system, steps, states[name], progress)
-        if any(step.resource.KIND == Package.KIND for step in progress.done):
-            # A package brings or takes unit files as well, and not each one tells systemd.
-            progress.unit_files.update(resource.name for resource in plan.document if isinstance(resource, Unit))
-        settle_unit_files(system, progress)
+        for kind in KINDS.values():
+            kind.settle(system, plan, progress)
         return progress.done
     except HostError as error:
         raise ApplyError(str(error), as_changes(progress.done)) from None

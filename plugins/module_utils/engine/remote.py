@@ -27,11 +27,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     verify,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import CONSENT, DocumentError, shown
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import (
-    Profile,
-    prove,
-    wait_for_checkpoint,
-)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import Profile
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import wait_for_checkpoint
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.rail_proof import prove
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.undo import undo
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader

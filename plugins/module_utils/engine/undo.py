@@ -13,35 +13,25 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
-    APT_FILES,
-    KINDS,
     ApplyError,
     Document,
     Outcome,
     Run,
     apply,
     as_changes,
-    dpkg_for,
     keep,
     make_plan,
+    prerequisites,
     read_again,
     read_states,
     records_of,
     remembered,
     verify,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry, Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource, Step
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
-    STATUS,
-    read_automatic,
-    read_database,
-)
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package, purged
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import Profile, differs
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import Unit
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import gone_again
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
@@ -119,16 +109,15 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
     records = records_of(document, states, {resource.label for resource in declared})
     changed = []
     for resource in declared:
-        label = resource.label
+        label, kind = resource.label, KINDS[resource.KIND]
         entry, live = known.resources[label], records[label]
         if entry.left is None:
-            # A profile that nobody could confirm, because its peer is gone for good, is ours all the same.
-            as_declared = isinstance(resource, Profile) and not differs(resource, states[Profile.KIND])
-            if label not in in_hand and not entry.orphan and not as_declared:
+            ours = kind.stands_unproven(resource, states[resource.KIND])
+            if label not in in_hand and not entry.orphan and not ours:
                 raise HostError(
                     f"{label}: the last run of its role did not come to its end; run the role again, then undo"
                 )
-        elif live != manifests.stood(entry) and not KINDS[resource.KIND].untouched(resource, entry.left, live):
+        elif live != manifests.stood(entry) and not kind.untouched(resource, entry.left, live):
             changed.append(f"{label} ({manifests.differences(entry.left, live)})")
     if changed:
         raise HostError(
@@ -141,35 +130,23 @@ def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: Syste
 def _way_back(known: Manifest, declared: Sequence[Resource], system: System) -> list[Resource]:
     """The resources whose desired state is what stood there before, in the order of undoing: the last one first.
 
-    But a unit that shall not run stops before anything is taken from under it, one that shall run starts when all it
-    needs is there again, holds give way first, and apt's sources stay until its only transaction is over.
+    But each has its stage: a unit, for example, stops before anything is taken from under it.
     """
-    stops: list[Resource] = []
-    holds: list[Resource] = []
-    rest: list[Resource] = []
-    packages: list[Resource] = []
-    sources: list[Resource] = []
-    starts: list[Resource] = []
+    formers: list[Resource] = []
     unwanted = _unwanted(known, [resource.label for resource in declared], system)
     rooms = _rooms(known, declared)
     for resource in reversed(declared):
-        entry = known.resources[resource.label]
-        for former in [*KINDS[resource.KIND].restore(resource, entry.before), *rooms.get(resource.label, ())]:
-            if isinstance(former, Unit):
-                (starts if former.state == "started" else stops).append(former)
-            elif isinstance(former, Hold):
-                holds.append(former)
-            elif isinstance(former, Package):
-                packages += [] if former.name in unwanted else [former]
-            else:
-                (sources if former.name.startswith(APT_FILES) else rest).append(former)
-        if isinstance(resource, Package):
-            packages += [purged(resource, name) for name in entry.brought if name in unwanted]
-    once: dict[str, Resource] = {}
-    for former in [*stops, *holds, *rest, *packages, *sources, *starts]:
-        once.setdefault(former.label, former)
+        entry, kind = known.resources[resource.label], KINDS[resource.KIND]
+        formers += [former for former in kind.restore(resource, entry.before) if former.label not in unwanted]
+        formers += rooms.get(resource.label, ())
+        for name in entry.brought:
+            formers += kind.without(resource, name) if f"{resource.KIND}:{name}" in unwanted else ()
+    formers.sort(key=lambda former: former.stage)
+    once: dict[tuple[str, int], Resource] = {}  # a resource may have two parts, each with a stage of its own
+    for former in formers:
+        once.setdefault((former.label, former.stage), former)
     ordered = [replace(former, index=index) for index, former in enumerate(once.values())]
-    return [*dpkg_for(ordered), *ordered]
+    return [*prerequisites(ordered), *ordered]
 
 
 def _rooms(known: Manifest, declared: Sequence[Resource]) -> dict[str, list[Resource]]:
@@ -179,29 +156,23 @@ def _rooms(known: Manifest, declared: Sequence[Resource]) -> dict[str, list[Reso
         owners.update(dict.fromkeys(known.resources[resource.label].parents, resource))
     rooms: dict[str, list[Resource]] = {}
     for path in sorted(owners, key=len, reverse=True):
-        room = File(0, path, owners[path].role, state="directory")
-        if room.label not in {resource.label for resource in declared}:
-            rooms.setdefault(owners[path].label, []).extend(KINDS[File.KIND].restore(room, {}))
+        for room in gone_again(path, owners[path].role):
+            if room.label not in {resource.label for resource in declared}:
+                rooms.setdefault(owners[path].label, []).append(room)
     return rooms
 
 
 def _unwanted(known: Manifest, labels: Collection[str], system: System) -> set[str]:
-    """The packages that came along with these, and that nobody wants besides: no other of ours, nobody by name."""
-    taken = {label: entry for label, entry in known.resources.items() if label in labels}
-    staying = {label: entry for label, entry in known.resources.items() if label not in labels}
-    kept = {name for entry in staying.values() for name in entry.brought}
-    names = {name for entry in taken.values() for name in entry.brought} - kept
-    if not names:
-        return set()
-    unwanted = {name for name in names & read_automatic(system) if f"{Package.KIND}:{name}" not in staying}
-    installed = system.once(read_database).installed
-    # What goes, or goes back to a version that did without them, needs none of them.
-    leaving = set()
-    for label, entry in taken.items():
-        kind, _, name = label.partition(":")
-        if kind == Package.KIND and name in installed and entry.before["version"] != installed[name].version:
-            leaving.add(name)
-    return unwanted - manifests.still_needed(system.text(STATUS) or "", installed, unwanted | leaving)
+    """The labels of what came along with these, and that nobody wants besides."""
+    unwanted = set()
+    for name, kind in KINDS.items():
+        taken: dict[str, Entry] = {}
+        staying: dict[str, Entry] = {}
+        for label, entry in known.resources.items():
+            if label.startswith(f"{name}:"):
+                (taken if label in labels else staying)[label.partition(":")[2]] = entry
+        unwanted |= {f"{name}:{other}" for other in kind.unwanted(system, taken, staying)}
+    return unwanted
 
 
 def _clear_rooms(document: Document, done: Sequence[Step[Any]], system: System) -> list[Step[Any]]:
@@ -209,7 +180,7 @@ def _clear_rooms(document: Document, done: Sequence[Step[Any]], system: System) 
     try:
         states = read_again(document, system)
         plan = make_plan(document, states)
-        plan.steps[:] = [step for step in plan.steps if step.resource.KIND == File.KIND and step.action == "remove"]
+        plan.steps[:] = [step for step in plan.steps if step.resource.own_path and step.action == "remove"]
         return apply(plan, states, system) if plan.steps else []
     except HostError as error:
         made = error.changes if isinstance(error, ApplyError) else []

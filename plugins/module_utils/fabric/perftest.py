@@ -3,21 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The language of perftest's ``ib_write_bw``: its command line, its report, its errors. Pure.
 
-The text table is the source of truth, because every version prints it the same way; JSON is a cross-check where it is
-valid (perftest 24.01 and later). Exit status 1 stands for every failure, so failures are classified by their text.
+The text table is read, because every version prints it the same way, and only some print valid JSON. Exit status 1
+stands for every failure, so failures are classified by their text.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import re
 from dataclasses import dataclass, replace
-from typing import Any
 
 # Debian 12 has 4.5 (which calls itself 6.06), Ubuntu 24.04 has 24.01 (6.20), Debian 13 has 25.01 (6.24).
-# Before 24.01 the "JSON" has bare keys and trailing commas (perftest issue 216).
-FIRST_VALID_JSON = (6, 20)
 MIB_IN_GIGABITS = 8 * 2**20 / 1e9
 LARGEST_QUOTE = 240
 
@@ -76,15 +72,11 @@ def parse_version(output: str) -> tuple[int, int] | None:
     return (int(match.group(1)), int(match.group(2))) if match else None
 
 
-def argv(
-    executable: str, test: Test, *, ib_port: int, gid_index: int | str, version: tuple[int, int] | None, json_path: str
-) -> list[str]:
+def argv(executable: str, test: Test, *, ib_port: int, gid_index: int | str) -> list[str]:
     """The command line of one end. Everything but device, GID index, port of the HCA and host is equal on both ends."""
     command = [executable, "-d", test.device, "-i", str(ib_port), "-x", str(gid_index), "-p", str(test.port)]
     command += ["-q", str(test.qps), "-s", str(test.message_bytes), "-D", str(test.duration_s)]
     command += ["-u", str(test.qp_timeout), "-F", "--report_gbits"]
-    if version and version >= FIRST_VALID_JSON:
-        command += ["--out_json", f"--out_json_file={json_path}"]
     return [*command, test.peer] if test.end == "client" else command
 
 
@@ -139,40 +131,6 @@ def _gid_address(text: str, end: str) -> str | None:
         return None
     address = ipaddress.IPv6Address(bytes(int(part) for part in parts))
     return str(address.ipv4_mapped or address)
-
-
-def parse_json(text: str) -> dict[str, Any]:
-    """Read perftest's JSON, also the invalid one of old versions; whatever cannot be read is left out."""
-    try:
-        data = json.loads(text)
-        return data if isinstance(data, dict) else {}
-    except (ValueError, RecursionError):
-        pass
-    top: dict[str, Any] = {}
-    section = top
-    for line in map(str.strip, text.splitlines()):
-        entry = re.match(r'"?(?P<key>[A-Za-z0-9_.][A-Za-z0-9_. ]{0,63}?)"?\s{0,8}:\s{0,8}(?P<value>.{1,256})', line)
-        if entry and entry["value"].strip() == "{":
-            section = top[entry["key"]] = {}
-        elif entry:
-            section[entry["key"]] = _scalar(entry["value"].strip().rstrip(",").strip('"'))
-        elif line.startswith("}"):
-            section = top
-    return top
-
-
-def _scalar(text: str) -> int | float | str:
-    if re.fullmatch(r"-?\d{1,18}", text):
-        return int(text)
-    return float(text) if re.fullmatch(r"-?\d{1,18}\.\d{1,18}", text) else text
-
-
-def json_agrees(report: Report, text: str) -> bool | None:
-    """Whether perftest's JSON says the same bandwidth as its table; None if it says nothing readable."""
-    results = parse_json(text).get("results")
-    average = results.get("BW_average") if isinstance(results, dict) else None
-    # Both are rounded to two decimals.
-    return abs(average - report.gbps) <= 0.011 if isinstance(average, (int, float)) else None
 
 
 NO_RDMA = Fault(

@@ -11,7 +11,6 @@ end that has met its peer gets the duration of its test and some time more, and 
 from __future__ import annotations
 
 import re
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -32,7 +31,6 @@ VERSION_TIMEOUT_S = 5.0
 LAST_ATTEMPT_S = 5.0
 # Of a test that has met its peer, beyond its duration: soft-RoCE takes long to set up and to empty its queues.
 OVERTIME_S = 60.0
-LARGEST_JSON = 64 * 1024
 OUTPUT_TAIL = 2000
 TCP_ESTABLISHED, TCP_LISTEN = "01", "0A"
 
@@ -93,13 +91,10 @@ def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, dea
 class _End:
     """One end from its start to its result; ``step()`` moves it on and never waits. ``port`` is this end's HCA port."""
 
-    def __init__(
-        self, test: Test, port: HcaPort, command: Sequence[str], json_path: Path, children: Children, clock: Clock
-    ) -> None:
+    def __init__(self, test: Test, port: HcaPort, command: Sequence[str], children: Children, clock: Clock) -> None:
         self.test = test
         self.port = port
         self.command = list(command)
-        self.json_path = json_path
         self.result: dict[str, Any] | None = None
         self._children = children
         self._clock = clock
@@ -177,18 +172,9 @@ class _End:
             fault,
             attempts=self._attempts,
             listening_after_s=self._listening_after_s,
-            json_agrees=perftest.json_agrees(report, _read(self.json_path)) if report else None,
             figures={**asdict(report), "gbytes_per_s": round(report.gbytes_per_s, 3)} if report and valid else None,
             output=output[-OUTPUT_TAIL:] if fault else "",
         )
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(LARGEST_JSON)
-    except OSError:
-        return ""
 
 
 def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any) -> dict[str, Any]:
@@ -196,7 +182,6 @@ def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any
         "perftest": None,
         "attempts": 0,
         "listening_after_s": None,
-        "json_agrees": None,
         "figures": None,
         "output": "",
     }
@@ -216,7 +201,7 @@ def planned(tests: Sequence[Test], hcas: Sequence[HcaPort]) -> list[dict[str, An
     for test in tests:
         found = find_address(hcas, test.device, test.address)
         ib_port, gid_index = (found[0].port, str(found[1].index)) if found else (1, f"<GID of {test.address}>")
-        command = perftest.argv("ib_write_bw", test, ib_port=ib_port, gid_index=gid_index, version=None, json_path="")
+        command = perftest.argv("ib_write_bw", test, ib_port=ib_port, gid_index=gid_index)
         results.append({**_result(test, command, None), "state": "planned"})
     return results
 
@@ -233,25 +218,17 @@ def run_ends(
     """Run all ends and return perftest's own version ('6.20') and one result for each test, in their order."""
     if executable is None:
         return None, [_result(test, [], perftest.MISSING_PACKAGE) for test in tests]
-    with tempfile.TemporaryDirectory(prefix="gb10-perftest-") as folder, Children() as children:
+    with Children() as children:
         started = clock()
         version = _version(executable, children, clock)
         ends: list[_End | dict[str, Any]] = []
-        for number, test in enumerate(tests):
+        for test in tests:
             found = find_address(hcas, test.device, test.address)
             if found is None:
                 ends.append(_result(test, [], _no_gid(test, hcas)))
                 continue
-            json_path = Path(folder, f"{number}.json")
-            command = perftest.argv(
-                executable,
-                test,
-                ib_port=found[0].port,
-                gid_index=found[1].index,
-                version=version,
-                json_path=str(json_path),
-            )
-            ends.append(_End(test, found[0], command, json_path, children, clock))
+            command = perftest.argv(executable, test, ib_port=found[0].port, gid_index=found[1].index)
+            ends.append(_End(test, found[0], command, children, clock))
         running = [end for end in ends if isinstance(end, _End)]
         while True:
             for end in running:

@@ -1,12 +1,12 @@
 """Values that somebody would put into a document to break out of it: every one in every field of every kind.
 
-Refused with the name of the field before anything is read, or harmless and then `HARMLESS` says why. The same for the
-fields of a request. Then a fuzz of the plan: random documents on random hosts.
+Refused with the name of the field before anything is read, or harmless and then the kind's example says why. The
+same for the fields of a request. Then a fuzz of the plan: random documents on random hosts.
 """
 
 from __future__ import annotations
 
-import fnmatch
+import itertools
 import os
 import random
 import re
@@ -18,7 +18,9 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
+
+from tests.support.kinds import EXAMPLES, GOOD
+from tests.support.world import CONSENTS, MODULES, PACKAGES, PATHS, SYSCTLS, UNITS, VERSIONS, World, request
 
 # ------------------------------------------------------------------------------------------------------------- values
 
@@ -63,74 +65,14 @@ HOSTILE: dict[str, Any] = {
     "object": object(),
     "nesting": nested(20_000),
 }
-TEXT = {name for name, value in HOSTILE.items() if isinstance(value, str)}
-
-PROFILE = {
-    "nm_profile": "gb10-enp1s0f0np0",
-    "uuid": "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0001",
-    "interface": "enp1s0f0np0",
-    "addresses": ["192.0.2.1/30"],
-    "mtu": 9000,
-    "replace_foreign": False,
-    "consent": "fabric_allow_activation",
-}
-# One good resource for each shape; together they hold every attribute that a document may have.
-GOOD: dict[str, dict[str, Any]] = {
-    "file": {
-        "file": "/etc/a.conf",
-        "content": "x\n",
-        "state": "present",
-        "owner": "root",
-        "group": "root",
-        "mode": "0644",
-        "secret": False,
-        "validate": ["test", "-s", "%s"],
-    },
-    "json": {"file": "/etc/a.json", "merge_json": {"a": 1}, "default_json": {"b": 2}, "default_unless": ["c"]},
-    "expected": {"file": "/etc/a.conf", "state": "expected", "otherwise": "it is missing"},
-    "package": {"package": "docker-ce", "version": "5:29.1.0-1~noble", "state": "present", "consent": "docker_restart"},
-    "hold": {"hold": "driver-set", "state": "held", "match": ["^nvidia-"], "except": ["container"]},
-    "unit": {
-        "unit": "docker.service",
-        "enabled": True,
-        "state": "started",
-        "restart_on": [],
-        "consent": "docker_allow_restart",
-    },
-    "sysctl": {"sysctl": "net.ipv4.conf.all.arp_ignore", "value": "1"},
-    "kernel_module": {"kernel_module": "rdma_cm", "state": "present"},
-    "nm_profile": PROFILE,
-}
-
 FIELDS = [(shape, field) for shape, good in GOOD.items() for field in good]
-# (shape, field) -> the hostile values that are fine there, and why. `field[]`: as an item of a list.
+# (shape, field) -> the hostile values that are fine there; the examples say why. `field[]`: as an item of a list.
 PLAIN = {"shell", "dash", "long option", "parent", "parent inside", "percent"}
-FLAG = ({"true"}, "is a flag")
-HARMLESS: dict[tuple[str, str], tuple[set[str], str]] = {
-    ("file", "content"): (
-        TEXT - {"NUL", "ten megabytes", "invalid UTF-8"},
-        "goes into the file as it is; nothing of ours reads it",
-    ),
-    ("file", "secret"): FLAG,
-    ("file", "validate[]"): (
-        {*PLAIN, "blank"},
-        "is an argument of a command that the document names; there is no shell",
-    ),
-    ("json", "merge_json"): ({"mapping"}, "is a mapping"),
-    ("json", "default_json"): ({"mapping"}, "is a mapping"),
-    ("json", "default_unless"): ({"list"}, "is a list of keys"),
-    ("json", "default_unless[]"): (PLAIN - {"shell"}, "is a key that is looked for in an object"),
-    ("expected", "otherwise"): (PLAIN, "is only said to a person"),
-    ("hold", "match"): ({"list"}, "is a list of expressions"),
-    ("hold", "match[]"): ({*PLAIN, "blank"}, "is an expression that is searched in names of installed packages"),
-    ("hold", "except"): ({"list"}, "is a list of expressions"),
-    ("hold", "except[]"): ({*PLAIN, "blank"}, "is an expression that is searched in names of installed packages"),
-    ("unit", "enabled"): FLAG,
-    ("sysctl", "value"): (
-        {"parent", "parent inside", "percent", "number", "negative number"},
-        "goes into the kernel's file as it is, and into a line of sysctl.d",
-    ),
-    ("nm_profile", "replace_foreign"): FLAG,
+HARMLESS: dict[tuple[str, str], set[str]] = {
+    (shape, field): (set(rule["values"]) - {"plain"}) | (PLAIN if "plain" in rule["values"] else set())
+    for found in EXAMPLES.values()
+    for shape, rules in found.get("harmless", {}).items()
+    for field, rule in rules.items()
 }
 # The same for the fields of a request.
 REQUEST_HARMLESS: dict[str, set[str]] = {
@@ -168,7 +110,7 @@ def test_hostile_values_are_refused_by_the_name_of_their_field(shape: str, field
         assert said.startswith(f"resources[0].{field}"), f"{name}: {said[:200]}"
         assert said.isprintable(), f"{name}: an error message must not carry what it refuses into a terminal"
         assert len(said) < 6000, f"{name}: the message quotes {len(said)} characters"
-    harmless, _why = HARMLESS.get((shape, field), (set(), ""))
+    harmless = HARMLESS.get((shape, field), set())
     assert accepted == harmless
 
 
@@ -184,242 +126,11 @@ def test_hostile_items_of_lists_are_refused_by_their_place(shape: str, field: st
             continue
         assert said.startswith(f"resources[0].{field}[{len(GOOD[shape][field])}]"), f"{name}: {said[:200]}"
         assert said.isprintable()
-    harmless, _why = HARMLESS.get((shape, f"{field}[]"), (set(), ""))
+    harmless = HARMLESS.get((shape, f"{field}[]"), set())
     assert accepted == harmless
 
 
 # ----------------------------------------------------------------------------------------------------- the whole engine
-
-
-def request(documents: Any, **more: Any) -> dict[str, Any]:
-    return {
-        "verb": "converge",
-        "check": False,
-        "documents": documents,
-        "consents": {},
-        "expect": {},
-        "facts": None,
-        "project": "0.2.0",
-        "run": "somebody@controller 1 2026-11-21T00:00:00Z",
-        "orphans": "show",
-        "roles": None,
-        **more,
-    }
-
-
-class World:
-    """A simulated host: files below a folder; packages, holds, units and modules as commands and files show them."""
-
-    def __init__(self, root: Path, chance: random.Random | None = None) -> None:
-        self.root = root
-        self.calls: list[list[str]] = []
-        self.offers: dict[str, list[str]] = {}
-        self.packages: dict[str, str] = {}
-        self.held: set[str] = set()
-        self.units: dict[str, dict[str, str]] = {}
-        self.invocations = 0
-        self.file("/etc/passwd", f"root:x:{os.getuid()}:{os.getgid()}::/root:/bin/sh\n")
-        self.file("/etc/group", f"root:x:{os.getgid()}:\n")
-        self.file("/proc/modules", "")
-        for folder in ("/run", "/var/lib"):
-            self.path(folder).mkdir(parents=True)
-        if chance is not None:
-            self.make_up(chance)
-        self.write_status()
-
-    def make_up(self, chance: random.Random) -> None:
-        """Any state that a host may be in when the engine comes for the first time."""
-        for path in PATHS:
-            usual = "directory" if path == "/etc/gb10-fleet" else "json" if path.endswith(".json") else "other"
-            odd = ("ours", "json", "binary", "directory", "link")
-            what = chance.choice(("nothing", usual)) if chance.random() < 0.8 else chance.choice(odd)
-            if what == "directory":
-                self.path(path).mkdir(parents=True, exist_ok=True)
-                if chance.random() < 0.5:
-                    self.file(f"{path}/inside", "x")
-            elif what == "link":
-                self.path(path).parent.mkdir(parents=True, exist_ok=True)
-                self.path(path).symlink_to("/nowhere")
-            elif what != "nothing":
-                text = {"ours": "a\n", "other": "b\n", "json": '{"a": {"x": 1}, "c": [1]}', "binary": "\xff\0"}[what]
-                self.file(path, text, chance.choice((0o644, 0o600, 0o755)))
-        for name in PACKAGES:
-            self.offers[name] = chance.sample(VERSIONS, chance.choice((0, 3, 3, 3)))
-            if chance.random() < 0.5:
-                self.packages[name] = chance.choice(VERSIONS)
-        self.held = {name for name in self.packages if chance.random() < 0.3}
-        for name in UNITS:
-            if chance.random() < 0.7:
-                active = chance.choice(("active", "inactive", "failed"))
-                self.units[name] = self._unit(chance.choice(("enabled", "disabled", "static", "masked")), active)
-        for name in SYSCTLS:
-            if chance.random() < 0.8:
-                self.file("/proc/sys/" + name.replace(".", "/"), chance.choice(("0\n", "1\n", "2\n")))
-        self.file("/proc/modules", "".join(f"{name} 1 0 - Live 0x0\n" for name in MODULES if chance.random() < 0.5))
-
-    def path(self, absolute: str) -> Path:
-        return self.root / absolute.lstrip("/")
-
-    def file(self, absolute: str, content: str, mode: int = 0o644) -> None:
-        target = self.path(absolute)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(content, encoding="latin-1")
-        target.chmod(mode)
-
-    def digest(self) -> dict[str, Any]:
-        """The whole host, without what the engine keeps for itself."""
-        files = {
-            str(path.relative_to(self.root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
-            for path in sorted(self.root.rglob("*"))
-            if not str(path.relative_to(self.root)).startswith(("run/gb10-fleet", "var/lib/gb10-fleet"))
-        }
-        # A unit that failed stands as still as one that was never started; one of which nothing is said need not exist.
-        units = {
-            name: (unit["UnitFileState"], unit["ActiveState"] == "active")
-            for name, unit in self.units.items()
-            if unit["UnitFileState"] != "disabled" or unit["ActiveState"] == "active"
-        }
-        return {"files": files, "units": units, "held": sorted(self.held)}
-
-    @property
-    def system(self) -> System:
-        return System(self.root, self.run, NoClock())
-
-    def ask(self, documents: Any, **more: Any) -> dict[str, Any]:
-        return dict(answer(request(documents, **more), self.system))
-
-    # -- commands
-
-    def run(self, argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
-        self.calls.append(list(argv))
-        words = [word for word in argv if not word.startswith("-")]
-        command = getattr(self, "_" + "_".join(words[:2]).replace("-", "_"), None)
-        command = command or getattr(self, "_" + words[0].replace("-", "_"), None)
-        assert command is not None, f"unexpected command: {argv}"
-        said = command(list(argv), stdin or "")
-        return said if isinstance(said, Completed) else Completed(tuple(argv), 0, said)
-
-    def _unit(self, file_state: str, active: str) -> dict[str, str]:
-        return {
-            "LoadState": "masked" if file_state == "masked" else "loaded",
-            "ActiveState": active,
-            "SubState": "running" if active == "active" else "dead",
-            "UnitFileState": file_state,
-            "NeedDaemonReload": "no",
-            "InvocationID": f"i{self.invocations}" if active == "active" else "",
-        }
-
-    def _systemctl_show(self, argv: list[str], stdin: str) -> str:
-        asked = next(word for word in argv if word.startswith("--property=")).partition("=")[2].split(",")
-        nothing = {**self._unit("", "inactive"), "LoadState": "not-found"}
-        blocks = []
-        for name in argv[2:]:
-            if name.startswith("-"):
-                continue
-            if "*" in name:
-                blocks += [self.units[unit] for unit in fnmatch.filter(self.units, name)]
-                continue
-            blocks.append(self._known(name) or nothing)
-        return "\n\n".join("\n".join(f"{key}={block.get(key, '')}" for key in asked) for block in blocks)
-
-    def _known(self, name: str) -> dict[str, str] | None:
-        """systemd reads the file of a unit when it is first asked for it."""
-        there = self.path(f"/etc/systemd/system/{name}").is_file()
-        return self.units.get(name) or (self._unit("disabled", "inactive") if there else None)
-
-    def _systemctl(self, argv: list[str], stdin: str) -> str | Completed:
-        verb, *names = [word for word in argv[1:] if not word.startswith("-")]
-        for name in names:
-            unit = self._known(name)
-            if unit is None:
-                return Completed(tuple(argv), 5, stderr=f"Unit {name} not found.")
-            self.units[name] = unit
-            if verb in ("enable", "disable") and unit["UnitFileState"] != "static":
-                unit["UnitFileState"] = f"{verb}d"
-            elif verb in ("mask", "unmask"):
-                unit |= {"UnitFileState": "masked" if verb == "mask" else "disabled", "LoadState": "loaded"}
-                if verb == "mask":
-                    unit["LoadState"] = "masked"
-            elif verb in ("start", "restart"):
-                if unit["LoadState"] == "masked":
-                    return Completed(tuple(argv), 1, stderr=f"Unit {name} is masked.")
-                self.invocations += 1
-                self.units[name] = self._unit(unit["UnitFileState"], "active")
-            elif verb == "stop":
-                self.units[name] = self._unit(unit["UnitFileState"], "inactive")
-        return ""
-
-    def write_status(self) -> None:
-        blocks = []
-        for name, version in sorted({"dpkg": "1.22", **self.packages}.items()):
-            want = "hold" if name in self.held else "install"
-            blocks.append(f"Package: {name}\nStatus: {want} ok installed\nArchitecture: arm64\nVersion: {version}\n")
-        self.file("/var/lib/dpkg/status", "\n".join(blocks))
-
-    def _apt_cache_policy(self, argv: list[str], stdin: str) -> str:
-        lines = []
-        for name in argv[2:]:
-            if name in self.offers:
-                lines += [f"{name}:", "  Installed: (none)", "  Version table:"]
-                lines += [f"     {version} 500" for version in self.offers[name]]
-        return "\n".join(lines)
-
-    def _apt_get_update(self, argv: list[str], stdin: str) -> str:
-        return ""
-
-    def _apt_get(self, argv: list[str], stdin: str) -> str | Completed:
-        verb = next(word for word in argv[1:] if not word.startswith("-"))
-        lines = []
-        for word in argv[1:]:
-            name, _, version = word.partition("=")
-            gone = name.removesuffix("-")
-            if word.startswith("-") or word == verb:
-                continue
-            if verb in ("remove", "purge") or (name.endswith("-") and gone not in self.offers.get(name, [])):
-                lines.append(("Remv", gone.removesuffix("+"), ""))
-            elif not self.offers.get(name) or (version and version not in self.offers[name]):
-                return Completed(tuple(argv), 100, stderr=f"E: Version '{version}' for '{name}' was not found")
-            else:
-                lines.append(("Inst", name, version or self.packages.get(name) or self.offers[name][0]))
-        if "--simulate" not in argv and "-s" not in argv:
-            for action, name, version in lines:
-                if action == "Remv":
-                    self.packages.pop(name, None)
-                    self.held.discard(name)
-                else:
-                    self.packages[name] = version
-            self.write_status()
-        return "\n".join(f"{action} {name} ({version} repo [all])" for action, name, version in lines)
-
-    def _dpkg(self, argv: list[str], stdin: str) -> str:
-        for line in stdin.splitlines():
-            name, want = line.split()
-            (self.held.add if want == "hold" else self.held.discard)(name)
-        self.write_status()
-        return ""
-
-    def _modprobe(self, argv: list[str], stdin: str) -> str:
-        names = [line.split()[0] for line in self.path("/proc/modules").read_text().splitlines()]
-        name = argv[-1].replace("-", "_")
-        names = [known for known in names if known != name] if "-r" in argv else sorted({*names, name})
-        self.file("/proc/modules", "".join(f"{name} 1 0 - Live 0x0\n" for name in names))
-        return ""
-
-    def _journalctl(self, argv: list[str], stdin: str) -> str:
-        return ""
-
-
-class NoClock(Clock):
-    """Time that passes only when somebody waits."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def sleep(self, seconds: float) -> None:
-        self.time += seconds
 
 
 @pytest.mark.parametrize(("shape", "field"), FIELDS, ids=lambda value: value)
@@ -427,7 +138,7 @@ def test_the_engine_touches_nothing_for_a_hostile_value(shape: str, field: str, 
     """Through the door that the controller uses: a request error with the field, no command, no file, no traceback."""
     world = World(tmp_path)
     before = world.digest()
-    harmless, _why = HARMLESS.get((shape, field), (set(), ""))
+    harmless = HARMLESS.get((shape, field), set())
     for name, resource in everything_in(shape, field):
         if name in harmless:
             continue
@@ -458,21 +169,15 @@ def test_the_fields_of_a_request_are_refused_by_their_name(field: str, tmp_path:
 
 # ---------------------------------------------------------------------------------------------------------------- fuzz
 
-PATHS = ("/etc/a.conf", "/etc/b/c.json", "/etc/gb10-fleet", "/etc/systemd/system/one.service", "/usr/local/sbin/tool")
-PACKAGES, VERSIONS = ("alpha", "beta", "gamma", "nvidia-x"), ("1.0", "1.1", "2.0-1")
-UNITS = ("one.service", "two.service", "three.path")
-SYSCTLS = ("net.ipv4.conf.all.arp_ignore", "net.ipv4.ip_forward")
-MODULES = ("ib_core", "rdma_cm")
-CONSENTS = ("demo_allow_restart", "demo_allow_exchange")
-
 
 def make_up(chance: random.Random) -> list[dict[str, Any]]:
     """Documents of up to three roles, most of them sound, some of them in each other's way."""
     documents = []
     seen: set[str] = set()
+    names = chance.sample(PACKAGES, 2)  # few, so that documents say more than one thing of the same package
     for role in chance.sample(("driver", "docker", "vllm"), chance.randint(1, 3)):
         resources = []
-        for resource in (_resource(chance) for _ in range(chance.randint(0, 6))):
+        for resource in (_resource(chance, names) for _ in range(chance.randint(0, 6))):
             name = str(next(iter(resource.items())))
             if name not in seen or chance.random() < 0.05:
                 resources.append(resource)
@@ -481,11 +186,22 @@ def make_up(chance: random.Random) -> list[dict[str, Any]]:
     return documents
 
 
-def _resource(chance: random.Random) -> dict[str, Any]:
+_MADE_UP = ("file", "json", "folder", "package", "hold", "holds", "unit", "sysctl", "kernel_module")
+_RANDOM = {kind: found["random"] for kind, found in EXAMPLES.items() if "random" in found}
+
+
+def _from_choices(chance: random.Random, choices: Mapping[str, Any]) -> dict[str, Any]:
+    named = {key.removesuffix("?"): chance.choice(values) for key, values in choices.items()}
+    return {key: value for key, value in named.items() if key in choices or chance.random() < 0.4}
+
+
+def _resource(chance: random.Random, names: Sequence[str]) -> dict[str, Any]:
     def maybe(**attributes: Any) -> dict[str, Any]:
         return {key: value for key, value in attributes.items() if chance.random() < 0.4}
 
-    kind = chance.choice(("file", "json", "folder", "package", "hold", "holds", "unit", "sysctl", "kernel_module"))
+    kind = chance.choice((*_MADE_UP, *_RANDOM))
+    if kind in _RANDOM:
+        return _from_choices(chance, chance.choice(_RANDOM[kind]))
     if kind == "file":
         access = maybe(mode=chance.choice(("0644", "0600", "0755")), secret=True)
         content = {"content": chance.choice(("a\n", "b\n", "", "{{ x }}\n"))}
@@ -499,9 +215,9 @@ def _resource(chance: random.Random) -> dict[str, Any]:
     if kind == "package":
         gone = chance.random() < 0.2
         more = maybe(version=chance.choice(VERSIONS), consent=chance.choice(CONSENTS))
-        return {"package": chance.choice(PACKAGES), **({"state": "absent"} if gone else more)}
+        return {"package": chance.choice(names), **({"state": "absent"} if gone else more)}
     if kind == "hold":
-        return {"hold": chance.choice(PACKAGES), **maybe(state="free")}
+        return {"hold": chance.choice(names), **maybe(state="free")}
     if kind == "holds":
         return {"hold": "set", "match": [chance.choice(("a$", "^nvidia", "."))], **maybe(**{"except": ["^beta"]})}
     if kind == "unit":
@@ -543,6 +259,7 @@ def test_any_document_on_any_host_is_refused_in_words_or_done_as_foretold(
             continue
         outcome = world.ask(documents, consents=consents)
         if _refused(outcome, documents):
+            assert not outcome["error"]["message"].startswith("hold:"), (outcome["error"], documents)
             continue
         told = [(change["role"], change["resource"], change["action"]) for change in outcome["changes"]]
         assert told == [(row["role"], row["resource"], row["action"]) for row in foretold["changes"]], documents
@@ -555,6 +272,54 @@ def test_any_document_on_any_host_is_refused_in_words_or_done_as_foretold(
             assert undone["error"]["kind"] == "host" and undone["changes"] == [], "refused before the first change"
         applied += 1
     assert applied > 3, "most documents were refused, so that little was tested"
+
+
+_HOLDS = [{"hold": "alpha"}, {"hold": "alpha", "state": "free"}, {"hold": "set", "match": ["^alpha"]}]
+_HOLDS += [{"hold": "set", "match": ["^alpha"], "state": "free"}]
+_WISHES: list[dict[str, Any]] = [{}, {"version": "1.1"}, {"version": "1.1", "consent": CONSENTS[1]}]
+_WISHES += [{"state": "absent"}, {"state": "absent", "consent": CONSENTS[1]}]
+
+
+@pytest.mark.parametrize("first", ["hold", "package"])
+@pytest.mark.parametrize("hold", _HOLDS, ids=lambda hold: "-".join(map(str, hold.values())))
+def test_a_hold_beside_its_package_is_refused_or_done_and_undone_in_one_go(
+    first: str, hold: dict[str, Any], tmp_path: Path
+) -> None:
+    """Every pair that documents can make of the two, on every host: random documents seldom hit one."""
+    done = 0
+    for number, (wish, stood) in enumerate(itertools.product(_WISHES, ("absent", "there", "held"))):
+        world = World(tmp_path / str(number))
+        world.offers["alpha"] = list(VERSIONS)
+        world.packages = {} if stood == "absent" else {"alpha": "1.0"}
+        world.held = {"alpha"} if stood == "held" else set()
+        world.write_status()
+        before = world.digest()
+        pair = [hold, {"package": "alpha", **wish}]
+        # Between the two a file, so that the package is not moved in front of everything.
+        between = {"file": "/etc/between", "content": "x"}
+        resources = [between, *(pair if first == "hold" else pair[::-1])]
+        documents = [{"role": "demo", "resources": resources}]
+        consents = dict.fromkeys(CONSENTS, True)
+        if world.ask(documents, consents=consents, check=True)["error"] is not None:
+            assert world.digest() == before
+            continue
+        said = world.ask(documents, consents=consents)
+        assert said["error"] is None, (documents, stood, said["error"])
+        undone = world.ask([], verb="undo", consents=consents)
+        assert undone["error"] is None, (documents, stood, undone["error"])
+        assert world.digest() == before, (documents, stood)
+        done += 1
+    assert done > 3
+
+
+def test_a_package_cannot_be_held_and_free(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.packages, world.offers["alpha"] = {"alpha": "1.0"}, list(VERSIONS)
+    world.write_status()
+    resources = [{"hold": "alpha", "state": "free"}, {"hold": "set", "match": ["^al"]}]
+    said = world.ask([{"role": "demo", "resources": resources}])
+    assert said["error"]["message"].startswith("hold:set: alpha shall be held, and free by hold:alpha")
+    assert said["error"]["kind"] == "host" and world.held == set()
 
 
 def _look(world: World, documents: Any, consents: Mapping[str, bool]) -> dict[str, Any] | None:

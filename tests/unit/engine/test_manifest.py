@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import 
     Owner,
     Unfinished,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dependencies
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
 
 from tests.unit.engine.resources.conftest import FakeHost
@@ -252,9 +253,9 @@ def test_only_what_ours_needs_has_come_along() -> None:
         "vim",
         "libc6",
     ]
-    found = manifests.brought_along(STATUS, installed, ["libc6"], ["docker-ce", "perftest"])
+    found = dependencies.brought_along(STATUS, installed, ["libc6"], ["docker-ce", "perftest"])
     assert found == {
         "docker-ce": ["containerd.io", "iptables", "libseccomp2"],
         "perftest": ["containerd.io", "libibverbs1:armhf", "libseccomp2"],
     }
-    assert manifests.brought_along(STATUS, installed, installed, ["docker-ce"]) == {}
+    assert dependencies.brought_along(STATUS, installed, installed, ["docker-ce"]) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -14,7 +15,9 @@ from benchmarks import cli, desired, report
 from benchmarks import gids as gid_tables
 from benchmarks.meter import Cost
 from benchmarks.report import Results, Run
+from tests.support.kinds import EXAMPLES
 from tests.support.proofs import facts
+from tests.support.rig import ROOT
 
 
 def run(way: str, hosts: int, wall: float, controller: float = 1.0, kind: report.Kind = "no change") -> Run:
@@ -71,16 +74,8 @@ class TestReport:
         assert placed == {"c": 50.0, "a": 100.0, "b": 114.0}
 
 
-RESOURCES: list[dict[str, Any]] = [
-    {"sysctl": "net.ipv4.conf.all.arp_ignore", "value": "1"},
-    {"file": "/etc/x.conf", "content": "it's %s\n", "mode": "0600"},
-    {"package": "b", "version": "1.0"},
-    {"package": "a", "version": "2.0"},
-    {"hold": "driver-set", "match": ["^nvidia-"], "except": ["container"]},
-    {"unit": "x.path", "enabled": True, "state": "started"},
-    {"file": "/run/made", "state": "expected", "otherwise": "..."},
-    {"file": "/etc/not-there.conf", "state": "absent"},
-]
+# Of every kind that a role of the benchmarks has.
+RESOURCES: list[dict[str, Any]] = [row for found in EXAMPLES.values() for row in found.get("benchmark", [])]
 INSTALLED = ["nvidia-driver-580", "nvidia-container-toolkit", "vim", "nvidia-utils-580"]
 
 
@@ -93,6 +88,27 @@ class TestDesired:
         assert state.units == [desired.Unit("x.path", True, True)]
         assert state.expected == ["/run/made"]
         assert state.absent == ["/etc/not-there.conf"]
+
+    @pytest.mark.parametrize("entry", RESOURCES, ids=lambda entry: next(iter(entry)))
+    def test_no_way_leaves_out_a_kind_that_another_one_has(self, entry: dict[str, Any]) -> None:
+        """The floor checks it, and so the playbook of stock modules and pyinfra are told of it."""
+        nothing, state = desired.gather([], INSTALLED), desired.gather([entry], INSTALLED)
+        assert set(desired.floor(state).split("\n")) - set(desired.floor(nothing).split("\n"))
+        told = desired.as_variables(state) != desired.as_variables(nothing)
+        assert told == (entry.get("state") != "expected"), "somebody else writes that, in every way"
+
+    def test_what_is_told_is_used(self) -> None:
+        folder = ROOT / "benchmarks"
+        for way in ("idiomatic.yml", "pyinfra_deploy.py"):
+            text = (folder / way).read_text()
+            assert [name for name in desired.as_variables(desired.gather([], [])) if name not in text] == [], way
+
+    def test_every_kind_of_the_roles_that_are_measured_has_an_example(self) -> None:
+        for role in desired.ROLES:
+            text = (ROOT / f"roles/{role}/desired.yml").read_text()
+            for kind, found in EXAMPLES.items():
+                if re.search(rf"^ +(- )?{kind}: ", text, re.MULTILINE) and (role, kind) != ("fabric", "nm_profile"):
+                    assert found.get("benchmark"), f"{role} has a {kind}, of which the benchmarks must know"
 
     @pytest.mark.parametrize("entry", [{"nm_profile": "x"}, {"file": "/etc/j", "merge_json": {}}])
     def test_what_the_rivals_would_not_do_is_refused(self, entry: dict[str, object]) -> None:

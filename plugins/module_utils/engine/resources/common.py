@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
 
@@ -19,6 +20,28 @@ CONSENT = re.compile(r"[a-z_][a-z0-9_]*\Z")
 # Surrogates are what Python makes of bytes that are no UTF-8.
 _NOT_IN_TEXT = re.compile(r"[\0\ud800-\udfff]")
 _NOT_IN_A_LINE = re.compile(r"[\0-\x1f\x7f\ud800-\udfff]")
+
+
+# The order of an undo. What is to stop stops before anything is taken from under it, and what is to run starts last;
+# holds give way before the packages move and come back after them; apt's sources stay until that is over.
+STOPS, GIVES_WAY, REST, PACKAGES, COMES_BACK, SOURCES, STARTS = range(7)
+# What roles may begin with is done in front of everything else: where apt gets packages, then all packages at once.
+LEADING_SOURCE, LEADING_PACKAGE = 1, 2
+
+
+class Limits(NamedTuple):
+    """The least and the greatest number that a field takes."""
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"a number from {self.low} to {self.high}"
+
+
+KERNEL_NUMBER = Limits(
+    -(2**63), 2**64 - 1
+)  # no setting of the kernel holds more, and Python may refuse to write it out
 
 
 class DocumentError(Exception):
@@ -41,6 +64,40 @@ class Resource:
     @property
     def label(self) -> str:
         return f"{self.KIND}:{self.name}"
+
+    @property
+    def identities(self) -> tuple[str, ...]:
+        """What no other resource of the documents may share."""
+        return (self.label,)
+
+    @property
+    def leading(self) -> int:
+        """Not 0 for what is done in front of everything else where a document begins with it."""
+        return 0
+
+    @property
+    def stage(self) -> int:
+        """When its turn comes in an undo."""
+        return REST
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """Labels of what has to be declared before it."""
+        return ()
+
+    @property
+    def prerequisites(self) -> tuple[Resource, ...]:
+        """What the host needs in order before anybody reads or changes it. Nobody declares that."""
+        return ()
+
+    @property
+    def own_path(self) -> str:
+        """The file that it is: parents are made for it, and a killed run may leave an unfinished one beside it."""
+        return ""
+
+    def claimed(self, declared: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What the manifest may keep of its declaration."""
+        return declared
 
 
 R = TypeVar("R", bound=Resource)
@@ -127,6 +184,7 @@ class Progress:
     done: list[Step[Any]] = field(default_factory=list)
     unit_files: set[str] = field(default_factory=set)  # units, as patterns, whose files changed under systemd
     lists_stale: bool = False  # apt's sources changed, its package lists are old
+    packages_moved: bool = False
 
 
 class Fields:
@@ -211,11 +269,17 @@ class Fields:
             raise self.fail(key, f"expected one of {', '.join(choices)}, found {shown(value)}")
         return str(value)
 
-    def number(self, key: str, low: int, high: int) -> int:
+    def number(self, key: str, limits: Limits) -> int:
         value = self._take(key)
-        if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-            raise self.fail(key, f"expected a number from {low} to {high}, found {shown(value)}")
-        return int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.fail(key, f"expected {limits}, found {shown(value)}")
+        return self.within(key, value, limits)
+
+    def within(self, key: str, value: int, limits: Limits) -> int:
+        """A number, wherever in the field it stands; a regular expression says of text what it looks like, no more."""
+        if not limits.low <= value <= limits.high:
+            raise self.fail(key, f"expected {limits}, found {shown(value)}")
+        return value
 
     def mapping(self, key: str) -> dict[str, Any] | None:
         value = self._take(key)
@@ -230,9 +294,7 @@ class Fields:
         value = self._raw.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
             self._take(key)
-            if abs(value) >= 1 << 64:  # no setting of the kernel holds that, and Python may refuse to write it out
-                raise self.fail(key, f"expected {expected}, found {shown(value)}")
-            return str(value)
+            return str(self.within(key, value, KERNEL_NUMBER))
         text = self.line(key, "", pattern, expected)
         if not text:
             raise self.fail(key, f"expected {expected}, found nothing")
@@ -269,10 +331,13 @@ def shown(value: Any) -> str:
 class Kind(ABC, Generic[R, S]):
     """One kind of resource: parse its attributes, read the host in one batch, plan without I/O, apply.
 
-    For the manifest it also says how a resource stands, and what would bring that back.
+    For the manifest it also says how a resource stands, and what would bring that back. The other verbs have a default
+    that is right for most kinds; the engine asks them and never for a kind's name.
     """
 
     name: ClassVar[str]
+    declarable: ClassVar[bool] = True  # whether a document may name it
+    proven: ClassVar[bool] = False  # whether a change counts only once `prove` has seen it work
 
     @abstractmethod
     def parse(self, index: int, fields: Fields) -> R:
@@ -321,6 +386,36 @@ class Kind(ABC, Generic[R, S]):
         Pure. Only a kind whose resources change by themselves, or are ours in part, has more to say than equality.
         """
         return left == live
+
+    def persist(self, role: str, resources: Sequence[R]) -> list[tuple[int, dict[str, Any]]]:
+        """What makes the resources of a role outlast a boot: resources as a document has them, each with its place."""
+        return []
+
+    def settle(self, system: System, plan: Plan, progress: Progress) -> None:
+        """Called once after the last step of any kind."""
+
+    def prove(self, system: System, resources: Sequence[R]) -> None:
+        """HostError unless they do what they are for."""
+
+    def stands_unproven(self, resource: R, state: S) -> bool:
+        """Whether one that nobody could prove is ours all the same, because it stands as declared."""
+        return False
+
+    def noted(self, system: System, steps: Sequence[Step[R]]) -> Sequence[str] | None:
+        """What has to be known from before these steps to tell by `brought` what came along; None: nothing will."""
+        return None
+
+    def brought(self, system: System, noted: Sequence[str], names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        """{name of a resource: what came along with it since}"""
+        return {}
+
+    def unwanted(self, system: System, taken: Mapping[str, Entry], staying: Mapping[str, Entry]) -> set[str]:
+        """Of what came along with those that an undo takes, by name, what nobody wants besides."""
+        return set()
+
+    def without(self, resource: R, name: str) -> list[Resource]:
+        """The resources that take away what came along with this one."""
+        return []
 
     def explain(self, system: System, step: Step[R]) -> str:
         """What the host says about a step that did not hold; empty where there is nothing to ask."""

@@ -234,6 +234,15 @@ class Dpkg(Resource):
     partly: bool = False
 
 
+# A pin of the very documents must not decide how an interrupted installation is completed.
+_BEFORE_ALL = -1
+
+
+def in_order(role: str) -> Dpkg:
+    """An interrupted dpkg is repaired before anything is asked of it."""
+    return Dpkg(_BEFORE_ALL, "database", role)
+
+
 @dataclass(frozen=True)
 class DpkgState:
     """`simulation` of the repair, asked only if there is one."""
@@ -244,6 +253,7 @@ class DpkgState:
 
 class DpkgKind(Kind[Dpkg, DpkgState]):
     name = Dpkg.KIND
+    declarable = False
 
     def parse(self, index: int, fields: Fields) -> Dpkg:
         raise fields.fail(self.name, "is not a resource of a document")

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    COMES_BACK,
+    GIVES_WAY,
     Fields,
     Kind,
     Plan,
@@ -20,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
     PACKAGE,
     Database,
+    in_order,
     read_database,
     run_locked,
 )
@@ -33,7 +36,8 @@ _EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 class Hold(Resource):
     """One package by its name, or with `match` all installed packages that match and are not in `exclude`.
 
-    `former` is an undo: what was held before, by name; one that it does not name came later and is freed.
+    `former` is an undo: what was held before, by name; one that it does not name came later and is freed. It comes in
+    two parts, because packages move in between: `part` is what it sees to, the free ones or the held ones.
     """
 
     KIND = "hold"
@@ -42,6 +46,15 @@ class Hold(Resource):
     match: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     former: Mapping[str, bool] | None = None
+    part: str = ""
+
+    @property
+    def stage(self) -> int:
+        return COMES_BACK if self.part == "held" else GIVES_WAY
+
+    @property
+    def prerequisites(self) -> tuple[Resource, ...]:
+        return (in_order(self.role),)
 
     def holds(self, name: str) -> bool:
         """What a covered package shall be."""
@@ -85,11 +98,13 @@ class HoldKind(Kind[Hold, Database]):
     def plan(self, resources: Sequence[Hold], state: Database, plan: Plan) -> None:
         names = plan.prediction.packages if plan.prediction else frozenset(state.installed)
         certain = plan.prediction is None or plan.prediction.complete
+        _refuse_two_wishes(resources, names)
         for resource in resources:
             covered = resource.covers(names)
             if not covered and certain and resource.state == "held" and resource.former is None:
                 raise HostError(f"{resource.label}: {_nothing(resource)}")
             wrong = _wrong(resource, covered, state)
+            _refuse_later_packages(resource, wrong, state, plan)
             if wrong or not (covered or certain or resource.former is not None):
                 plan.steps.append(Step(resource, _action(resource), ", ".join(wrong) or "what is then installed"))
 
@@ -113,7 +128,7 @@ class HoldKind(Kind[Hold, Database]):
         return {name: state.installed[name].held for name in resource.covers(state.installed)}
 
     def restore(self, resource: Hold, record: Mapping[str, Any]) -> list[Resource]:
-        return [replace(resource, former=dict(record))]
+        return [replace(resource, former=dict(record), part=part) for part in ("free", "held")]
 
     def untouched(self, resource: Hold, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
         """Packages of a set come and go with the host; one that is new is free."""
@@ -123,7 +138,33 @@ class HoldKind(Kind[Hold, Database]):
 def _wrong(resource: Hold, covered: Sequence[str], database: Database) -> list[str]:
     """The covered packages whose hold is not as wanted; one that is about to be installed has none yet."""
     held = {name for name, package in database.installed.items() if package.held}
-    return [name for name in covered if (name in held) != resource.holds(name)]
+    wrong = [name for name in covered if (name in held) != resource.holds(name)]
+    return [name for name in wrong if resource.part in ("", "held" if resource.holds(name) else "free")]
+
+
+def _refuse_two_wishes(resources: Sequence[Hold], names: Iterable[str]) -> None:
+    """A package cannot be held and free; of an undo each record is about its own time."""
+    wishes: dict[str, Hold] = {}
+    for resource in resources:
+        for name in resource.covers(names) if resource.former is None else ():
+            other = wishes.setdefault(name, resource)
+            if other.state != resource.state:
+                raise HostError(
+                    f"{resource.label}: {name} shall be {resource.state}, and {other.state} by {other.label}; let one"
+                    " of them leave it out"
+                )
+
+
+def _refuse_later_packages(resource: Hold, wrong: Sequence[str], database: Database, plan: Plan) -> None:
+    """dpkg forgets the hold of what is not installed, so a package has to come before its hold."""
+    installs = {step.resource.name: step.resource.index for step in plan.steps if step.action == "install"}
+    too_early = not any(index < resource.index for index in installs.values())
+    for name in wrong:
+        if name not in database.installed and (too_early or installs.get(name, -1) > resource.index):
+            raise HostError(
+                f"{resource.label}: {name} is installed later in the document, and only an installed package can be"
+                " held; declare the package before the hold"
+            )
 
 
 def _action(resource: Hold) -> str:

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Live kernel state: sysctls and modules. To survive a reboot they are files too, which the engine derives."""
+"""Live kernel state: sysctls and modules. To survive a reboot they are files too, which `persist` makes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
@@ -92,6 +91,10 @@ class SysctlKind(Kind[Sysctl, Mapping[str, "str | None"]]):
     def restore(self, resource: Sysctl, record: Mapping[str, Any]) -> list[Resource]:
         """A setting that was not there goes with the module that brought it."""
         return [] if record["value"] is None else [replace(resource, value=record["value"], lenient=True)]
+
+    def persist(self, role: str, resources: Sequence[Sysctl]) -> list[tuple[int, dict[str, Any]]]:
+        lines = "".join(f"{sysctl.name} = {sysctl.value}\n" for sysctl in resources)
+        return [(resources[0].index, {"file": f"/etc/sysctl.d/90-gb10-{role}.conf", "content": _note(role) + lines})]
 
 
 def _may_appear(resource: Sysctl, plan: Plan) -> bool:
@@ -168,20 +171,11 @@ class ModuleKind(Kind[Module, Modules]):
     def restore(self, resource: Module, record: Mapping[str, Any]) -> list[Resource]:
         return [replace(resource, state="present" if record["loaded"] else "absent")]
 
+    def persist(self, role: str, resources: Sequence[Module]) -> list[tuple[int, dict[str, Any]]]:
+        lines = "".join(f"{module.name}\n" for module in resources if module.state == "present")
+        wish = {"content": _note(role) + lines} if lines else {"state": "absent"}
+        return [(resources[0].index, {"file": f"/etc/modules-load.d/gb10-{role}.conf", **wish})]
 
-def persistence(role: str, resources: Sequence[Resource]) -> list[File]:
-    """The files that set the sysctls and load the modules of a document at boot, at the place of the first of each."""
-    note = f"# Written by gb10.fleet for the role {role}.\n"
-    files = []
-    sysctls = [resource for resource in resources if isinstance(resource, Sysctl)]
-    if sysctls:
-        lines = "".join(f"{sysctl.name} = {sysctl.value}\n" for sysctl in sysctls)
-        path = f"/etc/sysctl.d/90-gb10-{role}.conf"
-        files.append(File(sysctls[0].index, path, role, content=(note + lines).encode()))
-    modules = [resource for resource in resources if isinstance(resource, Module)]
-    if modules:
-        lines = "".join(f"{module.name}\n" for module in modules if module.state == "present")
-        path = f"/etc/modules-load.d/gb10-{role}.conf"
-        wish: dict[str, Any] = {"content": (note + lines).encode()} if lines else {"state": "absent"}
-        files.append(File(modules[0].index, path, role, **wish))
-    return files
+
+def _note(role: str) -> str:
+    return f"# Written by gb10.fleet for the role {role}.\n"

@@ -10,7 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dependencies
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    LEADING_PACKAGE,
+    PACKAGES,
     Fields,
     Kind,
     Pending,
@@ -23,15 +27,18 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
     APT_OPTIONS,
     PACKAGE,
+    STATUS,
     Database,
     Installed,
     Simulation,
+    in_order,
+    read_automatic,
     read_database,
     run_locked,
     simulate,
     wait_for_dpkg,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import is_apt_source
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import is_apt_source
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
@@ -50,6 +57,18 @@ class Package(Resource):
     allowed: bool = True  # whether the operator lets an installed version be exchanged or removed
     purge: bool = False  # only an undo removes the package's configuration, too
     way_back: bool = False  # an undo: what apt does not know by now, no update of its lists will bring
+
+    @property
+    def leading(self) -> int:
+        return LEADING_PACKAGE
+
+    @property
+    def stage(self) -> int:
+        return PACKAGES
+
+    @property
+    def prerequisites(self) -> tuple[Resource, ...]:
+        return (in_order(self.role),)
 
     def accepts(self, version: str) -> bool:
         if self.version.endswith("*"):
@@ -188,6 +207,7 @@ class PackageKind(Kind[Package, PackageState]):
             if done.rc != 0:
                 raise HostError(f"package:{purged[0]}: dpkg --purge {' '.join(purged)} failed: {done.words}")
         system.forget()
+        progress.packages_moved = True
         progress.done.extend(steps)
 
     def record(self, resource: Package, state: PackageState) -> dict[str, Any]:
@@ -207,6 +227,33 @@ class PackageKind(Kind[Package, PackageState]):
         """A package of any version is upgraded with the host."""
         before, now = left["version"], live["version"]
         return before == now or not (resource.version or before is None or now is None)
+
+    def noted(self, system: System, steps: Sequence[Step[Package]]) -> Sequence[str] | None:
+        installs = any(step.action != "remove" for step in steps)
+        return sorted(system.once(read_database).installed) if installs else None
+
+    def brought(self, system: System, noted: Sequence[str], names: Sequence[str]) -> Mapping[str, Sequence[str]]:
+        installed = system.once(read_database).installed
+        return dependencies.brought_along(system.text(STATUS) or "", installed, noted, names)
+
+    def unwanted(self, system: System, taken: Mapping[str, Entry], staying: Mapping[str, Entry]) -> set[str]:
+        """The packages that no other of ours brought or declares, and nobody asked for by name."""
+        kept = {name for entry in staying.values() for name in entry.brought}
+        names = {name for entry in taken.values() for name in entry.brought} - kept
+        if not names:
+            return set()
+        unwanted = {name for name in names & read_automatic(system) if name not in staying}
+        installed = system.once(read_database).installed
+        # What goes, or goes back to a version that did without them, needs none of them.
+        leaving = {
+            name
+            for name, entry in taken.items()
+            if name in installed and entry.before["version"] != installed[name].version
+        }
+        return unwanted - dependencies.still_needed(system.text(STATUS) or "", installed, unwanted | leaving)
+
+    def without(self, resource: Package, name: str) -> list[Resource]:
+        return [purged(resource, name)]
 
 
 def purged(package: Package, name: str) -> Package:

@@ -11,152 +11,58 @@ NetworkManager moves keyfiles into netplan and would make every second run see a
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     Fields,
     Kind,
+    Limits,
     Pending,
     Plan,
     Progress,
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError, System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import port_owners
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import (
-    NO_NETWORK,
-    Network,
-    link_name,
-    lower_interfaces,
-    read_network,
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.network_manager import (
+    Link,
+    NetworkState,
+    Stored,
+    foreign_owners,
+    others,
+    read_link,
+    read_profiles,
+    unnamed_session,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import SETTINGS, Profile
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_work import (
+    ACTIVATION_S,
+    SETTLE_S,
+    activate,
+    bring_back,
+    store,
+    take_away,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.rail_proof import prove
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import lower_interfaces, read_network
 
-_ACTIVATION_S = 10
-_SETTLE_S = 10.0  # a new MTU takes a ConnectX link down and up again
 _STORE_S = 30  # for all that is written before and after
-_PEERS_S = 45.0  # what the hosts of a cluster may be apart in their work on the same task
-_READS = 5  # of all profiles; more than once only where one vanishes meanwhile
-_NO_SUCH_PROFILE = 10  # nmcli(1): connection, device or access point does not exist
-_IPV4_AND_ICMP_HEADERS = 20 + 8
-_MAPPED = "0000:0000:0000:0000:0000:ffff:"  # an IPv4 address as a GID
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_BYTE = r"(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_ADDRESS = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}\Z")
-_CIDR = re.compile(rf"({_BYTE}\.){{3}}{_BYTE}/(3[0-2]|[12]?[0-9])\Z")
-# NetworkManager makes these up, in memory, for a port that no profile claims.
-_MADE_UP = re.compile(r"Wired connection [0-9]+\Z")
-# Rendered from /etc/netplan, which is where Ubuntu's NetworkManager stores profiles: as lasting as a file in /etc.
-_NETPLAN = "/run/NetworkManager/system-connections/netplan-"
-
-
-@dataclass(frozen=True)
-class Profile(Resource):
-    """A profile and what it makes of its interface. `former` is an undo: the record of how both stood before.
-
-    `peers`: who must answer over the interface, with packets as large as its MTU, before a change of it is kept.
-    """
-
-    KIND = "nm_profile"
-
-    state: str = "present"
-    uuid: str = ""
-    interface: str = ""
-    addresses: tuple[str, ...] = ()
-    mtu: int = 0
-    consent: str = ""
-    replace_foreign: bool = False
-    peers: tuple[str, ...] = ()
-    former: Mapping[str, Any] | None = None
-
-    @property
-    def settings(self) -> dict[str, str]:
-        """The profile as nmcli reads and writes it."""
-        if self.former is not None and self.former["profile"] is not None:
-            return dict(self.former["profile"])
-        return {
-            "connection.id": self.name,
-            "connection.interface-name": self.interface,
-            "connection.autoconnect": "yes",
-            # Above a profile that names no interface and would otherwise compete at boot (the default is 0).
-            "connection.autoconnect-priority": "10",
-            "802-3-ethernet.mtu": str(self.mtu),
-            "ipv4.method": "manual",
-            "ipv4.addresses": ", ".join(self.addresses),
-            "ipv4.never-default": "yes",
-            "ipv4.may-fail": "no",
-            "ipv6.method": "disabled",
-        }
-
-
-_SETTINGS = tuple(Profile(0, "").settings)
-_LISTED = ("UUID", "DEVICE", "FILENAME")
-# The last two: how a profile may name its interface otherwise.
-_FIELDS = ("connection.uuid", "connection.type", *_SETTINGS, "802-3-ethernet.mac-address", "match.interface-name")
-
-
-@dataclass(frozen=True)
-class Stored:
-    """A profile that NetworkManager knows."""
-
-    uuid: str
-    name: str
-    device: str  # where it is active; empty if nowhere
-    filename: str
-    settings: Mapping[str, str]
-
-    @property
-    def made_up(self) -> bool:
-        in_memory = not self.filename or (self.filename.startswith("/run/") and not self.filename.startswith(_NETPLAN))
-        return in_memory and _MADE_UP.match(self.name) is not None
-
-    @property
-    def autoconnect(self) -> str:
-        return self.settings.get("connection.autoconnect", "")
-
-    def claims(self, interface: str, mac: str | None) -> bool:
-        return self.device == interface or self._names(interface, mac)
-
-    def owns(self, interface: str, mac: str | None) -> bool:
-        """A profile that names no interface (the usual DHCP one) owns none: others may need it; ours outranks it."""
-        return self._names(interface, mac) and (self.device == interface or self.autoconnect == "yes")
-
-    def _names(self, interface: str, mac: str | None) -> bool:
-        return port_owners.names(self.settings, {"name": interface, "mac": mac})
-
-
-@dataclass(frozen=True)
-class Link:
-    """An interface as it is now; addresses are IPv4 with prefix. `carrier` is None if the interface is down.
-
-    `master`: the bridge or bond that it is a port of.
-    """
-
-    mtu: int
-    carrier: bool | None
-    addresses: frozenset[str]
-    master: str | None
-    mac: str | None
-
-
-@dataclass(frozen=True)
-class NetworkState:
-    stored: Mapping[str, Stored]  # by UUID
-    links: Mapping[str, Link]
-    ssh_interfaces: frozenset[str] = field(default_factory=frozenset)
-    default_route_interfaces: frozenset[str] = field(default_factory=frozenset)
-    lower: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what these stand on (VLAN, bond, ...)
-    unnamed_session: str = ""  # why nobody can tell what carries the SSH session
+_NUMBER = r"(0|[1-9][0-9]{0,2})"  # a zero in front makes it octal to some programs
+_ADDRESS = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}\Z")
+_CIDR = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}/{_NUMBER}\Z")
+_BYTE, _PREFIX = Limits(0, 255), Limits(0, 32)
+_MTU = Limits(576, 65535)  # bytes; every IPv4 host takes the least
 
 
 class ProfileKind(Kind[Profile, NetworkState]):
     name = Profile.KIND
+    proven = True
 
     def parse(self, index: int, fields: Fields) -> Profile:
         state = fields.choice("state", ("present", "absent"), "present")
@@ -166,10 +72,12 @@ class ProfileKind(Kind[Profile, NetworkState]):
         wish: dict[str, Any] = {}
         if state == "present":
             wish = {
-                "addresses": fields.lines("addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"),
-                "mtu": fields.number("mtu", 576, 65535),
+                "addresses": _addresses(
+                    fields, "addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"
+                ),
+                "mtu": fields.number("mtu", _MTU),
                 "replace_foreign": bool(fields.flag("replace_foreign")),
-                "peers": fields.lines("peers", _ADDRESS, "an IPv4 address") if fields.has("peers") else (),
+                "peers": _addresses(fields, "peers", _ADDRESS, "an IPv4 address"),
             }
             if not wish["addresses"]:
                 raise fields.fail("addresses", "expected at least one IPv4 address with prefix")
@@ -209,7 +117,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
             ssh_interfaces=frozenset(network.session_interfaces),
             default_route_interfaces=frozenset(network.ways_out),
             lower={name: lower_interfaces(name, system.names) for name in carriers},
-            unnamed_session=_unnamed_session(system, network, [resource.interface for resource in resources]),
+            unnamed_session=unnamed_session(system, network, [resource.interface for resource in resources]),
         )
 
     def plan(self, resources: Sequence[Profile], state: NetworkState, plan: Plan) -> None:
@@ -229,15 +137,15 @@ class ProfileKind(Kind[Profile, NetworkState]):
         with guard.guarded(system, interfaces, checkpoint_s(len(profiles))):
             for profile in profiles:
                 if profile.state == "present":
-                    _store(system, profile, state)
+                    store(system, profile, state)
                 else:
-                    _take_away(system, profile, state)
+                    take_away(system, profile, state)
             for profile in profiles:
                 link = state.links.get(profile.interface)
                 if profile.former is not None or profile.state == "absent":
-                    _bring_back(system, profile, state)
+                    bring_back(system, profile, state)
                 elif link is not None and link.carrier is not False:
-                    _activate(system, profile)
+                    activate(system, profile)
         progress.done.extend(steps)
 
     def record(self, resource: Profile, state: NetworkState) -> dict[str, Any]:
@@ -246,9 +154,9 @@ class ProfileKind(Kind[Profile, NetworkState]):
         Whether the profile itself is active is no part of it, because that comes and goes with the cable.
         """
         stored, link = state.stored.get(resource.uuid), state.links.get(resource.interface)
-        claims = _others(resource, state, Stored.claims)
+        claims = others(resource, state, Stored.claims)
         return {
-            "profile": None if stored is None else {key: stored.settings.get(key, "") for key in _SETTINGS},
+            "profile": None if stored is None else {key: stored.settings.get(key, "") for key in SETTINGS},
             "others": {other.uuid: other.autoconnect for other in claims},
             "active": next((other.uuid for other in claims if other.device == resource.interface), None),
             "mtu": link.mtu if link is not None and stored is None else None,
@@ -257,6 +165,24 @@ class ProfileKind(Kind[Profile, NetworkState]):
     def restore(self, resource: Profile, record: Mapping[str, Any]) -> list[Resource]:
         state = "absent" if record["profile"] is None else "present"
         return [replace(resource, state=state, former=record)]
+
+    def prove(self, system: System, resources: Sequence[Profile]) -> None:
+        prove(system, resources)
+
+    def stands_unproven(self, resource: Profile, state: NetworkState) -> bool:
+        """Its peer may be gone for good, so that nobody ever can."""
+        return not differs(resource, state)
+
+
+def _addresses(fields: Fields, key: str, pattern: re.Pattern[str], expected: str) -> tuple[str, ...]:
+    found = fields.lines(key, pattern, expected)
+    for place, text in enumerate(found):
+        address, slash, prefix = text.partition("/")
+        for number in address.split("."):
+            fields.within(f"{key}[{place}]", int(number), _BYTE)
+        if slash:
+            fields.within(f"{key}[{place}]", int(prefix), _PREFIX)
+    return found
 
 
 def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None:
@@ -328,109 +254,9 @@ def differs(resource: Profile, state: NetworkState) -> bool:
         return True
 
 
-def foreign_owners(resource: Profile, state: NetworkState) -> list[Stored]:
-    """Profiles of others that are active on the interface or would take it at boot."""
-    return _others(resource, state, Stored.owns)
-
-
-def _others(resource: Profile, state: NetworkState, hold: Callable[[Stored, str, str | None], bool]) -> list[Stored]:
-    """Profiles of others that hold the interface in that sense, but for those that NetworkManager has made up."""
-    link = state.links.get(resource.interface)
-    mac = link.mac if link is not None else None
-    return [
-        other
-        for other in state.stored.values()
-        if other.uuid != resource.uuid and not other.made_up and hold(other, resource.interface, mac)
-    ]
-
-
-def parse_terse(line: str) -> list[str]:
-    """The fields of one line of `nmcli --terse`: separated by colons, a backslash before one that is content."""
-    return [re.sub(r"\\(.)", r"\1", part) for part in re.findall(r"(?:^|(?<=:))((?:[^:\\]|\\.)*)(?::|$)", line)]
-
-
-def parse_profiles(listing: str, details: str) -> dict[str, Stored]:
-    """Profiles by UUID, from the list of all and the settings of each."""
-    settings: dict[str, dict[str, str]] = {}
-    current: dict[str, str] = {}
-    for line in details.splitlines():
-        key, colon, value = line.partition(":")
-        if colon and key == "connection.uuid":
-            current = settings.setdefault(value, {})
-        if colon:
-            current[key] = re.sub(r"\\(.)", r"\1", value)
-    profiles = {}
-    for identity, device, filename in parse_listing(listing):
-        known = dict(settings.get(identity, {}))
-        known["ipv4.addresses"] = ", ".join(part.strip() for part in known.get("ipv4.addresses", "").split(",") if part)
-        profiles[identity] = Stored(identity, known.get("connection.id", ""), device, filename, known)
-    return profiles
-
-
-def parse_listing(listing: str) -> list[list[str]]:
-    """UUID, device and file of each profile. A name, and the file's after it, may hold a line break."""
-    return [row for row in map(parse_terse, listing.split("\n")) if len(row) == len(_LISTED)]
-
-
-def read_profiles(system: System) -> dict[str, Stored]:
-    """Two questions, and Docker, libvirt and others make profiles and remove them at any time: also between the two."""
-    for _attempt in range(_READS):
-        listing = system.ask(["nmcli", "--terse", "--fields", ",".join(_LISTED), "connection", "show"])
-        identities = [identity for identity, _device, _filename in parse_listing(listing)]
-        if not identities:
-            return {}
-        selected = [word for identity in identities for word in ("uuid", identity)]
-        show = ["nmcli", "--terse", "--fields", ",".join(_FIELDS), "connection", "show", *selected]
-        done = system.run(show)
-        if done.rc == 0:
-            return parse_profiles(listing, done.stdout)
-        if done.rc != _NO_SUCH_PROFILE:
-            break
-    raise HostError(
-        f"the profiles of NetworkManager cannot be read ({done.words})"
-        + (f": at each of {_READS} readings one was gone again; run again" if done.rc == _NO_SUCH_PROFILE else "")
-    )
-
-
-def read_link(system: System, interface: str, network: Network) -> Link | None:
-    mtu = system.text(f"/sys/class/net/{interface}/mtu")
-    if mtu is None:
-        return None
-    carrier = (system.text(f"/sys/class/net/{interface}/carrier") or "").strip()
-    return Link(
-        mtu=int(mtu),
-        carrier=None if not carrier else carrier == "1",
-        addresses=frozenset(address for address in network.addresses.get(interface, ()) if ":" not in address),
-        master=link_name(system.path(f"/sys/class/net/{interface}/master")),
-        mac=(system.text(f"/sys/class/net/{interface}/address") or "").strip() or None,
-    )
-
-
-def _unnamed_session(system: System, network: Network, rails: Sequence[str]) -> str:
-    """Why nobody can tell which interface carries the SSH session; empty if it is known, or there is none.
-
-    A session through a tunnel (`ssh -R`, cloudflared) ends at lo, and by what the tunnel goes is not written anywhere.
-    It needs a way out, and a rail with a default route is refused anyway; without such a route it still is a rail only
-    where nothing else could be it, with a cable, an address and hardware of its own.
-    """
-    if network.session is None or set(network.session_interfaces) - {"lo"}:
-        return ""
-    session = "the SSH session of this run ({} to {})".format(*network.session)
-    if not network.session_interfaces:
-        return f"{session} is at an address of no interface"
-    for name, cidrs in network.addresses.items():
-        below = {name, *lower_interfaces(name, system.names)}
-        addressed = any(not cidr.startswith(("fe80:", "169.254.")) for cidr in cidrs)
-        carrier = (system.text(f"/sys/class/net/{name}/carrier") or "").strip() == "1"
-        hardware = any("device" in system.names(f"/sys/class/net/{item}") for item in below)
-        if name != "lo" and addressed and carrier and hardware and not below & set(rails):
-            return ""
-    return f"{session} comes through a tunnel, and nothing but the rails has a cable and an address"
-
-
 def checkpoint_s(profiles: int) -> int:
     """Seconds after which NetworkManager rolls back by itself, if this run dies: enough for that many activations."""
-    return profiles * int(_ACTIVATION_S + _SETTLE_S) + _STORE_S
+    return profiles * int(ACTIVATION_S + SETTLE_S) + _STORE_S
 
 
 def _was_interrupted(system: System) -> bool:
@@ -497,170 +323,3 @@ def _refuse_to_switch_off(resource: Profile, other: Stored, state: NetworkState)
             f"{resource.label}: the profile {other.name!r} is for {resource.interface} and for {elsewhere} as well, so"
             f" it is not switched off; let it leave out {resource.interface} (match.interface-name), or delete it"
         )
-
-
-def _store(system: System, profile: Profile, state: NetworkState) -> None:
-    if profile.former is not None:
-        _give_back(system, profile, state)
-    else:
-        for other in foreign_owners(profile, state):
-            _modify(system, other.uuid, {"connection.autoconnect": "no"})
-    if profile.uuid in state.stored:
-        _modify(system, profile.uuid, profile.settings)
-        return
-    settings = profile.settings
-    name, interface = settings.pop("connection.id"), settings.pop("connection.interface-name")
-    add = ["nmcli", "connection", "add", "type", "ethernet", "con-name", name, "ifname", interface or "*"]
-    system.ask([*add, "connection.uuid", profile.uuid, *_pairs(settings)])
-
-
-def _take_away(system: System, profile: Profile, state: NetworkState) -> None:
-    _give_back(system, profile, state)
-    if profile.uuid in state.stored:
-        system.ask(["nmcli", "connection", "delete", "uuid", profile.uuid])
-
-
-def _give_back(system: System, profile: Profile, state: NetworkState) -> None:
-    """The other profiles compete for the interface as they did."""
-    for identity, autoconnect in (profile.former["others"] if profile.former else {}).items():
-        if identity in state.stored and state.stored[identity].autoconnect != autoconnect:
-            _modify(system, identity, {"connection.autoconnect": autoconnect})
-
-
-def _bring_back(system: System, profile: Profile, state: NetworkState) -> None:
-    """After an undo: whoever was active before is it again, else the link has its old MTU and none of our addresses.
-
-    NetworkManager does most of it by itself when it deactivates a profile, but in its own time.
-    """
-    link, stored = state.links.get(profile.interface), state.stored.get(profile.uuid)
-    if link is None:
-        return
-    former = profile.former or {"active": None, "mtu": None}
-    again = former["active"] if former["active"] in state.stored and link.carrier is not False else None
-    if again is not None:
-        # What somebody else's profile needs (a DHCP server) may be missing; then NetworkManager tries on, as before us.
-        _up(system, again, profile.interface)
-    elif profile.state == "present" and stored is not None and stored.device == profile.interface:
-        again = profile.uuid
-        _must(profile, _up(system, again, profile.interface))
-    deadline = system.clock.now() + _SETTLE_S
-    while (link := read_link(system, profile.interface, read_network(system))) is not None:
-        ours = frozenset() if again else link.addresses & set(profile.addresses)
-        if former["mtu"] in (None, link.mtu) and not ours:
-            return
-        if system.clock.now() >= deadline:
-            found = f"MTU {link.mtu}, addresses {', '.join(sorted(link.addresses)) or 'none'}"
-            raise HostError(f"{profile.label}: is gone, but the link keeps {found}; NetworkManager rolled back")
-        if former["mtu"] not in (None, link.mtu):
-            system.ask(["ip", "link", "set", "dev", profile.interface, "mtu", str(former["mtu"])])
-        system.clock.sleep(0.5)
-
-
-def _modify(system: System, identity: str, settings: Mapping[str, str]) -> None:
-    system.ask(["nmcli", "connection", "modify", "uuid", identity, *_pairs(settings)])
-
-
-def _pairs(settings: Mapping[str, str]) -> list[str]:
-    return [word for pair in settings.items() for word in pair]
-
-
-def _up(system: System, identity: str, interface: str) -> Completed:
-    wait = ["nmcli", "--wait", str(_ACTIVATION_S)]
-    return system.run([*wait, "connection", "up", "uuid", identity, "ifname", interface])
-
-
-def _must(profile: Profile, done: Completed) -> None:
-    if done.rc != 0:
-        raise HostError(f"{profile.label}: cannot be activated ({done.words}); NetworkManager rolled back")
-
-
-def _activate(system: System, profile: Profile) -> None:
-    """Bring the profile up and see it live; whatever was active on the interface gives way."""
-    _must(profile, _up(system, profile.uuid, profile.interface))
-    deadline = system.clock.now() + _SETTLE_S
-    while True:
-        link = read_link(system, profile.interface, read_network(system))
-        found = f"MTU {link.mtu}, addresses {', '.join(sorted(link.addresses)) or 'none'}" if link else "no interface"
-        if link is not None and link.mtu == profile.mtu and link.addresses == set(profile.addresses):
-            return
-        if system.clock.now() >= deadline:
-            raise HostError(f"{profile.label}: is active, but the link has {found}; NetworkManager rolled back")
-        system.clock.sleep(0.5)
-
-
-def prove(system: System, profiles: Sequence[Profile]) -> None:
-    """HostError unless the rails do what they are for: one GID for each address, and every peer answers."""
-    up = []
-    for profile in profiles:
-        link = read_link(system, profile.interface, NO_NETWORK)
-        if profile.state == "present" and link is not None and link.carrier:
-            up.append(profile)
-    _see_gids(system, up)
-    _see_peers(system, up)
-
-
-def _see_gids(system: System, profiles: Sequence[Profile]) -> None:
-    """The kernel enters an address into the GID table in its own time."""
-    deadline = system.clock.now() + _SETTLE_S
-    for profile in profiles:
-        wanted = {address.partition("/")[0] for address in profile.addresses}
-        while True:
-            found = _gid_addresses(system, profile.interface)
-            if found is None or found == wanted:
-                break
-            if system.clock.now() >= deadline:
-                raise HostError(
-                    f"{profile.label}: the GID table of {profile.interface} holds the IPv4 addresses"
-                    f" {', '.join(sorted(found)) or 'none'}, and should hold {', '.join(sorted(wanted))}"
-                )
-            system.clock.sleep(0.5)
-
-
-def _gid_addresses(system: System, interface: str) -> set[str] | None:
-    """The IPv4 addresses in the GID table of an interface; None where it has no RDMA device."""
-    found = None
-    for hca in system.names("/sys/class/infiniband"):
-        for port in system.names(f"/sys/class/infiniband/{hca}/ports"):
-            base = f"/sys/class/infiniband/{hca}/ports/{port}"
-            for slot in system.names(f"{base}/gid_attrs/ndevs"):
-                if (system.text(f"{base}/gid_attrs/ndevs/{slot}") or "").strip() != interface:
-                    continue  # an empty slot answers EINVAL
-                found = set() if found is None else found
-                gid = (system.text(f"{base}/gids/{slot}") or "").strip()
-                if gid.startswith(_MAPPED):
-                    digits = gid[len(_MAPPED) :].replace(":", "")
-                    found.add(".".join(str(byte) for byte in bytes.fromhex(digits)))
-    return found
-
-
-def _see_peers(system: System, profiles: Sequence[Profile]) -> None:
-    """Every peer works on the same at the same time, so it gets a while."""
-    deadline = system.clock.now() + _PEERS_S
-    for profile in profiles:
-        for peer in profile.peers:
-            while not _answers(system, profile, peer, profile.mtu):
-                if system.clock.now() >= deadline:
-                    raise _silent(system, profile, peer)
-                system.clock.sleep(1.0)
-
-
-def _silent(system: System, profile: Profile, peer: str) -> HostError:
-    where = f"{profile.label}: {peer} does not answer over {profile.interface}"
-    if _answers(system, profile, peer, 576):
-        return HostError(
-            f"{where} to packets of {profile.mtu} bytes, but to small ones: the MTU is smaller at the other end or on"
-            " the way; give both ends and the switch at least fabric_mtu"
-        )
-    return HostError(
-        f"{where} within {_PEERS_S:.0f} s: check that the peer is up and has this address, and that the cable leads to"
-        " it (`ansible-playbook gb10.fleet.validate` names the cable to move)"
-    )
-
-
-def _answers(system: System, profile: Profile, peer: str, size: int) -> bool:
-    """One unfragmented packet of `size` bytes, there and back. The kernel gives up on ARP after 3 s."""
-    packet = ["-M", "do", "-c", "1", "-W", "3", "-s", str(size - _IPV4_AND_ICMP_HEADERS)]
-    done = system.run(["ping", "-n", "-q", *packet, "-I", profile.interface, peer], timeout=10)
-    if done.rc == 127:
-        raise HostError(f"{profile.label}: there is no ping to see the peer with; install iputils-ping")
-    return done.rc == 0

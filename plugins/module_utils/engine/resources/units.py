@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
+    STARTS,
+    STOPS,
     Fields,
     Kind,
     Pending,
@@ -54,6 +56,10 @@ class Unit(Resource):
     wait: bool = True  # false for one that is up only when something beyond this host is, too
     masked: bool = False  # only an undo masks
     lenient: bool = False  # an undo: a unit that has gone with its package or file is no error
+
+    @property
+    def stage(self) -> int:
+        return STARTS if self.state == "started" else STOPS
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -258,6 +264,12 @@ class UnitKind(Kind[Unit, UnitState]):
     def untouched(self, resource: Unit, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
         """A unit that shall run, and does not, may have crashed."""
         return left == live or (resource.state == "started" and left == {**live, "active": "active"})
+
+    def settle(self, system: System, plan: Plan, progress: Progress) -> None:
+        if progress.packages_moved:
+            # A package brings or takes unit files as well, and not each one tells systemd.
+            progress.unit_files.update(resource.name for resource in plan.document if isinstance(resource, Unit))
+        settle_unit_files(system, progress)
 
     def explain(self, system: System, step: Step[Unit]) -> str:
         """The last words of the unit in the journal."""

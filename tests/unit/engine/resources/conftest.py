@@ -43,7 +43,7 @@ class FakeHost:
         self.file("/etc/passwd", f"root:x:{os.getuid()}:{os.getgid()}::/root:/bin/sh\n")
         self.file("/etc/group", f"root:x:{os.getgid()}:\n")
         for directory in ("/run", "/var/lib"):
-            self.path(directory).mkdir(parents=True)
+            self.path(directory).mkdir(parents=True, exist_ok=True)
 
     def file(self, path: str, content: str, mode: int = 0o644) -> Path:
         target = self.path(path)

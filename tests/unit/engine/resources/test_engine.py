@@ -5,14 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
-    KINDS,
     ApplyError,
     Document,
     parse_documents,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.support.kinds import EXAMPLES
 
 if TYPE_CHECKING:
     from tests.unit.engine.resources.conftest import FakeHost
@@ -44,6 +46,9 @@ VALID: list[dict[str, Any]] = [
         "restart_on": ["/etc/d.json", "package:docker-ce"],
         "consent": "docker_allow_restart",
     },
+]
+VALID += [
+    next(iter(found["good"].values())) for kind, found in EXAMPLES.items() if not any(kind in row for row in VALID)
 ]
 
 
@@ -109,6 +114,13 @@ def test_null_counts_as_not_given() -> None:
         ({"sysctl": "vm.swappiness"}, "resources[0].value: expected a value, found nothing"),
         ({"sysctl": "vm.swappiness", "value": "1\n2"}, "resources[0].value"),
         ({"sysctl": "vm.swappiness", "value": True}, "resources[0].value"),
+        (
+            {"sysctl": "vm.swappiness", "value": 2**64},
+            "resources[0].value: expected a number from -9223372036854775808",
+        ),
+        ({"file": "/etc/a", "content": "", "owner": "4294967295"}, "owner: expected a number from 0 to 4294967294"),
+        ({**VALID[6], "addresses": ["192.0.2.1/33"]}, "addresses[0]: expected a number from 0 to 32, found 33"),
+        ({**VALID[6], "peers": ["192.0.2.256"]}, "peers[0]: expected a number from 0 to 255, found 256"),
         ({"kernel_module": "../x"}, "resources[0].kernel_module"),
         ({**VALID[6], "mtu": "9000"}, "resources[0].mtu: expected a number from 576 to 65535, found '9000'"),
         ({**VALID[6], "addresses": ["192.0.2.1"]}, "resources[0].addresses[0]"),

@@ -8,25 +8,31 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 
-PROFILE: dict[str, Any] = {
-    "nm_profile": "gb10-enp1s0f0np0",
-    "uuid": "6f0c8f5e-8d44-5d0b-9b55-0d9a8b7f0001",
-    "interface": "enp1s0f0np0",
-    "addresses": ["192.0.2.1/30"],
-    "mtu": 9000,
-    "consent": "fabric_allow_activation",
-}
-# A good resource and its fields that end up as a word of a command line, in a path or in a regular expression.
+from tests.support.kinds import EXAMPLES, GOOD
+
+PROFILE: dict[str, Any] = GOOD["nm_profile"]
+
+
+def words(shape: str) -> tuple[str, ...]:
+    """The fields of an example that end up as a word of a command line, in a path or in a regular expression.
+
+    Those that may hold other text are named as harmless there.
+    """
+    other = {field for found in EXAMPLES.values() for field in found.get("harmless", {}).get(shape, {})}
+    fields = []
+    for field, value in GOOD[shape].items():
+        listed = isinstance(value, list) and value
+        name = f"{field}[]" if listed else field
+        if name not in other or (shape, field) == ("sysctl", "value"):
+            fields += [f"{field}[0]"] if listed else [field]
+    return tuple(fields)
+
+
+# A good resource and such fields.
 WORDS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
-    ({"file": "/etc/a", "content": ""}, ("file", "owner", "group", "mode")),
+    *((good, words(shape)) for shape, good in GOOD.items()),
     ({"file": "/etc/a", "content": "", "validate": ["test", "-s", "%s"]}, ("validate[0]",)),
-    ({"file": "/etc/a", "state": "expected", "otherwise": "it is missing"}, ("file",)),
-    ({"package": "bash", "version": "5", "consent": "allow"}, ("package", "version", "consent")),
     ({"hold": "bash"}, ("hold",)),
-    ({"unit": "a.service", "consent": "allow"}, ("unit", "consent")),
-    ({"sysctl": "net.core.rmem_max", "value": "1"}, ("sysctl", "value")),
-    ({"kernel_module": "rdma_cm"}, ("kernel_module", "state")),
-    (PROFILE, ("nm_profile", "uuid", "interface", "addresses[0]", "consent", "mtu")),
 ]
 HOSTILE = {
     "newline": "a\nb",

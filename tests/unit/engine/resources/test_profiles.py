@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.guard import FIRED, MARK
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import parse_terse
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.network_manager import parse_terse
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError
 
 if TYPE_CHECKING:

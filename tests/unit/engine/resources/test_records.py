@@ -7,7 +7,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import KINDS, parse_documents
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Progress, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import Package, purged
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import settle_unit_files

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import unit_pattern
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import unit_pattern
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import OWED_RESTARTS, SETTLE_S
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError
 

@@ -1,0 +1,36 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The kinds of resources that there are. A new one is a module in resources/ and a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Kind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import DpkgKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.expected import ExpectedKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.files import FileKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import HoldKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.kernel import (
+    ModuleKind,
+    SysctlKind,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import PackageKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import ProfileKind
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import UnitKind
+
+# In the order of planning: a kind may look at the steps of those before it. The order of work is the documents'.
+_KINDS: tuple[Kind[Any, Any], ...] = (
+    FileKind(),
+    DpkgKind(),
+    PackageKind(),
+    HoldKind(),
+    ModuleKind(),
+    SysctlKind(),
+    ProfileKind(),
+    UnitKind(),
+    ExpectedKind(),
+)
+KINDS: Mapping[str, Kind[Any, Any]] = {kind.name: kind for kind in _KINDS}
