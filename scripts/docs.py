@@ -134,7 +134,7 @@ def _links(body: str, source: Path) -> str:
 def main() -> int:
     found = pages()
     shutil.rmtree(SITE, ignore_errors=True)
-    shutil.copytree(ROOT / "docs/images", SITE / "docs/images")
+    SITE.mkdir()
     navigation = "".join(f'<a href="{file}">{html.escape(title)}</a>' for file, (title, _) in found.items())
     for file, (title, content) in found.items():
         page = PAGE.format(title=html.escape(title), navigation=navigation, content=content)
