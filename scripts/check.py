@@ -121,7 +121,7 @@ def collection(gate: Gate) -> None:
     gate.run("ansible-galaxy", "collection", "install", "--offline", tarball, cwd=work, env=alone)
     syntax_check(gate, alone)
     fleet = installed / "ansible_collections/gb10/fleet"
-    for folder in ("tests", "docs"):  # tests compare code with the contract in docs/architecture.md
+    for folder in ("tests", "docs"):  # tests compare code with the contracts in docs/architecture/
         shutil.copytree(ROOT / folder, fleet / folder, ignore=shutil.ignore_patterns(*_LEFT_OUT, "__pycache__"))
     # ansible-test asks git which files there are, and the checkout's git would answer: none, this folder is ignored.
     gate.run("git", "init", "--quiet", fleet)

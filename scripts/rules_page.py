@@ -17,11 +17,14 @@ INTRODUCTION = """\
 
 <!-- Written by `python -m scripts.rules_page` from catalog/rules.yml, sm.yml and vllm_cli. Change those. -->
 
-What vLLM is told on a GB10 is judged by {count} rules, and by the command line of the vLLM
-that is in the image. An **error** refuses, a **warn** is shown, an **info** is a note. What one source alone says, or
-nobody has checked, is never an error. Versions are vLLM's; a rule without versions holds for all. The evidence was
-checked for vLLM {verified}: with another version a rule still fires, and says that it was not verified for it. Where
-the image's version is not known, a rule that depends on it warns at most; `--image-version` or `vllm_version` says it.
+{count} rules, and the command line of the vLLM in the image, judge every setting of vLLM on a GB10.
+
+- An **error** refuses, a **warn** is shown, an **info** is a note. A claim of one source alone, or an unchecked
+  claim, is never an error.
+- *versions* are vLLM's. A rule without versions holds for all. The evidence was checked for vLLM {verified}. With
+  another version a rule still fires, and says that it was not verified for it.
+- Where the image's version is not known, a rule that depends on it only warns. `--image-version` or `vllm_version`
+  gives the version.
 
 An error is let through by its id, with a reason:
 
@@ -29,11 +32,15 @@ An error is let through by its id, with a reason:
 gb10 plan MODEL --accept "fastsafetensors_missing=our image brings the package; imported in it on 2026-11-21"
 ```
 
-The role [vllm](../roles/vllm/README.md) asks the same rules about the inventory before anything is touched on any host:
-an error is refused, a warning is a finding of the [doctor](doctor.md) and stands in the evidence, a note is
-`gb10 plan`'s alone. It judges the words of `vllm serve` as they will stand in the unit, the environment, the driver,
-and the memory of the smallest host of the cluster (`memory_fit`, for a model that the catalog knows). There the reason
-is a variable, and goes into the evidence:
+The role [vllm](../roles/vllm/README.md) asks the same rules about the inventory, before anything is touched on any
+host. It judges:
+
+- the arguments of `vllm serve`, as they will be in the unit;
+- the environment and the driver;
+- the memory of the smallest host of the cluster (`memory_fit`, for a model that the catalog knows).
+
+An error is refused. A warning is a finding of the [doctor](doctor.md), and is in the evidence. Only `gb10 plan`
+shows notes. To let an error through, give the reason in a variable; it goes into the evidence:
 
 ```yaml
 vllm_accept:
@@ -41,22 +48,23 @@ vllm_accept:
 vllm_version: "0.19.0"     # of an image that catalog/images.yml does not know
 ```
 
-Sources: seeds 000 to 002 are Conselara's notes (May 2026), 003 Lablup's (February 2026), 004 a thread of NVIDIA's forum
-(March 2026), with lines; the others are vLLM's issues, pull requests and released source, and documents with a date.
+Sources: seeds 000 to 002 are Conselara's notes (May 2026), 003 Lablup's (February 2026), 004 a thread of NVIDIA's
+forum (March 2026), each with lines. The others are vLLM's issues, pull requests and released source, and documents
+with a date.
 """
 
 COMMAND_LINE = """\
 ## The command line
 
-`catalog/vllm_cli` holds the flags, values and `VLLM_` variables of vLLM {versions}, read from the released source by
-`python -m scripts.vllm_cli VERSION`, which runs none of it. A version between two of them may use what either one has;
-beyond them an objection is a warning.
+`catalog/vllm_cli` holds the flags, values and `VLLM_` variables of vLLM {versions}. `python -m scripts.vllm_cli
+VERSION` reads them from the released source, and runs none of it. A version between two of them may use what either
+one has. Outside their range an objection is only a warning.
 """
 
 CHIP = """\
 ## The chip
 
-What the rules rest on, from `catalog/sm.yml`. GB10 is compute capability {capability}.
+The rules rest on these facts, from `catalog/sm.yml`. A GB10 has compute capability {capability}.
 """
 
 

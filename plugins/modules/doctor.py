@@ -124,7 +124,7 @@ ansible_facts:
       type: str
       returned: always
     gb10_spark:
-      description: All facts, as M(gb10.fleet.spark_facts) returns them; docs/architecture.md lists the keys.
+      description: All facts, as M(gb10.fleet.spark_facts) returns them; docs/architecture/facts.md lists the keys.
       type: dict
       returned: always
     gb10_probe:

@@ -223,7 +223,7 @@ ansible_facts:
       type: str
       returned: always
     gb10_spark:
-      description: All facts; docs/architecture.md lists the keys.
+      description: All facts; docs/architecture/facts.md lists the keys.
       type: dict
       returned: always
 """

@@ -165,9 +165,8 @@ def test_a_spark(spark: HostReader) -> None:
 
 
 def test_the_keys_are_those_of_the_contract(spark: HostReader) -> None:
-    section = (
-        (ROOT / "docs/architecture.md").read_text().partition("## Facts")[2].partition("```")[2].partition("```")[0]
-    )
+    chapter = (ROOT / "docs/architecture/facts.md").read_text()
+    section = chapter.partition("## Facts")[2].partition("```")[2].partition("```")[0]
     names = re.findall(r"^([\w, ]+?)(?::|$)", section, re.MULTILINE)
     assert set(collect(spark)) == {name.strip() for line in names for name in line.split(",")}
 

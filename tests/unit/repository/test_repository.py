@@ -271,12 +271,16 @@ def test_the_manual_lists_every_variable_of_the_collection() -> None:
 
 
 def test_the_manual_explains_every_field_of_the_manifest() -> None:
-    table = text(Path("docs/architecture.md")).partition("| of a resource | holds |")[2].partition("\n\n")[0]
+    table = (
+        text(Path("docs/architecture/documents-and-engine.md"))
+        .partition("| of a resource | holds |")[2]
+        .partition("\n\n")[0]
+    )
     assert re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE) == list(manifest.Entry._fields)
 
 
 def test_resources_in_the_manual_are_taken_by_the_engine() -> None:
-    contract = text(Path("docs/architecture.md")).partition("## The engine")[2]
+    contract = text(Path("docs/architecture/documents-and-engine.md")).partition("## The engine")[2]
     for page in (contract, text(Path("docs/inventory.md")).partition("## A file of your own")[2]):
         example = yaml.safe_load(page.partition("```yaml")[2].partition("```")[0])
         resources = example[0]["tasks"][0]["gb10.fleet.host_state"]["resources"] if "tasks" in example[0] else example
