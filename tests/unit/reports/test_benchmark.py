@@ -19,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmar
 
 from tests.support.proofs import NOW
 
-SCHEMA = json.loads((Path(benchmark.__file__).parents[1] / "schemas/benchmark.schema.json").read_text())
+SCHEMA = json.loads((Path(benchmark.__file__).parent / "schemas/benchmark.schema.json").read_text())
 THRESHOLDS = catalog.load("thresholds")
 LIMITS = {name: entry["value"] for name, entry in THRESHOLDS["benchmark"].items()}
 GPT = "openai/gpt-oss-120b"  # mxfp4, 57 to 60 tok/s on one host

@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.drift_report im
     write,
 )
 
-SCHEMA = json.loads((Path(drift_report.__file__).parents[1] / "schemas/drift.schema.json").read_text())
+SCHEMA = json.loads((Path(drift_report.__file__).parent / "schemas/drift.schema.json").read_text())
 NOW = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
 CHANGE = {"role": "driver", "resource": "hold:driver-set", "action": "update", "detail": "to hold: libcuda"}
 PENDING = {"role": "fabric", "resource": "nm_profile:gb10-a", "action": "create", "consent": "fabric_allow_activation"}
