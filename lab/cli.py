@@ -15,6 +15,8 @@ from lab import image, lifecycle, vendor
 from lab.shell import LabError, missing_packages, require_host, run, say, step
 from lab.topology import PORTS
 
+TOPOLOGIES = ("pair", "ring3", "switch", "fleet")
+
 
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m lab", description="Virtual DGX Sparks on this machine (needs root).")
@@ -24,9 +26,10 @@ def parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text)
 
     up = add("up", "start hosts: a pair, a three-node ring, N on a switch, or a fleet of N containers")
-    up.add_argument("topology", choices=("pair", "ring3", "switch", "fleet"))
+    up.add_argument("topology", choices=TOPOLOGIES)
     up.add_argument("--hosts", type=int, default=0, metavar="N", help="how many, for switch and fleet")
-    add("down", "end everything; the next `up` gives fresh hosts")
+    down = add("down", "end everything, or one topology; the next `up` gives fresh hosts")
+    down.add_argument("topology", choices=TOPOLOGIES, nargs="?", default="")
     add("status", "hosts, power, cables")
     ssh = add("ssh", "a shell on a host, or one command there")
     ssh.add_argument("host")
@@ -70,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def dispatch(args: argparse.Namespace) -> None:
     actions: dict[str, Callable[[], None]] = {
         "up": lambda: lifecycle.up(args.topology, args.hosts),
-        "down": lifecycle.down,
+        "down": lambda: lifecycle.down(args.topology),
         "status": status,
         "ssh": lambda: lifecycle.ssh(args.host, args.words),
         "cut": lambda: lifecycle.cut(args.host, args.port),

@@ -70,7 +70,10 @@ def state() -> Iterator[State]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("another lab command is at work on this machine; waiting for it ...")
+            # on standard error: what `ssh` prints is the host's answer
+            print(
+                "lab: another lab command is at work on this machine; waiting for it ...", file=sys.stderr, flush=True
+            )
             fcntl.flock(lock, fcntl.LOCK_EX)
         _refuse_other_checkout()
         yield _load()
@@ -142,8 +145,12 @@ def _refuse_second(lab: State, plan: Topology) -> None:
             raise LabError(f"{other.name} with {len(other.hosts)} hosts is up already; `down` ends it")
 
 
-def down() -> None:
+def down(name: str = "") -> None:
+    """Ends everything, or one topology and leaves the others as they are."""
     with state() as lab:
+        if name and lab.up.keys() - {name}:
+            _end_one(lab, name)
+            return
         _end_hosts()
         process.stop(STATE / "server.json")
         network.clear()
@@ -154,6 +161,18 @@ def down() -> None:
         State(boot_id()).save()
         (MACHINE / "checkout").unlink(missing_ok=True)
     say("the lab is down")
+
+
+def _end_one(lab: State, name: str) -> None:
+    """The wires stay: the next `up` makes those of its hosts anew."""
+    for plan in lab.plans:
+        if plan.name == name:
+            _each(plan.hosts, _forget)
+            lab.cut = [(host, port) for host, port in lab.cut if host not in {it.name for it in plan.hosts}]
+    lab.up.pop(name, None)
+    lab.save()
+    shutil.rmtree(INVENTORY / name, ignore_errors=True)
+    say(f"{name} is down; up: {', '.join(lab.up)}")
 
 
 def status() -> None:

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import time
 import tomllib
@@ -17,6 +18,7 @@ from pathlib import Path
 
 from scripts.gates import ROOT, WORK, Gate, GateFailed, run_all, summarise
 
+UNITS = ROOT / "tests/unit"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 NEWEST_PYTHON, NEWEST_CORE = "3.13", "2.21"
 
@@ -38,12 +40,9 @@ _SANITY_LEFT_OUT = (
 # Unit tests that start Ansible, 2 s each: they are part of `make test`. By the names of their files, without `.py`.
 _PLAYS = ("test_*_action", "test_benchmark_play", "test_fabric_play", "test_playbook_events",
           *(f"test_rollout_{it}" for it in ("canaries", "cli", "drain", "pull")))  # fmt: skip
-# Unit tests of what is in the checkout only.
-_CHECKOUT_TESTS = (
-    "test_lab*", "test_vendor*", "test_repository*", "test_cli*", "test_gate*", "test_waves*", "test_journal*",
-    "test_rollout*", "test_report*",
-)  # fmt: skip
-_LEFT_OUT = tuple(f"{pattern}.py" for pattern in (*_CHECKOUT_TESTS, *_PLAYS))  # of the installed collection's tests
+# Unit tests of what is in the checkout only: by the packages that they import, and by their folders.
+_CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
+_CHECKOUT_FOLDERS = {"cli", "lab", "repository", "rollout"}
 # The slow ones come in a row: whoever has finished takes over from the other.
 _QUIETLY = ("-q", "-n", "2", "--dist", "worksteal")
 
@@ -97,11 +96,19 @@ def changelog(gate: Gate) -> None:
 
 def units(gate: Gate) -> None:
     """Those that need the checkout. All others run in the installed collection, where each can do less."""
-    gate.run("pytest", *sorted(_unit_tests(_CHECKOUT_TESTS) - _unit_tests(_PLAYS)), *_QUIETLY, tests=True)
+    gate.run("pytest", *sorted(_checkout_tests() - _plays()), *_QUIETLY, tests=True)
 
 
-def _unit_tests(patterns: tuple[str, ...]) -> set[Path]:
-    return {path for pattern in patterns for path in (ROOT / "tests/unit").rglob(f"{pattern}.py")}
+def _plays() -> set[Path]:
+    return {path for pattern in _PLAYS for path in UNITS.rglob(f"{pattern}.py")}
+
+
+def _checkout_tests() -> set[Path]:
+    return {
+        path
+        for path in UNITS.rglob("test_*.py")
+        if path.relative_to(UNITS).parts[0] in _CHECKOUT_FOLDERS or _CHECKOUT_PACKAGES.search(path.read_text())
+    }
 
 
 def collection(gate: Gate) -> None:
@@ -121,14 +128,42 @@ def collection(gate: Gate) -> None:
     gate.run("ansible-galaxy", "collection", "install", "--offline", tarball, cwd=work, env=alone)
     syntax_check(gate, alone)
     fleet = installed / "ansible_collections/gb10/fleet"
-    for folder in ("tests", "docs"):  # tests compare code with the contracts in docs/architecture/
-        shutil.copytree(ROOT / folder, fleet / folder, ignore=shutil.ignore_patterns(*_LEFT_OUT, "__pycache__"))
     # ansible-test asks git which files there are, and the checkout's git would answer: none, this folder is ignored.
     gate.run("git", "init", "--quiet", fleet)
     (fleet / ".gitignore").write_text("tests/output/\n", encoding="utf-8")  # what ansible-test itself writes
     sanity(gate, fleet)
-    # A unit test that looks for the checkout around it fails here: the collection is alone.
-    gate.run("ansible-test", "units", "--python", PYTHON, "--color", "no", cwd=fleet, tests=True)
+    collection_units(gate, work / "venv", fleet, alone)
+
+
+def collection_units(gate: Gate, environment: Path, fleet: Path, alone: dict[str, str]) -> None:
+    """The unit tests of the collection, on what was installed. One that needs the checkout fails: it is not there.
+
+    Plain pytest, because ansible-test starts a process for each test, which is most of the time that it takes.
+    """
+    left_out = _checkout_tests() | _plays()
+    for folder in ("tests", "docs"):  # tests compare code with the contract in docs/architecture.md
+        shutil.copytree(
+            ROOT / folder,
+            fleet / folder,
+            ignore=lambda where, names: {it for it in names if Path(where) / it in left_out or it == "__pycache__"},
+        )
+    shutil.copy(ROOT / "pyproject.toml", fleet)  # pytest's settings
+    python = _environment_without_checkout(gate, environment)
+    gate.run(
+        python, "-m", "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", cwd=fleet, tests=True,
+        env={**alone, "PYTHONPATH": str(fleet.parents[2])},
+    )  # fmt: skip
+
+
+def _environment_without_checkout(gate: Gate, environment: Path) -> Path:
+    """Our packages without the checkout. The checkout is a .pth file in their folder, and Python reads none there."""
+    gate.run(sys.executable, "-m", "venv", "--clear", "--without-pip", environment)
+    python = environment / "bin/python"
+    (environment / f"lib/python{PYTHON}/site-packages/packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    playbook = python.with_name("ansible-playbook")
+    playbook.write_text(f"#!{python}\nfrom ansible.cli.playbook import main\n\nmain()\n")
+    playbook.chmod(0o755)
+    return python
 
 
 def _expect_exactly(found: set[str], wanted: set[str], where: Path) -> None:
@@ -222,7 +257,7 @@ def plays(gate: Gate) -> None:
     """The unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
     path = _newest_environment(gate)
     pytest = "pytest" if path is None else _bin(path) / "pytest"
-    gate.run(pytest, *sorted(_unit_tests(_PLAYS)), *_QUIETLY, "-p", "no:cacheprovider", env=path or {}, tests=True)
+    gate.run(pytest, *sorted(_plays()), *_QUIETLY, "-p", "no:cacheprovider", env=path or {}, tests=True)
 
 
 def _bin(path: dict[str, str]) -> Path:

@@ -81,7 +81,7 @@ class Gate:
     def say(self, line: str) -> None:
         self.log.append(line)
         if self.live:
-            print(f"   {line}", flush=True)
+            print(f"   {self.name.partition(' ')[0]:>9} | {line}", flush=True)  # two lanes may speak at once
 
     def _count(self, output: str) -> None:
         output = _COLOUR.sub("", output)

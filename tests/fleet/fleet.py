@@ -56,7 +56,7 @@ class Fleet(Rig):
 
     def down(self) -> None:
         if self._mine:
-            self.lab("down")
+            self.lab("down", "fleet")
         shutil.rmtree(self._sockets)
 
     def prepare(self, host: str) -> None:

@@ -68,4 +68,4 @@ def pair() -> Any:
     lab = Pair()
     lab.lab("up", "pair")
     yield lab
-    lab.lab("down")
+    lab.lab("down", "pair")

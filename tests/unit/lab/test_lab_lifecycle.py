@@ -115,6 +115,28 @@ def test_a_second_topology_of_machines_is_refused_but_a_fleet_is_not() -> None:
     lifecycle._refuse_second(lab, topology("fleet", 3))
 
 
+def test_one_topology_ends_and_the_others_stay(
+    state_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(network, "clear", lambda: pytest.fail("the wires of the others were cut"))
+    monkeypatch.setattr(lifecycle, "INVENTORY", tmp_path / "inventory")
+    with lifecycle.state() as lab:
+        lab.up, lab.cut = {"pair": 2, "fleet": 1}, [("spark-a", "p0")]
+        lab.save()
+    for host in ("spark-a", "spark-01"):
+        (state_folder / "hosts" / host).mkdir(parents=True)
+        process.start(["sleep", "60"], state_folder / "hosts" / host / "pid.json", tmp_path / "log")
+    for name in ("pair", "fleet"):
+        (tmp_path / "inventory" / name).mkdir(parents=True)
+    lifecycle.down("fleet")
+    assert process.pid(state_folder / "hosts/spark-a/pid.json") is not None
+    assert not (state_folder / "hosts/spark-01").exists()
+    assert [path.name for path in (tmp_path / "inventory").iterdir()] == ["pair"]
+    with lifecycle.state() as lab:
+        assert (lab.up, lab.cut) == ({"pair": 2}, [("spark-a", "p0")])
+    process.stop(state_folder / "hosts/spark-a/pid.json")
+
+
 def test_the_lock_is_the_machines_so_that_two_checkouts_wait_for_each_other(
     state_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -108,3 +109,22 @@ def test_what_failed_comes_first_and_dots_do_not_come_at_all(capsys: pytest.Capt
     _, reason, name, *rest = capsys.readouterr().out.splitlines()
     assert "exit status 1" in reason and name == "    = FAILED tests/x.py::test_y[z] - assert 1 == 2"
     assert "    | E  assert 1 == 2" in rest and not any(line.endswith("%]") for line in rest)
+
+
+def test_a_unit_test_that_needs_the_checkout_is_found_by_what_it_imports() -> None:
+    """All others run on the installed collection."""
+    names = {path.name for path in check._checkout_tests()}
+    assert {"test_gates.py", "test_lab_topology.py", "test_spark_facts.py"} <= names
+    assert not names & {"test_findings.py", "test_gateway.py"}
+
+
+def test_the_installed_collection_is_tested_where_the_checkout_cannot_be_imported(tmp_path: Path) -> None:
+    python = check._environment_without_checkout(Gate("example", lambda gate: None), tmp_path / "venv")
+
+    def run(code: str) -> int:
+        return subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, check=False).returncode
+
+    assert run("import pytest, ansible, hypothesis") == 0
+    for package in ("lab", "gb10_fleet", "ansible_collections.gb10"):
+        assert run(f"import {package}") == 1, f"{package} was found"
+    assert subprocess.run([python.with_name("ansible-playbook"), "--version"], check=False).returncode == 0
