@@ -18,7 +18,7 @@ help:
 	@echo "make lab-down   stop them and remove their state                        (seconds; root)"
 	@echo "make campaign   100 killed runs of site.yml, each completed by the next   (30 min; root)"
 	@echo "make bench      what a run costs, beside pyinfra and others, on 1 to 60 hosts   (35 min on 2 cores; root)"
-	@echo "make docs       the manual as HTML in site/                             (20 s)"
+	@echo "make docs       the manual as a site in site/                             (1 min)"
 	@echo "make clean      remove what these targets wrote here, the lab's cache excepted"
 
 demo: .venv/.installed-run
@@ -49,7 +49,7 @@ campaign: .venv/.installed-dev
 	@scripts/as-root $(PYTHON) -m scripts.campaign
 
 docs: .venv/.installed-dev
-	@echo "Writing the manual to site/; takes about 20 seconds."
+	@echo "Writing the manual to site/; takes about a minute."
 	@$(PYTHON) -m scripts.docs
 
 bench: .venv/.installed-run
