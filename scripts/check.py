@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -77,10 +78,9 @@ def export(target: Path) -> Path:
     return target
 
 
-def stage(target: Path, ref: str = "main") -> Path:
-    """An export to build packages from: links of the README work elsewhere, and the example inventory is shipped."""
-    export(target)
-    galaxy, readme = target / "galaxy.yml", target / "README.md"
+def stage(source: Path, ref: str = "main") -> Path:
+    """Makes packages of an export complete: links of the README work elsewhere, the example inventory is shipped."""
+    galaxy, readme = source / "galaxy.yml", source / "README.md"
     text = galaxy.read_text(encoding="utf-8")
     repository = yaml.safe_load(text)["repository"]
     galaxy.write_text(text.replace("\n  - inventory\n", "\n"), encoding="utf-8")
@@ -88,7 +88,7 @@ def stage(target: Path, ref: str = "main") -> Path:
         relink(readme.read_text(encoding="utf-8"), Path("README.md"), lambda path: on_the_forge(path, repository, ref)),
         encoding="utf-8",
     )
-    return target
+    return source
 
 
 def shipped(path: Path) -> bool:
@@ -131,7 +131,7 @@ def _unit_tests(patterns: tuple[str, ...]) -> set[Path]:
 def collection(gate: Gate) -> None:
     """Build what Galaxy would get, look into it, install it in an empty path, and test it there."""
     work = WORK / "collection"
-    source = stage(work / "source")
+    source = stage(export(work / "source"))
     built, installed = work / "built", work / "installed"
     for leftover in (built, installed):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -200,7 +200,7 @@ def _bring_pip(home: Path) -> None:
 def wheel(gate: Gate) -> None:
     """Build the wheel from a clean export and use it in an environment that has nothing but what it asks for."""
     work = WORK / "wheel"
-    source = stage(work / "source")
+    source = stage(export(work / "source"))
     shutil.rmtree(work / "dist", ignore_errors=True)
     gate.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", work / "dist", source)
     (built,) = (work / "dist").glob("gb10_fleet-*.whl")
@@ -213,7 +213,7 @@ def wheel(gate: Gate) -> None:
     wanted = {f"ansible_collections/gb10/fleet/{path}" for path in brought}
     wanted |= {str(path) for path in files if path.parts[0] == "gb10_fleet"}
     _expect_exactly(names, wanted, built)
-    python = _bare_environment(gate) / "bin/python"
+    python = bare_environment(gate) / "bin/python"
     gate.run(python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", built)
     gate.run(python, "-m", "pip", "check")
     gate.run(python.with_name("gb10"), "--help", cwd=WORK)
@@ -224,17 +224,24 @@ def wheel(gate: Gate) -> None:
         raise GateFailed("the collection in the wheel has no version")
 
 
-def _bare_environment(gate: Gate) -> Path:
+def bare_environment(gate: Gate) -> Path:
     """The wheel's run-time dependencies and nothing else; kept until they change."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         dependencies: list[str] = tomllib.load(file)["project"]["dependencies"]
     digest = hashlib.sha256(json.dumps([dependencies, sys.version]).encode()).hexdigest()[:12]
     environment = WORK / f"wheel/venv-{digest}"
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    with (environment.parent / "lock").open("w") as lock:  # the rehearsal of a release wants it at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fill(gate, environment, dependencies)
+    return environment
+
+
+def _fill(gate: Gate, environment: Path, dependencies: list[str]) -> None:
     if not (environment / "complete").exists():
         gate.run(sys.executable, "-m", "venv", "--clear", environment)
         gate.run(environment / "bin/python", "-m", "pip", "install", "--quiet", *dependencies)
         (environment / "complete").touch()
-    return environment
 
 
 def newest(gate: Gate) -> None:
