@@ -1,7 +1,7 @@
 """`make release VERSION=X.Y.Z`: everything that a release consists of, in dist/X.Y.Z, then a commit and a tag.
 
-It works in a copy: version in galaxy.yml, changelog from the fragments, site, wheel, tarball for Galaxy, bill of materials,
-checksums. Only when all of it is there does the tree change. It never pushes. docs/releasing.md says what comes after.
+It works in a copy: version in galaxy.yml, changelog from the fragments, site, wheel, tarball for Galaxy, bill of
+materials, checksums. Only when all of it is there does the tree change. It never pushes. docs/releasing.md says what comes after.
 """
 
 from __future__ import annotations
@@ -88,7 +88,9 @@ def packages(gate: Gate, copy: Path, ref: str, into: Path) -> None:
 
 
 def site(gate: Gate, copy: Path, archive: Path) -> None:
-    # In the copy, which has the new version; -m takes `scripts` from the folder where it starts.
+    # In the copy, which has the new version: -m takes `scripts` from the folder where it starts, and git says what is
+    # there (the checkout's git would answer: nothing, for this folder is ignored).
+    gate.run("git", "init", "--quiet", copy)
     gate.run(sys.executable, "-m", "scripts.docs", "--into", copy / "site", cwd=copy)
     with tarfile.open(archive, "w:gz") as file:
         file.add(copy / "site", arcname="gb10-fleet-docs")
