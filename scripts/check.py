@@ -18,6 +18,7 @@ from pathlib import Path
 
 import yaml
 
+from scripts.forge import forge
 from scripts.gates import ROOT, WORK, Gate, GateFailed, run_all, summarise
 from scripts.links import on_the_forge, relink
 
@@ -299,6 +300,7 @@ def gates() -> list[Gate]:
         Gate("ruff", ruff),
         Gate("yamllint", yamllint),
         Gate("changelog fragments", changelog),
+        Gate("files for the forge", forge),
         Gate("unit tests of the checkout", units),
         Gate("collection: build, install, sanity, units", collection),
         Gate("ansible-lint, production", ansible_lint),

@@ -1,13 +1,15 @@
 """`make release VERSION=X.Y.Z`: everything that a release consists of, in dist/X.Y.Z, then a commit and a tag.
 
 It works in a copy: version in galaxy.yml, changelog from the fragments, site, wheel, tarball for Galaxy, bill of
-materials, checksums. Only when all of it is there does the tree change. It never pushes. docs/releasing.md says what comes after.
+materials, checksums. Only when all of it is there does the tree change. It never pushes. What comes next is in
+docs/releasing.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import re
 import shutil
 import subprocess
@@ -22,6 +24,11 @@ from scripts.gates import ROOT, WORK, Gate, GateFailed, execute
 
 # What a release changes in the tree: everything else in the copy is thrown away.
 CHANGED = ("galaxy.yml", "CHANGELOG.rst", "changelogs")
+
+ARTEFACTS = sorted([
+    "SHA256SUMS", "gb10-fleet-X-docs.tar.gz", "gb10-fleet-X-py3-none-any.whl", "gb10-fleet-X.cdx.json",
+    "gb10-fleet-X.tar.gz",
+])  # fmt: skip
 
 
 def git(*words: str, root: Path = ROOT) -> str:
@@ -72,10 +79,7 @@ def build(gate: Gate, version: str, into: Path) -> Path:
     into.mkdir(parents=True)
     packages(gate, copy, f"v{version}", into)
     site(gate, copy, into / f"gb10-fleet-{version}-docs.tar.gz")
-    gate.run(
-        "cyclonedx-py", "environment", "--pyproject", copy / "pyproject.toml", "--output-reproducible",
-        "--output-file", into / f"gb10-fleet-{version}.cdx.json", bare_environment(gate) / "bin/python",
-    )  # fmt: skip
+    bill_of_materials(gate, copy, version, into / f"gb10-fleet-{version}.cdx.json")
     checksums(into)
     return copy
 
@@ -94,6 +98,26 @@ def site(gate: Gate, copy: Path, archive: Path) -> None:
     gate.run(sys.executable, "-m", "scripts.docs", "--into", copy / "site", cwd=copy)
     with tarfile.open(archive, "w:gz") as file:
         file.add(copy / "site", arcname="gb10-fleet-docs")
+
+
+def bill_of_materials(gate: Gate, copy: Path, version: str, file: Path) -> None:
+    """CycloneDX: what the wheel asks for, in the versions with which `make check` ran it."""
+    python = bare_environment(gate) / "bin/python"
+    argv: list[str | Path] = [
+        "cyclonedx-py",
+        "environment",
+        "--pyproject",
+        copy / "pyproject.toml",
+        "--output-reproducible",
+    ]
+    gate.run(*argv, "--output-file", file, python)
+    bill = json.loads(file.read_text(encoding="utf-8"))
+    # Ours is the subject, not a part; its version is not in pyproject.toml, so the tool does not know it.
+    bill["metadata"]["component"]["version"] = version
+    ours = [part["bom-ref"] for part in bill["components"] if part["name"] == "gb10-fleet"]
+    bill["components"] = [part for part in bill["components"] if part["bom-ref"] not in ours]
+    bill["dependencies"] = [part for part in bill["dependencies"] if part["ref"] not in ours]
+    file.write_text(json.dumps(bill, indent=2) + "\n", encoding="utf-8")
 
 
 def checksums(folder: Path) -> None:
@@ -116,11 +140,42 @@ def record(copy: Path, version: str, root: Path = ROOT) -> None:
     git("tag", "--annotate", f"v{version}", "--message", f"gb10-fleet {version}", root=root)
 
 
+def rehearsal(gate: Gate) -> None:
+    """The whole release, commit and tag included, in a copy that is a repository of its own."""
+    copy = export(WORK / "rehearsal")
+    (copy / ".work").mkdir()
+    (WORK / "wheel").mkdir(exist_ok=True)
+    (copy / ".work/wheel").symlink_to(WORK / "wheel")  # the environment of the wheel's gate
+    fragment = copy / "changelogs/fragments/rehearsal.yml"
+    fragment.write_text("---\ntrivial:\n  - A rehearsal.\n", encoding="utf-8")  # right after a release there is none
+    who = {f"GIT_{part}_{what}": value for part in ("AUTHOR", "COMMITTER")
+           for what, value in (("NAME", "rehearsal"), ("EMAIL", "rehearsal@localhost"))}  # fmt: skip
+    for words in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "as it is"]):
+        gate.run("git", *words, cwd=copy, env=who)
+    current = yaml.safe_load((copy / "galaxy.yml").read_text(encoding="utf-8"))["version"]
+    version = f"{number(current)[0] + 1}.0.0"
+    gate.run(sys.executable, "-m", "scripts.release", version, cwd=copy, env=who)
+    into = copy / "dist" / version
+    gate.run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=into)
+    kinds = sorted(path.name.replace(version, "X").replace("gb10_fleet", "gb10-fleet") for path in into.iterdir())
+    if kinds != ARTEFACTS:
+        raise GateFailed(f"a release has {ARTEFACTS}, this one {kinds}")
+    if git("status", "--porcelain", root=copy) or git("describe", root=copy) != f"v{version}":
+        raise GateFailed("the release is not committed and tagged")
+    if again := refusals(version, copy):
+        gate.say(f"a second time it is refused: {again}")
+    else:
+        raise GateFailed("the same version could be released twice")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.release", description=__doc__)
     parser.add_argument("version", nargs="?", default="")
     parser.add_argument("--dry-run", action="store_true", help="the same, without the commit and the tag")
+    parser.add_argument("--rehearse", action="store_true", help="all of it in a copy, commit and tag included")
     args = parser.parse_args()
+    if args.rehearse:
+        return execute(Gate("release: the whole of it in a copy", rehearsal)).failed
     if found := refusals(args.version):
         print(*(f"Not released: {line}" for line in found), sep="\n", file=sys.stderr)
         return 1

@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from scripts import check
+from scripts import check, release
 from scripts.gates import ROOT, Gate, execute, run_all, summarise
 
 AS_ROOT = ROOT / "scripts/as-root"
@@ -54,7 +54,7 @@ def main() -> int:
     started = time.monotonic()
     print("Tools, gates, page, roles, truth, pair: at most 45 minutes on 2 cores; the lab needs root.", flush=True)
     done = [execute(Gate("tools of the tests", tools, minutes=3, live=True))]
-    done += run_all(check.gates(), workers=2)
+    done += run_all([*check.gates(), Gate("release: the whole of it in a copy", release.rehearsal)], workers=2)
     for gate in (
         Gate("unit tests that start Ansible", check.plays, minutes=3),
         Gate("evidence page in a browser", page, minutes=1, live=True),
