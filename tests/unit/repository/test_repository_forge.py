@@ -1,4 +1,4 @@
-"""Files for the forge and for pre-commit say the same as the project itself. Their schemas are a gate of `make check`."""
+"""Files for the forge and for pre-commit say the same as the project. Their schemas are a gate of `make check`."""
 
 from __future__ import annotations
 
