@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tempfile
 from pathlib import Path
 
 import yaml
@@ -160,12 +161,32 @@ def rehearsal(gate: Gate) -> None:
     kinds = sorted(path.name.replace(version, "X").replace("gb10_fleet", "gb10-fleet") for path in into.iterdir())
     if kinds != ARTEFACTS:
         raise GateFailed(f"a release has {ARTEFACTS}, this one {kinds}")
+    searched(gate, into / f"gb10-fleet-{version}-docs.tar.gz")
     if git("status", "--porcelain", root=copy) or git("describe", root=copy) != f"v{version}":
         raise GateFailed("the release is not committed and tagged")
     if again := refusals(version, copy):
         gate.say(f"a second time it is refused: {again}")
     else:
         raise GateFailed("the same version could be released twice")
+    gate.passed = 1
+
+
+def searched(gate: Gate, archive: Path) -> None:
+    """The released site, opened from its files in a browser: its search finds the page about orphans."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        gate.skips.append("no chromium, so nobody searched the site; apt-get install chromium")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(archive) as file:
+            file.extractall(folder, filter="data")
+        page = (Path(folder) / "gb10-fleet-docs/search.html").as_uri()
+        dom = gate.run(
+            chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking",
+            f"--user-data-dir={folder}/profile", "--virtual-time-budget=20000", "--dump-dom", f"{page}?q=orphans",
+        )  # fmt: skip
+    if not re.search(r'<li class="kind-\w+"><a href="docs/drift\.html', dom):
+        raise GateFailed("the search of the site does not find docs/drift.md under `orphans`")
 
 
 def main() -> int:
