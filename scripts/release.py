@@ -181,10 +181,9 @@ def searched(gate: Gate, archive: Path) -> None:
         with tarfile.open(archive) as file:
             file.extractall(folder, filter="data")
         page = (Path(folder) / "gb10-fleet-docs/search.html").as_uri()
-        dom = gate.run(
-            chromium, "--headless", "--no-sandbox", "--disable-gpu", "--no-first-run",
-            "--disable-background-networking", f"--user-data-dir={folder}/profile", "--virtual-time-budget=20000", "--dump-dom", f"{page}?q=orphans",
-        )  # fmt: skip
+        quiet = ("--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+        waits = ("--virtual-time-budget=20000", "--dump-dom")
+        dom = gate.run(chromium, *quiet, f"--user-data-dir={folder}/profile", *waits, f"{page}?q=orphans")
     if not re.search(r'<li class="kind-\w+"><a href="docs/drift\.html', dom):
         raise GateFailed("the search of the site does not find docs/drift.md under `orphans`")
 
