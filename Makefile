@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 PYTHON := .venv/bin/python
 
-.PHONY: help demo test test-all check lab-up lab-down campaign docs bench clean
+.PHONY: help demo test test-all check lab-up lab-down campaign docs release bench clean
 
 help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
@@ -18,7 +18,8 @@ help:
 	@echo "make lab-down   stop them and remove their state                        (seconds; root)"
 	@echo "make campaign   100 killed runs of site.yml, each completed by the next   (30 min; root)"
 	@echo "make bench      what a run costs, beside pyinfra and others, on 1 to 60 hosts   (35 min on 2 cores; root)"
-	@echo "make docs       the manual as HTML in site/                             (20 s)"
+	@echo "make docs       the manual as a site in site/                             (1 min)"
+	@echo "make release VERSION=X.Y.Z   wheel, tarball, site, checksums in dist/, a commit and a tag; pushes nothing   (2 min)"
 	@echo "make clean      remove what these targets wrote here, the lab's cache excepted"
 
 demo: .venv/.installed-run
@@ -49,8 +50,11 @@ campaign: .venv/.installed-dev
 	@scripts/as-root $(PYTHON) -m scripts.campaign
 
 docs: .venv/.installed-dev
-	@echo "Writing the manual to site/; takes about 20 seconds."
+	@echo "Writing the manual to site/; takes about a minute."
 	@$(PYTHON) -m scripts.docs
+
+release: .venv/.installed-dev
+	@$(PYTHON) -m scripts.release $(VERSION)
 
 bench: .venv/.installed-run
 	@echo "Measuring on 1 to 60 virtual hosts; takes about 35 minutes. How: benchmarks/README.md"

@@ -30,6 +30,8 @@ TOOLS = {
     "apt-ftparchive": "apt-utils",
     "gpg": "gnupg",
 }
+# Keys by which mmdebstrap trusts Debian's packages: there on Debian, a package of its own on Ubuntu.
+KEYRING, KEYRING_PACKAGE = Path("/usr/share/keyrings/debian-archive-keyring.gpg"), "debian-archive-keyring"
 
 
 class LabError(Exception):
@@ -72,7 +74,8 @@ def run(argv: Sequence[str | Path], *, stdin: str | None = None, log: Path | Non
 
 def missing_packages() -> list[str]:
     path = os.environ.get("PATH", "") + ":/usr/sbin:/sbin"
-    return sorted({package for tool, package in TOOLS.items() if not shutil.which(tool, path=path)})
+    missing = {package for tool, package in TOOLS.items() if not shutil.which(tool, path=path)}
+    return sorted(missing if KEYRING.exists() else {*missing, KEYRING_PACKAGE})
 
 
 def require_host() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -16,17 +17,24 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import yaml
+
+from scripts.forge import forge
 from scripts.gates import ROOT, WORK, Gate, GateFailed, run_all, summarise
+from scripts.links import on_the_forge, relink
 
 UNITS = ROOT / "tests/unit"
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 NEWEST_PYTHON, NEWEST_CORE = "3.13", "2.21"
 
 # The top level of the collection, as it is published. Everything else in the checkout is in build_ignore.
-SHIPPED = {"LICENSE", "README.md", "catalog", "changelogs", "meta", "playbooks", "plugins", "roles"}
+SHIPPED = {"CHANGELOG.rst", "LICENSE", "README.md", "catalog", "changelogs", "meta", "playbooks", "plugins", "roles"}
+# Shipped too, although galaxy.yml ignores its folder: your own inventories, with their secrets, stand beside it.
+_EXAMPLES = Path("inventory/example")
 _GENERATED = {"FILES.json", "MANIFEST.json"}
 # What the wheel maps to ansible_collections/gb10/fleet.
 WHEEL_FOLDERS = ("catalog", "meta", "playbooks", "plugins", "roles")
+_WHEEL_FILES = ("CHANGELOG.rst", "README.md", "galaxy.yml")  # the last one for the collection's version
 
 # Sanity tests that another gate does better, or that have nothing to look at here.
 _SANITY_LEFT_OUT = (
@@ -68,6 +76,23 @@ def export(target: Path) -> Path:
         (target / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / path, target / path, follow_symlinks=False)
     return target
+
+
+def stage(source: Path, ref: str = "main") -> Path:
+    """Makes packages of an export complete: links of the README work elsewhere, the example inventory is shipped."""
+    galaxy, readme = source / "galaxy.yml", source / "README.md"
+    text = galaxy.read_text(encoding="utf-8")
+    repository = yaml.safe_load(text)["repository"]
+    galaxy.write_text(text.replace("\n  - inventory\n", "\n"), encoding="utf-8")
+    readme.write_text(
+        relink(readme.read_text(encoding="utf-8"), Path("README.md"), lambda path: on_the_forge(path, repository, ref)),
+        encoding="utf-8",
+    )
+    return source
+
+
+def shipped(path: Path) -> bool:
+    return path.parts[0] in SHIPPED or path.is_relative_to(_EXAMPLES)
 
 
 def ruff(gate: Gate) -> None:
@@ -114,7 +139,7 @@ def _checkout_tests() -> set[Path]:
 def collection(gate: Gate) -> None:
     """Build what Galaxy would get, look into it, install it in an empty path, and test it there."""
     work = WORK / "collection"
-    source = export(work / "source")
+    source = stage(export(work / "source"))
     built, installed = work / "built", work / "installed"
     for leftover in (built, installed):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -122,7 +147,7 @@ def collection(gate: Gate) -> None:
     (tarball,) = built.glob("gb10-fleet-*.tar.gz")
     with tarfile.open(tarball) as archive:
         names = {member.name for member in archive if member.isfile()}
-    _expect_exactly(names - _GENERATED, {str(path) for path in source_files() if path.parts[0] in SHIPPED}, tarball)
+    _expect_exactly(names - _GENERATED, {str(path) for path in source_files() if shipped(path)}, tarball)
     # Only that path, or the checkout (editable, so found through Python) would be taken for the installed collection.
     alone = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false"}
     gate.run("ansible-galaxy", "collection", "install", "--offline", tarball, cwd=work, env=alone)
@@ -211,35 +236,48 @@ def _bring_pip(home: Path) -> None:
 def wheel(gate: Gate) -> None:
     """Build the wheel from a clean export and use it in an environment that has nothing but what it asks for."""
     work = WORK / "wheel"
-    source = export(work / "source")
+    source = stage(export(work / "source"))
     shutil.rmtree(work / "dist", ignore_errors=True)
     gate.run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", work / "dist", source)
     (built,) = (work / "dist").glob("gb10_fleet-*.whl")
     with zipfile.ZipFile(built) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     files = source_files()
-    wanted = {f"ansible_collections/gb10/fleet/{path}" for path in files if path.parts[0] in WHEEL_FOLDERS}
+    brought = (
+        path for path in files if path.parts[0] in (*WHEEL_FOLDERS, *_WHEEL_FILES) or path.is_relative_to(_EXAMPLES)
+    )
+    wanted = {f"ansible_collections/gb10/fleet/{path}" for path in brought}
     wanted |= {str(path) for path in files if path.parts[0] == "gb10_fleet"}
     _expect_exactly(names, wanted, built)
-    python = _bare_environment(gate) / "bin/python"
+    python = bare_environment(gate) / "bin/python"
     gate.run(python, "-m", "pip", "install", "--quiet", "--force-reinstall", "--no-deps", built)
     gate.run(python, "-m", "pip", "check")
     gate.run(python.with_name("gb10"), "--help", cwd=WORK)
     path = {"PATH": f"{python.parent}:{os.environ['PATH']}"}
     syntax_check(gate, path, python.with_name("ansible-playbook"))
+    listed = gate.run(python.with_name("ansible-galaxy"), "collection", "list", "gb10.fleet", cwd=WORK, env=path)
+    if not re.search(r"gb10\.fleet +\d", listed):
+        raise GateFailed("the collection in the wheel has no version")
 
 
-def _bare_environment(gate: Gate) -> Path:
+def bare_environment(gate: Gate) -> Path:
     """The wheel's run-time dependencies and nothing else; kept until they change."""
     with (ROOT / "pyproject.toml").open("rb") as file:
         dependencies: list[str] = tomllib.load(file)["project"]["dependencies"]
     digest = hashlib.sha256(json.dumps([dependencies, sys.version]).encode()).hexdigest()[:12]
     environment = WORK / f"wheel/venv-{digest}"
+    environment.parent.mkdir(parents=True, exist_ok=True)
+    with (environment.parent / "lock").open("w") as lock:  # the rehearsal of a release wants it at the same time
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _fill(gate, environment, dependencies)
+    return environment
+
+
+def _fill(gate: Gate, environment: Path, dependencies: list[str]) -> None:
     if not (environment / "complete").exists():
         gate.run(sys.executable, "-m", "venv", "--clear", environment)
         gate.run(environment / "bin/python", "-m", "pip", "install", "--quiet", *dependencies)
         (environment / "complete").touch()
-    return environment
 
 
 def newest(gate: Gate) -> None:
@@ -297,6 +335,7 @@ def gates() -> list[Gate]:
         Gate("ruff", ruff),
         Gate("yamllint", yamllint),
         Gate("changelog fragments", changelog),
+        Gate("files for the forge", forge),
         Gate("unit tests of the checkout", units),
         Gate("collection: build, install, sanity, units", collection),
         Gate("ansible-lint, production", ansible_lint),

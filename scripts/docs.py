@@ -1,145 +1,180 @@
-"""`make docs`: the manual as static HTML in site/, from the Markdown files and from what ansible-doc knows."""
+"""`make docs`: the manual as a site in site/, with search, from the Markdown files and from what ansible-doc knows.
+
+Sphinx builds it: MyST reads the Markdown, antsibull-docs writes the pages of modules, filters and roles. A page that no
+part of the navigation has, and a link that leads nowhere, are errors. It needs no network.
+"""
 
 from __future__ import annotations
 
-import html
-import json
+import argparse
 import re
 import shutil
 import subprocess
 import sys
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from markdown_it import MarkdownIt
+import yaml
+from sphinx.application import Sphinx
 
 from scripts.check import source_files
-from scripts.gates import BIN, ROOT
+from scripts.gates import BIN, ROOT, WORK
+from scripts.links import on_the_forge, relink
 
 SITE = ROOT / "site"
-MANUAL = {"README.md", "CONTRIBUTING.md", "docs", "roles", "lab", "benchmarks", "examples"}
+FOLDERS = {"benchmarks", "docs", "examples", "lab", "roles"}  # Markdown outside them belongs to whoever reads the code
+FRONT = "README.md"  # becomes index, the first page
+PICTURES = {".cast", ".png", ".svg"}
+# Labels of Ansible's own manual that antsibull-docs refers to.
+ANSIBLE = "https://docs.ansible.com/ansible/latest"
+LABELS = {
+    "action_plugins": f"{ANSIBLE}/plugins/action.html",
+    "common_return_values": f"{ANSIBLE}/reference_appendices/common_return_values.html",
+}
 
-MARKDOWN = MarkdownIt("commonmark").enable("table")
+# The parts of the navigation: tasks first, reference behind. A pattern's pages come in the order of their names, and a
+# page belongs to the first pattern that fits it.
+PARTS: dict[str, tuple[str, ...]] = {
+    "Start": (
+        "docs/index.md", "docs/quickstart.md", "docs/discover.md", "docs/inventory.md", "docs/consent.md",
+        "docs/glossary.md",
+    ),
+    "Run": (
+        "docs/doctor.md", "docs/troubleshooting.md", "docs/evidence.md", "docs/drift.md", "docs/rollout.md",
+        "docs/driver.md", "docs/scale.md", "examples/README.md", "examples/*/README.md",
+    ),
+    "Serve": ("docs/models.md", "docs/benchmark.md"),
+    "Roles": ("roles/*/README.md",),
+    "Reference": ("docs/rules.md", "reference/index.rst"),
+    "How it is built": (
+        "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
+        "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",
+    ),
+    "Take part": ("CONTRIBUTING.md", "docs/releasing.md", "SUPPORT.md", "CODE_OF_CONDUCT.md"),
+}  # fmt: skip
+CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
 
-PAGE = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title} - gb10-fleet</title>
-<style>
-:root {{ color-scheme: light dark; font: 16px/1.55 system-ui, sans-serif }}
-body {{ display: flex; flex-wrap: wrap; gap: 2rem; max-width: 76rem; margin: 2rem auto; padding: 0 1rem }}
-nav {{ flex: 0 0 13rem }} nav a {{ display: block }} main {{ flex: 1 1 30rem; min-width: 0 }}
-table {{ border-collapse: collapse; display: block; overflow-x: auto }}
-td, th {{ border: 1px solid #8886; padding: .3rem .6rem; text-align: left; vertical-align: top }}
-pre {{ background: #8881; padding: .8rem; overflow-x: auto }} code {{ background: #8881; padding: 0 .2rem }}
-pre code {{ background: none; padding: 0 }}
-</style>
-<nav>{navigation}</nav><main>{content}</main></html>
+TERMINAL = """
+## In the terminal
+
+A rollout over a pair, on virtual Sparks. More of it: [docs/rollout.md](docs/rollout.md).
+
+```{asciinema} docs/rollout-pair.cast
+:preload: 1
+:poster: npt:0:11
+```
 """
 
 
-def markup(value: Any) -> str:
-    """Ansible's own markup (V(x), O(x), C(x), ...) as HTML; lists are paragraphs."""
-    if isinstance(value, list):
-        return " ".join(markup(item) for item in value)
-    return re.sub(r"\b[VOCMEPBI]\(([^)]*)\)", r"<code>\1</code>", html.escape(str(value)))
+def pages() -> list[Path]:
+    """The Markdown of the top level and of FOLDERS."""
+    listed = (path for path in source_files() if path.suffix == ".md" and not path.parts[0].startswith("."))
+    return [path for path in listed if len(path.parts) == 1 or path.parts[0] in FOLDERS]
 
 
-def options(found: dict[str, Any]) -> str:
-    """Arguments (or results, which have no default) as a table; nested ones as a table in it."""
-    rows = []
-    for name, option in found.items():
-        default = "required" if option.get("required") else json.dumps(option.get("default"))
-        choices = option.get("choices")
-        kind = option.get("type", "str") + (f": {', '.join(map(str, choices))}" if choices else "")
-        text = markup(option.get("description", ""))
-        cells = (f"<code>{html.escape(name)}</code>", html.escape(kind), f"<code>{html.escape(default)}</code>", text)
-        rows.append("<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>")
-        if option.get("options"):
-            rows.append(f"<tr><td></td><td colspan=3>{options(option['options'])}</td></tr>")
-    return f"<table><tr><th>name<th>type<th>default<th>meaning</tr>{''.join(rows)}</table>" if rows else "<p>None.</p>"
+def navigation(found: list[str]) -> dict[str, list[str]]:
+    """`{part: [page]}`. A page that is in no part is refused: nobody would find it."""
+    left = [page for page in found if page != FRONT]
+    parts: dict[str, list[str]] = {}
+    for part, patterns in PARTS.items():
+        for pattern in patterns:
+            chosen = sorted(page for page in left if fnmatch(page, pattern) and page.count("/") == pattern.count("/"))
+            parts.setdefault(part, []).extend(chosen)
+            left = [page for page in left if page not in chosen]
+    if left:
+        raise SystemExit(f"In no part of the navigation (PARTS in scripts/docs.py): {', '.join(left)}")
+    return parts
 
 
-def plugin_page(name: str, doc: dict[str, Any]) -> str:
-    about = doc.get("doc") or {}
-    parts = [f"<h1>{html.escape(name)}</h1><p>{markup(about.get('short_description', ''))}</p>"]
-    parts += [f"<p>{markup(line)}</p>" for line in about.get("description", [])]
-    parts += ["<h2>Arguments</h2>", options(about.get("options") or {})]
-    if doc.get("examples"):
-        parts.append(f"<h2>Examples</h2><pre>{html.escape(doc['examples'].strip())}</pre>")
-    if doc.get("return"):
-        parts += ["<h2>Result</h2>", options(doc["return"])]
-    return "".join(parts)
+def links(text: str, source: Path, known: set[Path], repository: str) -> str:
+    """Links to what is no page of the site lead to the repository; pictures and recordings come along."""
+
+    def address(path: Path) -> str | None:
+        if str(path) == FRONT:
+            return f"{'../' * (len(source.parts) - 1)}index.md"
+        return None if path in known or path.suffix in PICTURES else on_the_forge(path, repository, "main")
+
+    return relink(text, source, address)
 
 
-def ansible_doc(kind: str) -> dict[str, Any]:
-    """`{name: documentation}` of every module, filter or role of the collection."""
-    names = _ask(kind, "--list", "gb10.fleet")
-    return _ask(kind, *names) if names else {}
+def lay_out(source: Path, repository: str) -> None:
+    """The sources of the site: the Markdown files at their places, and the pages of the reference."""
+    shutil.rmtree(source, ignore_errors=True)
+    found = pages()
+    for path in found:
+        text = links((ROOT / path).read_text(encoding="utf-8"), path, set(found), repository)
+        target = source / ("index.md" if str(path) == FRONT else path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+    for path in source_files():
+        if path.parts[0] in FOLDERS and path.suffix in PICTURES:
+            (source / path.parent).mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / path, source / path)
+    reference(source / "reference")
+    with (source / "index.md").open("a", encoding="utf-8") as file:
+        file.write(TERMINAL)
+        for part, chosen in navigation([*map(str, found), "reference/index.rst"]).items():
+            names = "\n".join(str(Path(page).with_suffix("")) for page in chosen)
+            file.write(f"\n```{{toctree}}\n:hidden:\n:caption: {part}\n\n{names}\n```\n")
 
 
-def _ask(kind: str, *words: str) -> dict[str, Any]:
-    argv = [str(BIN / "ansible-doc"), "--type", kind, "--json", *words]
-    answer: dict[str, Any] = json.loads(subprocess.check_output(argv, cwd=ROOT))
-    return answer
+def reference(target: Path) -> None:
+    """A page for each module, filter, test and role, from their own documentation."""
+    target.mkdir(mode=0o755)
+    argv = [str(BIN / "antsibull-docs"), "collection", "--use-current", "--squash-hierarchy", "--fail-on-error"]
+    env = {"ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"), "PATH": f"{BIN}:/usr/bin:/bin"}
+    subprocess.run([*argv, "--dest-dir", str(target), "gb10.fleet"], cwd=ROOT, env=env, check=True)
+    (target / "environment_variables.rst").unlink()  # the collection has none
+    for page in target.glob("*.rst"):
+        # The theme shows each page's contents beside it, and calls a second table of contents an error.
+        text = CONTENTS.sub("", page.read_text(encoding="utf-8"))
+        for label, address in LABELS.items():
+            text = re.sub(rf":ref:`([^<`]+) <{label}>`", rf"`\1 <{address}>`__", text)
+        page.write_text(text, encoding="utf-8")
 
 
-def manual() -> dict[str, tuple[str, str]]:
-    """`{file name: (title, HTML)}` of the Markdown files, in the order of the navigation."""
-    found = {}
-    for path in sorted(source_files(), key=lambda path: path.name != "README.md" or path.parent != Path()):
-        if path.suffix == ".md" and path.parts[0] in MANUAL:
-            name = "index.html" if str(path) == "README.md" else f"{'-'.join(path.with_suffix('').parts)}.html"
-            body = MARKDOWN.render((ROOT / path).read_text(encoding="utf-8"))
-            found[name] = (str(path.with_suffix("")), _links(_anchors(body), path))
-    return found
+def settings(galaxy: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "project": "gb10-fleet",
+        "author": galaxy["authors"][0],
+        "copyright": galaxy["authors"][0],
+        "version": galaxy["version"],
+        "release": galaxy["version"],
+        "extensions": ["myst_parser", "sphinx_antsibull_ext", "sphinxcontrib.asciinema"],
+        "source_suffix": {".md": "markdown", ".rst": "restructuredtext"},
+        "html_theme": "furo",
+        "html_title": f"gb10-fleet {galaxy['version']}",
+        "html_show_sourcelink": False,
+        "html_copy_source": False,
+        "myst_heading_anchors": 4,
+        "pygments_style": "friendly",
+        "highlight_language": "text",
+    }
 
 
-def pages() -> dict[str, tuple[str, str]]:
-    """`{file name: (title, HTML)}`, in the order of the navigation."""
-    found = manual()
-    for kind in ("module", "filter"):
-        for name, doc in ansible_doc(kind).items():
-            found[f"{kind}-{name}.html"] = (f"{kind} {name}", plugin_page(name, doc))
-    for name, doc in ansible_doc("role").items():
-        for entry, point in doc["entry_points"].items():
-            content = f"<h1>{name}: {entry}</h1><p>{markup(point.get('short_description', ''))}</p>"
-            found[f"role-{name}-{entry}.html"] = (f"role {name} {entry}", content + options(point.get("options") or {}))
-    return found
-
-
-def _anchors(body: str) -> str:
-    """Headings get the ids that a forge gives them, so that links into a page work here, too."""
-
-    def heading(match: re.Match[str]) -> str:
-        words = re.sub(r"[^\w\- ]", "", html.unescape(re.sub(r"<[^>]*>", "", match[2])).lower())
-        return f'<h{match[1]} id="{words.replace(" ", "-")}">{match[2]}</h{match[1]}>'
-
-    return re.sub(r"<h([1-6])>(.*?)</h\1>", heading, body)
-
-
-def _links(body: str, source: Path) -> str:
-    """Links between Markdown files become links between pages; those to other files are text, for they are not here."""
-
-    def link(match: re.Match[str]) -> str:
-        target, place, words = match[1], match[2] or "", match[3]
-        if not target.endswith(".md"):
-            return words
-        parts = (ROOT / source.parent / target).resolve().relative_to(ROOT).with_suffix("").parts
-        name = "index" if parts == ("README",) else "-".join(parts)
-        return f'<a href="{name}.html{place}">{words}</a>'
-
-    return re.sub(r'<a href="([^":#]+)(#[^"]*)?">(.*?)</a>', link, body, flags=re.DOTALL)
+def build(target: Path) -> int:
+    """How many pages the site has."""
+    galaxy = yaml.safe_load((ROOT / "galaxy.yml").read_text(encoding="utf-8"))
+    source, doctrees = WORK / "site/source", WORK / "site/doctrees"
+    lay_out(source, galaxy["repository"])
+    for leftover in (target, doctrees):
+        shutil.rmtree(leftover, ignore_errors=True)
+    app = Sphinx(
+        source, None, target, doctrees, "html", confoverrides=settings(galaxy),
+        status=None, warning=sys.stderr, warningiserror=True, parallel=2,
+    )  # fmt: skip
+    app.build(force_all=True)
+    if app.statuscode:
+        raise SystemExit("The site has warnings, and each of them is an error: see above.")
+    return len(app.env.found_docs)
 
 
 def main() -> int:
-    found = pages()
-    shutil.rmtree(SITE, ignore_errors=True)
-    SITE.mkdir()
-    navigation = "".join(f'<a href="{file}">{html.escape(title)}</a>' for file, (title, _) in found.items())
-    for file, (title, content) in found.items():
-        page = PAGE.format(title=html.escape(title), navigation=navigation, content=content)
-        (SITE / file).write_text(page, encoding="utf-8")
-    print(f"{len(found)} pages: file://{SITE / 'index.html'}")
+    parser = argparse.ArgumentParser(prog="python -m scripts.docs", description=__doc__)
+    parser.add_argument("--into", type=Path, default=SITE, help="folder that is replaced (default: site)")
+    target = parser.parse_args().into.resolve()
+    print(f"{build(target)} pages: file://{target / 'index.html'}")
     return 0
 
 

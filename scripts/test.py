@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from scripts import check
+from scripts import check, release
 from scripts.gates import ROOT, Gate, execute, run_all, summarise
 
 AS_ROOT = ROOT / "scripts/as-root"
@@ -69,6 +69,7 @@ def machines() -> list[Gate]:
 def everything_else() -> list[Gate]:
     """The gates, and what containers are enough for. One after another: the machines keep the other core busy."""
     rings = (
+        Gate("release: the whole of it in a copy", release.rehearsal),
         Gate("unit tests that start Ansible", check.plays, minutes=3),
         Gate("evidence page in a browser", page, minutes=1, live=True),
         Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=5, live=True),

@@ -23,7 +23,7 @@ options:
     type: str
     required: true
   rails:
-    description: The interfaces, as the filter P(gb10.fleet.fabric_neighbours#filter) gives them for this host.
+    description: The interfaces, which M(gb10.fleet.plan) calls C(fabric.calls).
     type: list
     elements: dict
     required: true
@@ -56,7 +56,7 @@ EXAMPLES = r"""
     # gb10.fleet.spark_facts sets it, the same on all hosts of a run.
     token: "{{ ansible_facts['gb10_run'] | hash('sha256') }}"
     host: "{{ inventory_hostname }}"
-    rails: "{{ plan | gb10.fleet.fabric_neighbours(inventory_hostname) }}"
+    rails: "{{ gb10_plan.fabric.calls }}"
   register: neighbours
 """
 

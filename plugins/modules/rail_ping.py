@@ -14,7 +14,7 @@ description:
   - A ping that fails is a result with a name and a way out; the module itself only fails on wrong arguments.
 options:
   pings:
-    description: What to ping, as the filter P(gb10.fleet.fabric_pings#filter) gives it for this host.
+    description: What to ping, which M(gb10.fleet.plan) calls C(fabric.pings).
     type: list
     elements: dict
     required: true
@@ -51,7 +51,7 @@ author:
 EXAMPLES = r"""
 - name: Ping every peer over every rail with jumbo frames
   gb10.fleet.rail_ping:
-    pings: "{{ plan | gb10.fleet.fabric_pings(inventory_hostname) }}"
+    pings: "{{ gb10_plan.fabric.pings }}"
   register: pings
 """
 
