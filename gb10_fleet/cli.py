@@ -24,6 +24,7 @@ from rich.console import Console
 
 from gb10_fleet import __version__, evidence_table
 from gb10_fleet.discover import cli as discover_cli
+from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
 from gb10_fleet.report import cli as report_cli
@@ -151,6 +152,31 @@ def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:
     if outcome is Outcome.done and drift["silent"]:
         outcome = Outcome.unreachable
     _end(order, outcome, report, as_json, drift)
+
+
+@app.command(cls=Playbook)
+def explain(
+    ctx: typer.Context,
+    inventory: Inventory,
+    host: Annotated[str, typer.Argument(help="The host, as the inventory names it.", show_default=False)],
+    roles: Annotated[
+        list[str] | None, typer.Argument(metavar="[ROLE]...", help="Only these roles.", show_default=False)
+    ] = None,
+    defaults: Annotated[bool, typer.Option("--defaults", help="Also show settings that nobody set.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say what was decided for a host, and why: settings with their origin, plan and resources. Changes nothing."""
+    chosen = {"gb10_explain": roles} if roles else {}
+    order = Order("gb10.fleet.explain", inventory, host, variables=chosen, words=ctx.obj)
+    outcome, report = run(order, quiet=True)
+    if as_json and report.explained:
+        print(json.dumps(report.explained, indent=2))
+        raise typer.Exit(outcome)
+    if not as_json:
+        for line in lines(report.explained, defaults=defaults):
+            print(printable(line))
+        _show(order, report)
+    _end(order, outcome, report, as_json)
 
 
 @app.command(cls=Playbook)

@@ -89,6 +89,7 @@ class Report:
     refused: bool = False
     evidence: str | None = None
     drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
+    explained: dict[str, dict[str, Any]] = field(default_factory=dict)  # those of gb10.fleet.explain, by host
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
     changes: dict[str, list[dict[str, Any]]] = field(
@@ -121,6 +122,8 @@ class Report:
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
+        elif action == "gb10.fleet.explain" and "roles" in result:
+            self.explained[data["host"]] = {key: result[key] for key in ("uncertain", "roles")}
         if kind == "runner_on_failed" and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):

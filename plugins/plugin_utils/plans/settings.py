@@ -84,7 +84,9 @@ def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
 
 def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
     kind = option.get("type", "str")
-    fits = isinstance(value, _CONTAINERS.get(kind, object))
+    fits = (
+        isinstance(value, _CONTAINERS[kind]) if kind in _CONTAINERS else not isinstance(value, (list, tuple, Mapping))
+    )
     if kind in ("int", "float") and isinstance(value, bool):  # an int to Python, and not to a person
         fits = False
     # A default is sound by itself, and one that is not given is not the operator's.

@@ -1,0 +1,55 @@
+"""What `gb10 explain` prints: of each role the settings with their origin, the plan, and the resources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+# Of a plan these are shown as what they are.
+_TOLD = ("refusals", "joint_refusals", "findings")
+_INDENT = "    "
+
+
+def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iterator[str]:
+    """The lines for these hosts. Settings that nobody set are counted; with `defaults` they are shown."""
+    for host, result in explained.items():
+        for role, told in result["roles"].items():
+            yield f"{host}: {role}"
+            yield from _settings(told["settings"], defaults)
+            yield from _plan(told["plan"])
+            for text in told["refusals"]:
+                yield f"  refused: {text}"
+            yield f"  resources: {len(told['resources'])}"
+            for resource in told["resources"]:
+                yield f"{_INDENT}{_resource(resource)}"
+        if result["uncertain"]:
+            names = ", ".join(result["uncertain"])
+            yield f"{host}: facts of {names} are missing or of an earlier run; the doctor reads new ones"
+
+
+def _settings(settings: list[Mapping[str, Any]], defaults: bool) -> Iterator[str]:
+    given = [each for each in settings if defaults or each["origin"] != "default"]
+    rest = len(settings) - len(given)
+    yield f"  settings: {len(given)} set" + (f", {rest} at their default (--defaults shows them)" if rest else "")
+    width = max((len(each["name"]) for each in given), default=0)
+    for each in given:
+        yield f"{_INDENT}{each['name']:<{width}}  {json.dumps(each['value'])}  ({each['origin']})"
+
+
+def _plan(plan: Mapping[str, Any] | None) -> Iterator[str]:
+    if plan is None:
+        yield "  plan: none can be made"
+        return
+    values = {key: value for key, value in plan.items() if key not in _TOLD}
+    yield "  plan:" if values else "  plan: nothing to decide"
+    width = max(map(len, values), default=0)
+    for key, value in values.items():
+        yield f"{_INDENT}{key:<{width}}  {json.dumps(value)}"
+    for finding in plan["findings"]:
+        yield f"  {finding['severity']}: {finding['id']}: {finding['fact']}"
+
+
+def _resource(resource: Mapping[str, Any]) -> str:
+    kind, *rest = resource.items()
+    return " ".join([f"{kind[0]}: {kind[1]}", *(f"{key}={json.dumps(value)}" for key, value in rest)])

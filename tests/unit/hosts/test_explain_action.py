@@ -1,0 +1,79 @@
+"""`gb10.fleet.explain` and `gb10.fleet.plan`: what was decided for a host, and why."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.plays import Plays
+
+HEAD = "- hosts: sparks\n  gather_facts: false\n  tasks:\n"
+EXPLAIN = HEAD + (
+    "    - gb10.fleet.explain: {roles: [fabric, page_cache]}\n      register: seen\n"
+    "    - ansible.builtin.copy: {content: '{{ seen.roles | to_json }}', dest: '{{ out }}'}\n"
+    "      delegate_to: localhost\n      when: inventory_hostname == 'spark-a'\n"
+)
+
+
+@pytest.fixture
+def plays(tmp_path: Path) -> Plays:
+    return Plays(tmp_path)
+
+
+BOTH = {"spark-a": {"ansible_host": "kind-a", "fabric_replace_foreign": True}, "spark-b": {"ansible_host": "kind-b"}}
+PAIR = {"gb10_cluster": "sparks", "fabric_topology": "pair", "fabric_allow_activation": True, "ansible_become": False}
+
+
+def explained(plays: Plays, play: str, *args: str, **variables: Any) -> dict[str, Any]:
+    for kind in "ab":
+        plays.host(kind)
+    out = plays.tmp_path / "seen.json"
+    rc, output = plays.play(BOTH, play, "-e", f"out={out}", *args, **PAIR, **variables)
+    assert rc == 0, output
+    seen: dict[str, Any] = json.loads(out.read_text())
+    return seen
+
+
+def test_each_setting_says_where_it_was_set(plays: Plays) -> None:
+    seen = explained(plays, EXPLAIN, "-e", "fabric_mtu=1500")
+    origins = {each["name"]: (each["value"], each["origin"]) for each in seen["fabric"]["settings"]}
+    assert origins["fabric_topology"] == ("pair", "group sparks")
+    assert origins["fabric_replace_foreign"] == (True, "host spark-a")
+    assert origins["fabric_mtu"] == (1500, "extra variable")
+    assert origins["fabric_ports"] == (["p0"], "default")
+
+
+def test_the_plan_and_its_resources_are_shown_and_no_content(plays: Plays) -> None:
+    for _ in range(2):  # the plan of a pair follows from the facts of both, which the first run leaves behind
+        seen = explained(plays, EXPLAIN)
+    assert seen["fabric"]["plan"]["topology"] == "pair"
+    assert seen["fabric"]["plan"]["mine"]["profiles"][0]["cidr"] == "192.168.100.10/24"
+    paths = {each.get("file"): each for each in seen["page_cache"]["resources"]}
+    assert paths["/usr/local/sbin/gb10-page-cache-guard"]["content"].endswith(" characters)")
+
+
+def test_a_secret_is_hidden(plays: Plays) -> None:
+    play = EXPLAIN.replace("fabric, page_cache", "vllm").replace(
+        "when: inventory_hostname == 'spark-a'", "run_once: true"
+    )
+    seen = explained(
+        plays, play, vllm_api_key="sesame-open", vllm_model="a/b", vllm_allow_tag=True, vllm_image="x.example/y:1"
+    )
+    assert "sesame-open" not in json.dumps(seen)
+    assert {"name": "vllm_api_key", "value": "(hidden)", "origin": "group sparks"} in seen["vllm"]["settings"]
+
+
+def test_a_plan_is_registered_and_read_by_a_later_task(plays: Plays) -> None:
+    play = HEAD + (
+        "    - gb10.fleet.doctor: {refuse: false}\n"
+        "    - gb10.fleet.plan: {roles: [fabric]}\n      register: gb10_plan\n"
+        "    - ansible.builtin.debug: {var: gb10_plan.fabric.mine.waiting}\n"
+    )
+    for kind in "ab":
+        plays.host(kind)
+    rc, output = plays.play(BOTH, play, **PAIR)
+    assert rc == 0, output
+    assert output.count('"enp1s0f0np0"') == 2
