@@ -47,7 +47,7 @@ def test_what_is_clear_is_converted_as_a_survey_gives_it(given: dict[str, Any], 
         ({"vllm_executor": "slurm"}, "value of vllm_executor must be one of: mp, ray, got: slurm"),
         (
             {"vllm_port": "x", "vllm_fetch": "often"},
-            "vllm_port is the text 'x', and must be a whole number; vllm_fetch is",
+            "vllm_fetch is the text 'often', and must be true or false; vllm_port is",
         ),
     ],
 )
