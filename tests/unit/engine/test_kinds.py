@@ -81,16 +81,15 @@ def described() -> dict[str, set[str]]:
 
 
 def listed() -> dict[str, set[str]]:
-    """{kind: the words that the list of resources in the architecture names as fields}"""
+    """{kind: what the list of resources in the architecture writes as `field:` or as `field default ...`}"""
     pages = [ROOT / "docs/architecture/documents-and-engine.md", ROOT / "docs/architecture.md"]
     text = next(page.read_text() for page in pages if page.exists())
     found: dict[str, set[str]] = {}
     for block in re.findall(r"```yaml\n(- file: .*?)```", text, re.DOTALL):
         for resource in re.split(r"^- ", block, flags=re.MULTILINE)[1:]:
             kind = resource.partition(":")[0]
-            names = re.findall(r"(?:^ +(?:# )?|[#;,(] (?:or )?)(\w+):? ?", resource, re.MULTILINE)
-            found.setdefault(kind, set()).update(names, re.findall(r"\b(\w+):", resource))
-            found[kind].update(re.findall(r"(\w+)/(\w+)", resource)[0] if "/except" in resource else ())
+            names = re.findall(r"\b(\w+):|\b(\w+), (\w+) default\b|\b(\w+) default\b", resource)
+            found.setdefault(kind, set()).update(*names)
     return found
 
 
