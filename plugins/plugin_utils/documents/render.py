@@ -175,6 +175,12 @@ def module_source(name: str) -> str:
     )
 
 
+@cache
+def _owner(variable: str) -> str | None:
+    """The role that declares a variable."""
+    return next((role for role, options in catalog.declared_variables().roles.items() if variable in options), None)
+
+
 class _Scope:
     """The names of one role on one host. Each is looked up when it is first needed."""
 
@@ -216,6 +222,8 @@ class _Scope:
             self._known[name] = self.value(self.role.vars[name])
         elif name in self._variables:
             self._known[name] = self._variables[name]
+        elif (owner := _owner(name)) is not None:  # a variable of another role, as any role of Ansible's sees it
+            self._known[name] = settings.converted(owner, context.variables)[name]
         elif name == "plan":
             self._known[name] = plan.of(self.role.name, context)
         elif name == "spark":

@@ -17,7 +17,6 @@ from ansible.template import Templar
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_start, vllm_unit
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, RenderError, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm as vllm_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
