@@ -9,6 +9,7 @@ import json
 import posixpath
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
@@ -17,7 +18,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, plan, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
 
 MODULE = "gb10.fleet.model_files"
@@ -53,7 +54,7 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
         self._name, self._vars = own.name, task_vars or {}
         context, _ = own.render([], own.facts)
-        self._files = documents.variable("vllm", "files", context)
+        self._files = asdict(context.plan(vllm.plan).files)
         self._plan = plan.shown(context.plan(fabric.plan))
         self._given = documents.plain(options["given"])
         self._source = model_files.source(own.name, context.members, self._plan["topology"], fetch=self._files["fetch"])

@@ -39,7 +39,6 @@ STANDARD_NAMES = (
         "catalog",
         "cluster",
         "fabric",
-        "serving",
         "inventory_hostname",
         "source",
         "variables_of",
@@ -176,12 +175,10 @@ def module_source(name: str) -> str:
     )
 
 
-def _serving(context: View) -> Any:
-    """The rules of serving, imported where a document asks for them: what they rest on is long to read."""
-    _read_catalogs("serving", catalog.OF_SERVING)
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
-
-    return serving_rules.Serving(context)
+@cache
+def _owner(variable: str) -> str | None:
+    """The role that declares a variable."""
+    return next((role for role, options in catalog.declared_variables().roles.items() if variable in options), None)
 
 
 class _Scope:
@@ -225,6 +222,8 @@ class _Scope:
             self._known[name] = self.value(self.role.vars[name])
         elif name in self._variables:
             self._known[name] = self._variables[name]
+        elif (owner := _owner(name)) is not None:  # a variable of another role, as any role of Ansible's sees it
+            self._known[name] = settings.converted(owner, context.variables)[name]
         elif name == "plan":
             self._known[name] = plan.of(self.role.name, context)
         elif name == "spark":
@@ -235,8 +234,6 @@ class _Scope:
             self._known[name] = _Cluster(self.role, context)
         elif name == "fabric":
             self._known[name] = Fabric(context)
-        elif name == "serving":
-            self._known[name] = _serving(context)
         elif name == "inventory_hostname":
             self._known[name] = context.host
         elif name == "source":
@@ -320,7 +317,7 @@ def preload() -> None:
     inherits it.
     """
     root = catalog.collection_root()
-    _read_catalogs("catalogs", frozenset(path.stem for path in root.glob("catalog/*.yml")) - catalog.OF_SERVING)
+    kept.catalogs("catalogs", frozenset(path.stem for path in root.glob("catalog/*.yml")) - catalog.OF_SERVING)
     states = sorted(root.glob("roles/*/desired.yml"))
     templates = sorted(root.glob("roles/*/templates/*"))
 
@@ -331,16 +328,6 @@ def preload() -> None:
 
     _COMPILED.update(kept.computed("documents", [Path(__file__), *states, *templates], compiled))
     compiled()
-
-
-@cache
-def _read_catalogs(kept_as: str, names: frozenset[str]) -> None:
-    """Read catalogs, or take what they said when they were read last: YAML is slow."""
-    paths = [catalog.collection_root() / "catalog" / f"{name}.yml" for name in sorted(names)]
-    read = kept.computed(
-        kept_as, [Path(catalog.__file__), *paths], lambda: {path.stem: catalog.load(path.stem) for path in paths}
-    )
-    catalog.KEPT.update(read)
 
 
 @cache

@@ -17,11 +17,13 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from ansible.release import __version__ as ansible_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
 _DIGEST = hashlib.sha256().digest_size  # bytes
 
@@ -63,6 +65,16 @@ def computed(name: str, sources: Sequence[Path], compute: Callable[[], Any]) -> 
             value = marshal.dumps(made)
             write(path, origin + hashlib.sha256(value).digest() + value)
     return made
+
+
+@cache
+def catalogs(name: str, wanted: frozenset[str]) -> None:
+    """Read these catalogs, or take what they said when they were read last: YAML is slow."""
+    paths = [catalog.collection_root() / "catalog" / f"{each}.yml" for each in sorted(wanted)]
+    read = computed(
+        name, [Path(catalog.__file__), *paths], lambda: {path.stem: catalog.load(path.stem) for path in paths}
+    )
+    catalog.KEPT.update(read)
 
 
 def _origin(sources: Sequence[Path]) -> bytes:

@@ -1,7 +1,10 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an inventory may say where a role asks for TCP ports or networks: the tests `ports`, `within`, `network`."""
+"""Addresses, TCP ports and networks as an inventory names them.
+
+`ports`, `within` and `network` are tests in Jinja as well.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,28 @@ from collections.abc import Iterable
 from typing import Any
 
 HIGHEST_PORT = 65535
+# A server that listens on all addresses answers on this one.
+_ON_THE_HOST_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 _PORTS = re.compile(r"([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))?\Z")
 _NETWORK = re.compile(r"(?:[0-9.]+|[0-9A-Fa-f:]+)(?:/[0-9]+)?\Z")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether nobody beyond the host itself reaches a server that listens there."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def asked_on_the_host(host: str) -> str:
+    """Where a program on the host itself asks a server that listens at `host`, as a URL names it."""
+    return in_url(_ON_THE_HOST_ITSELF.get(host, host))
+
+
+def in_url(host: str) -> str:
+    """An address as a URL names it: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def is_ports(value: Any) -> bool:

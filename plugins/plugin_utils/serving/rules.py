@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import ipaddress
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +18,7 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
@@ -262,12 +262,7 @@ def _hosts(wanted: Condition, facts: _Facts) -> list[str] | None:
 
 
 def _listen(_public: str, facts: _Facts) -> list[str] | None:
-    host = facts.host
-    try:
-        public = not ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        public = host != "localhost"
-    return [f"listens on {host}"] if public else None
+    return None if addresses.is_loopback(facts.host) else [f"listens on {facts.host}"]
 
 
 def _api_key(wanted: bool, facts: _Facts) -> list[str] | None:

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the rules of serving say about the vLLM that a host would start: `serving` of a document.
+"""What the rules of serving say about the vLLM that a host would start.
 
 It is said before anything is touched. What the rules rest on are catalogs of their own, which only hosts that serve
 read; equal profiles are judged once.
@@ -15,6 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, rules, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
@@ -41,58 +42,74 @@ class _Asked:
     hosts: int
     driver: str | None
     memory: str  # why the model does not fit
+    container: frozenset[str]
 
 
-class Serving:
-    """The rules, for one host and its cluster."""
+@dataclass(frozen=True)
+class Refusal:
+    """A rule that refuses, by its id, with fact and way out."""
 
-    def __init__(self, context: View) -> None:
-        self._context = context
+    id: str
+    text: str
 
-    def judge(
-        self,
-        model: str,
-        image: str,
-        version: str,
-        args: Sequence[Any],
-        environment: Mapping[str, Any],
-        api_key: bool,
-        accepted: Mapping[Any, Any],
-    ) -> dict[str, Any]:
-        """`refusals`, as texts, and `findings`: what warns, and what was accepted.
 
-        `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does
-        not know. Of `accepted`, {rule: reason}, a reason is a text.
-        """
-        known = models.image(image)
-        used = version or (known.version if known else None)
-        words = tuple(map(str, args))
-        given = {str(name): str(value) for name, value in environment.items()}
-        reasons = {str(name): reason if isinstance(reason, str) else "" for name, reason in accepted.items()}
-        driver = self._context.cluster_facts[self._context.host]["driver"]
-        return _verdict(
-            _Asked(
-                model,
-                image,
-                used,
-                words,
-                tuple(sorted(given.items())),
-                bool(api_key),
-                tuple(sorted(reasons.items())),
-                len(self._context.members),
-                driver["userland"] or driver["module_loaded"],
-                self._too_small(model, {**_values(used, words), **{name: (value,) for name, value in given.items()}}),
-            )
+@dataclass(frozen=True)
+class Verdict:
+    """What refuses, and what only warns or was accepted."""
+
+    refusals: tuple[Refusal, ...] = ()
+    findings: tuple[Mapping[str, Any], ...] = ()
+
+
+def judge(
+    view: View,
+    *,
+    model: str,
+    image: str,
+    version: str,
+    args: Sequence[str],
+    environment: Mapping[Any, Any],
+    api_key: str,
+    accepted: Mapping[Any, Any],
+    container: frozenset[str],
+) -> Verdict:
+    """The verdict for one host of a cluster.
+
+    `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does not
+    know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml.
+    """
+    kept.catalogs("serving", catalog.OF_SERVING)
+    known = models.image(image)
+    used = version or (known.version if known else None)
+    words = tuple(args)
+    given = {str(name): str(value) for name, value in environment.items()}
+    reasons = {str(name): reason if isinstance(reason, str) else "" for name, reason in accepted.items()}
+    driver = view.facts["driver"]
+    values = {**_values(used, words), **{name: (value,) for name, value in given.items()}}
+    return _verdict(
+        _Asked(
+            model=model,
+            image=image,
+            version=used,
+            args=words,
+            environment=tuple(sorted(given.items())),
+            api_key=bool(api_key),
+            accepted=tuple(sorted(reasons.items())),
+            hosts=view.size,
+            driver=driver["userland"] or driver["module_loaded"],
+            memory=_too_small_here(view, model, values),
+            container=container,
         )
+    )
 
-    def _too_small(self, model: str, values: Values) -> str:
-        """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
-        context = self._context
-        counted = [context.host] if context.unknown else context.members
-        memories = {member: context.cluster_facts[member]["memory_bytes"] for member in counted}
-        smallest = min(memories, key=lambda member: memories[member])
-        found = too_small(model, values, memories[smallest], len(context.members))
-        return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
+
+def _too_small_here(view: View, model: str, values: Values) -> str:
+    """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
+    counted = [view.host] if view.unknown else view.members
+    memories = {member: view.cluster_facts[member]["memory_bytes"] for member in counted}
+    smallest = min(memories, key=lambda member: memories[member])
+    found = too_small(model, values, memories[smallest], view.size)
+    return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
 
 
 def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> str:
@@ -151,7 +168,7 @@ def _values(version: str | None, args: tuple[str, ...]) -> Values:
 
 
 @cache
-def _verdict(asked: _Asked) -> dict[str, Any]:
+def _verdict(asked: _Asked) -> Verdict:
     entry, known = models.find(asked.model), models.image(asked.image)
     checkpoint = entry.checkpoint(asked.model) if entry else None
     profile = rules.Profile(
@@ -168,21 +185,22 @@ def _verdict(asked: _Asked) -> dict[str, Any]:
         driver=asked.driver,
         api_key=asked.api_key,
         memory=asked.memory,
+        container=asked.container,
     )
     fired = rules.judge(profile, dict(asked.accepted))
+    return Verdict(
+        tuple(Refusal(each.id, _refusal(each)) for each in fired if each.refuses),
+        tuple(_finding(each) for each in fired if each.accepted or each.severity == "warn"),
+    )
+
+
+def _finding(fired: Fired) -> Mapping[str, Any]:
     return {
-        "refusals": [{"id": each.id, "text": _refusal(each)} for each in fired if each.refuses],
-        "findings": [
-            {
-                "id": each.id,
-                "severity": each.severity,
-                "fact": each.text,
-                "way_out": f"{each.way_out}; or {_acceptance(each)}",
-                "accepted": each.accepted,
-            }
-            for each in fired
-            if each.accepted or each.severity == "warn"
-        ],
+        "id": fired.id,
+        "severity": fired.severity,
+        "fact": fired.text,
+        "way_out": f"{fired.way_out}; or {_acceptance(fired)}",
+        "accepted": fired.accepted,
     }
 
 

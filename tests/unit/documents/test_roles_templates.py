@@ -19,8 +19,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_sta
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import config as unit_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, status
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, RenderError, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm as vllm_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
 
@@ -457,10 +457,7 @@ def test_fetched_files_are_served_without_a_network_and_without_a_token() -> Non
 
 def test_an_image_has_one_name_on_all_hosts() -> None:
     tags = ("nvcr.io/nvidia/vllm:26.04-py3", "host:5000/vllm", "a/" + "b" * 200 + ":1")
-    names = {
-        documents.variable("vllm", "image_name", View("spark-a", facts(), {"vllm_image": image}))
-        for image in (DIGEST, *tags)
-    }
+    names = {vllm_plan.plan(View("spark-a", facts(), {"vllm_image": image})).image_name for image in (DIGEST, *tags)}
     assert len(names) == len(tags) + 1
     assert all(re.fullmatch(r"gb10-fleet/vllm:[\w][\w.-]{0,127}", name) for name in names), names
     assert "gb10-fleet/vllm:tag-nvcr.io-nvidia-vllm-26.04-py3" in names
@@ -582,9 +579,9 @@ def test_what_is_judged_is_what_the_unit_starts(
 ) -> None:
     judged: dict[str, Any] = {}
     monkeypatch.setattr(
-        serving_rules.Serving,
+        serving_rules,
         "judge",
-        lambda _self, **asked: judged.update(asked) or {"refusals": [], "findings": []},
+        lambda _view, **asked: judged.update(asked) or serving_rules.Verdict(),
     )
     words = command(make(host, **given))
     served = words[words.index("serve") + 1 :]

@@ -1,0 +1,166 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role firewall: which ports are whose, and who comes by which interface from which address."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, fabric, gateway_settings, vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_settings import GatewaySettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+
+_PORT_FLAG = re.compile(r"(--\S*port)[= ](\S+)")
+_PORT_VARIABLE = re.compile(r"VLLM_(.*_)?PORT\Z")
+Ports = Any  # a number, or its digits, or a range of them from low to high
+
+
+@dataclass(frozen=True)
+class FirewallSettings(RoleSettings, role="firewall"):
+    """The public variables of the role firewall."""
+
+    firewall_open_ports: tuple[str, ...]
+    firewall_clients: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """Another host of the cluster. Its address counts only where it arrives by the interface that leads to it."""
+
+    host: str
+    interface: str
+    address: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirewallPlan(RolePlan):
+    """Who may reach which TCP ports. What follows from the fabric is empty where the cluster has no plan of it."""
+
+    open: tuple[str, ...]  # to everybody
+    closed: tuple[str, ...]  # to everybody but the host itself
+    guarded: tuple[str, ...]  # to everybody but the host itself and its peers
+    peers: tuple[Peer, ...] = ()
+    api: int
+    clients: tuple[str, ...]  # networks that may reach the API
+
+
+def plan(view: View) -> FirewallPlan:
+    """The plan for one host."""
+    said, vllm = view.settings(FirewallSettings), view.settings(VllmSettings)
+    guarded = _guarded(vllm)
+    made = FirewallPlan(
+        refusals=tuple(_refusals(view, said, vllm, guarded)),
+        open=_texts(_open(view, said)),
+        closed=_texts(_closed()),
+        guarded=_texts(port for port in guarded if port not in _closed()),
+        api=vllm.vllm_port,
+        clients=said.firewall_clients if vllm.exposed and view.rank == 0 else (),
+    )
+    try:
+        joined = view.plan(fabric.plan)
+    except PlanError as error:
+        return replace(made, joint_refusals=(str(error),))
+    return replace(
+        made,
+        joint_refusals=tuple(_nobody_asks(view, said, vllm, joined)),
+        peers=tuple(_peers(view, joined)),
+    )
+
+
+def _texts(ports: Any) -> tuple[str, ...]:
+    """Each once."""
+    return tuple(dict.fromkeys(map(str, ports)))
+
+
+def _open(view: View, said: FirewallSettings) -> list[Ports]:
+    """The way in is open whatever is said, so nobody can lock himself out. So is the gateway, which asks for a key."""
+    gateway = [view.settings(GatewaySettings).gateway_port] if gateway_settings.serves(view) else []
+    return [*view.facts["ssh_ports"], *said.firewall_open_ports, *gateway]
+
+
+def _closed() -> list[Ports]:
+    return [entry["value"] for entry in catalog.load("firewall")["guarded"] if not entry.get("peers", True)]
+
+
+def _guarded(vllm: VllmSettings) -> list[Ports]:
+    """Where the hosts of a cluster meet: ports with a variable, and those that vLLM, Ray and the kernel choose.
+
+    On loopback nobody from outside reaches the API, and its port may be another program's on another address.
+    """
+    known = catalog.load("firewall")
+    workers = vllm_settings.workers_of_ray()
+    of_ray = [port for name, port in vllm_settings.ports_of_ray().items() if not name.endswith("-worker-port")]
+    return [
+        *(entry["value"] for entry in known["guarded"]),
+        known["random"]["value"],
+        *(vllm.vllm_master_port, vllm.vllm_join_port, vllm.vllm_transfer_port, vllm.vllm_ray_port),
+        *of_ray,
+        f"{workers[0]}-{workers[-1]}",
+        *([vllm.vllm_port] if vllm.exposed else []),
+    ]
+
+
+def _peers(view: View, joined: FabricPlan) -> Iterator[Peer]:
+    """They come over the rails; in a ring, where not all of them are neighbours, over the management network too."""
+    for profile in joined.mine.profiles:
+        yield from (Peer(peer.host, profile.netdev, peer.address) for peer in profile.peers)
+    if joined.topology == "ring" and joined.mine.control:
+        for name, host in joined.hosts.items():
+            if name != view.host and host.control:
+                yield Peer(name, joined.mine.control.interface, host.control.address)
+
+
+def _refusals(view: View, said: FirewallSettings, vllm: VllmSettings, guarded: list[Ports]) -> Iterator[str]:
+    strange = [port for port in said.firewall_open_ports if not addresses.is_ports(port)]
+    if strange:
+        yield (
+            f"firewall_open_ports holds {', '.join(strange)}. Name TCP ports and ranges from low to high, for "
+            "example 8080 or 40000-40010."
+        )
+    for name, port in {**vllm.ports, "gateway_port": view.settings(GatewaySettings).gateway_port}.items():
+        if not addresses.is_ports(port):
+            yield f"{name} is '{port}'. Name a TCP port, from 1 to 65535."
+    if vllm.exposed and addresses.is_within(vllm.vllm_port, _closed()):
+        yield (
+            f"vllm_port {vllm.vllm_port} is closed to everybody but the host itself (catalog/firewall.yml). Choose "
+            "another."
+        )
+    for name, port in _named_to_vllm(vllm).items():
+        if not addresses.is_within(port, guarded):
+            yield (
+                f"{name} has vLLM listen on port {port}, where the whole LAN would reach it. Choose one of those that "
+                f"only the cluster reaches, {catalog.load('firewall')['random']['value']} for example, or leave it out."
+            )
+    unknown = [client for client in said.firewall_clients if not addresses.is_network(client)]
+    if unknown:
+        yield (
+            f"firewall_clients holds {', '.join(unknown)}. Name networks without host bits, or addresses, for "
+            "example 192.0.2.0/24, 192.0.2.7 or 2001:db8::/64."
+        )
+
+
+def _named_to_vllm(vllm: VllmSettings) -> Mapping[str, Any]:
+    """The ports that vLLM's own flags and variables name."""
+    variables = {str(name): port for name, port in vllm.vllm_environment.items() if _PORT_VARIABLE.match(str(name))}
+    return variables | dict(_PORT_FLAG.findall(" ".join(vllm.vllm_extra_args)))
+
+
+def _nobody_asks(view: View, said: FirewallSettings, vllm: VllmSettings, joined: FabricPlan) -> Iterator[str]:
+    """An API beyond the host, on none of its rails, that nobody may reach."""
+    on_a_rail = vllm.vllm_host in [profile.address for profile in joined.mine.profiles]
+    named = said.firewall_clients or str(vllm.vllm_port) in map(str, said.firewall_open_ports)
+    if vllm.exposed and view.rank == 0 and not on_a_rail and not named:
+        yield (
+            f"vllm_host {vllm.vllm_host} offers the API beyond this host, and firewall_clients names nobody who may "
+            "reach it. Name their networks, for example firewall_clients: [192.0.2.0/24], or keep vllm_host on "
+            "127.0.0.1 and let the role gateway stand in front (gateway_address)."
+        )

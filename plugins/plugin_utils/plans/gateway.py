@@ -1,0 +1,171 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role gateway: whom it lets through to which paths, and where it finds vLLM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, gateway_settings, vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_settings import GatewaySettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+
+_ADDRESS = re.compile(r"([0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\Z")
+_FILE = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+# What RFC 6750 lets a bearer token be; none of it means anything to a configuration file.
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")
+_PATH = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[a-z0-9_-]+)+\Z")
+_HEALTH = "/health"  # everybody may ask it, and it has an entry of its own
+
+
+@dataclass(frozen=True)
+class Path:
+    """A path that clients may ask for, and how."""
+
+    path: str
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayPlan(RolePlan):
+    """A gateway in front of the head of a cluster, or none."""
+
+    serves: bool
+    nginx_is_ours: bool
+    address: str  # as NGINX writes it
+    upstream: str  # vLLM's address and port
+    certificates: tuple[str, ...]
+    paths: tuple[Path, ...]
+
+
+def plan(view: View) -> GatewayPlan:
+    """The plan for one host; a gateway that is not asked for is not judged."""
+    said, vllm = view.settings(GatewaySettings), view.settings(VllmSettings)
+    serves = gateway_settings.serves(view)
+    # NGINX would ask localhost at ::1 as well, where vLLM does not listen.
+    host = "127.0.0.1" if vllm.vllm_host == "localhost" else addresses.in_url(vllm.vllm_host)
+    return GatewayPlan(
+        refusals=tuple(_refusals(said, vllm)) if serves else (),
+        serves=serves,
+        nginx_is_ours=serves and _nginx_is_ours(view),
+        address=addresses.in_url(said.gateway_address),
+        upstream=f"{host}:{vllm.vllm_port}",
+        certificates=() if said.gateway_plain_http else (said.gateway_certificate, said.gateway_certificate_key),
+        paths=tuple(_paths(said)),
+    )
+
+
+def _nginx_is_ours(view: View) -> bool:
+    """The package starts a web server of its own, with a page for everyone on port 80.
+
+    Where we bring the package, that one never starts, not even while it is installed; where somebody else brought it,
+    it is theirs.
+    """
+    return "nginx" not in view.facts["packages"] or "nginx" in view.facts["installed_by_us"]
+
+
+def _paths(said: GatewaySettings) -> Iterator[Path]:
+    words = [entry.split() for entry in said.gateway_paths if _PATH.match(entry)]
+    for path in dict.fromkeys(path for _method, path in words if path != _HEALTH):
+        yield Path(path, tuple(method for method, other in words if other == path))
+
+
+def _refusals(said: GatewaySettings, vllm: VllmSettings) -> Iterator[str]:
+    yield from _of_the_address(said, vllm)
+    yield from _of_the_certificate(said)
+    yield from _of_the_keys(said)
+    yield from _of_the_paths(said)
+    if vllm.exposed:
+        yield (
+            f"vllm_host is {vllm.vllm_host}, so clients reach vLLM past the gateway. Set it to 127.0.0.1, which is the "
+            "default."
+        )
+    if vllm.vllm_api_key and not _TOKEN.match(vllm.vllm_api_key):
+        yield (
+            "vllm_api_key has other characters than letters, digits and - . _ ~ + / with = at the end (RFC 6750), and "
+            "the gateway has to send it on. `openssl rand -hex 32` makes one."
+        )
+
+
+def _of_the_address(said: GatewaySettings, vllm: VllmSettings) -> Iterator[str]:
+    if not _ADDRESS.match(said.gateway_address):
+        yield (
+            f"gateway_address '{said.gateway_address}' is no IP address. Name the one that clients of the LAN reach, "
+            "for example 192.0.2.11."
+        )
+    # The firewall opens gateway_port to everybody, so it must be no port at which the hosts of a cluster meet.
+    taken = [*vllm.ports.values(), *vllm_settings.ports_of_ray().values()]
+    if not addresses.is_ports(said.gateway_port) or said.gateway_port in taken:
+        yield (
+            f"gateway_port {said.gateway_port} is no TCP port from 1 to 65535, or one that vLLM or Ray uses "
+            f"({', '.join(map(str, taken))}). Choose another, for example 8443."
+        )
+
+
+def _of_the_certificate(said: GatewaySettings) -> Iterator[str]:
+    files = (said.gateway_certificate, said.gateway_certificate_key)
+    if said.gateway_plain_http:
+        if any(files):
+            yield "gateway_plain_http is true and a certificate is named: take one of them away."
+        return
+    if not all(files):
+        yield (
+            "gateway_address is set, and gateway_certificate or gateway_certificate_key is not. Put a certificate and "
+            "its key on the host and name both files; or set gateway_plain_http to true, and everyone on the way can "
+            "read keys, questions and answers."
+        )
+    if any(file and not _FILE.match(file) for file in files):
+        yield (
+            f"gateway_certificate '{files[0]}' or gateway_certificate_key '{files[1]}' is no absolute path of letters, "
+            "digits and _ . @ + -."
+        )
+
+
+def _of_the_keys(said: GatewaySettings) -> Iterator[str]:
+    keys = {str(name): str(key) for name, key in said.gateway_keys.items()}
+    if not keys:
+        yield (
+            "gateway_address is set and gateway_keys is empty. Give each client a key by its name, in a file that "
+            "Ansible Vault encrypts: {laptop: ...}; `openssl rand -hex 32` makes one."
+        )
+    strange = [name for name in keys if not _NAME.match(name)]
+    if strange:
+        yield f"gateway_keys names {', '.join(strange)}. A name is letters, digits and _ . - ; the log shows it."
+    figures = catalog.load("gateway")
+    least, most = figures["key_length"]["value"], figures["key_limit"]["value"]
+    unfit = [name for name, key in keys.items() if not _TOKEN.match(key) or not least <= len(key) <= most]
+    if unfit:
+        yield (
+            f"gateway_keys: the key of {', '.join(unfit)} is shorter than {least} characters or longer than {most}, or "
+            "has others than letters, digits and - . _ ~ + / with = at the end (RFC 6750). `openssl rand -hex 32` "
+            "makes one."
+        )
+    if len(set(keys.values())) < len(keys):
+        yield ("gateway_keys has the same key twice, so the log could not tell who asked. Give each client its own.")
+
+
+def _of_the_paths(said: GatewaySettings) -> Iterator[str]:
+    strange = [entry for entry in said.gateway_paths if not _PATH.match(entry)]
+    if strange:
+        yield (
+            f"gateway_paths holds {', '.join(strange)}. Each is a method and a path of small letters, digits, _ and -, "
+            "for example POST /v1/score."
+        )
+    paths = dict.fromkeys(path for entry in said.gateway_paths for path in entry.split()[-1:])
+    closed = [
+        f"{path}, which {entry['reason']}."
+        for entry in catalog.load("gateway")["closed"]
+        for path in paths
+        if re.match(f"({entry['value']})\\Z", path)
+    ]
+    if closed:
+        yield (
+            f"gateway_paths opens what no client may reach: {' '.join(closed)} Ask that on the host itself, over SSH."
+        )

@@ -1,0 +1,31 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of the role gateway, which the firewall reads too: it lets everybody reach the gateway's port."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+
+@dataclass(frozen=True)
+class GatewaySettings(RoleSettings, role="gateway"):
+    """The public variables of the role gateway."""
+
+    gateway_address: str
+    gateway_port: int
+    gateway_certificate: str
+    gateway_certificate_key: str
+    gateway_plain_http: bool
+    gateway_keys: Mapping[Any, Any]
+    gateway_paths: tuple[str, ...]
+
+
+def serves(view: View) -> bool:
+    """Whether a host has a gateway. The API is on the head of a cluster, and the gateway beside it."""
+    return view.settings(GatewaySettings).gateway_address != "" and view.rank == 0

@@ -1,0 +1,201 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What speaks against serving as an inventory says it, each with the way out; what the rules of serving say apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, vllm_container, vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+
+# What the role says itself. In vllm_extra_args it would be said twice, or a secret would show in the process list.
+_OWN_FLAGS = {
+    *("--api-key", "--distributed-executor-backend", "--gpu-memory-utilization", "--headless", "--host"),
+    *("--master-addr", "--master-port", "--max-model-len", "--nnodes", "--node-rank", "--pipeline-parallel-size"),
+    *("--port", "--revision", "--served-model-name", "--tensor-parallel-size"),
+}
+# Where the library would look elsewhere for the files, or not at all.
+_MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
+_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]*@")
+_MODEL = re.compile(r"\w[\w./@:-]*\Z")
+_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?\Z")
+_REVISION = re.compile(r"(\w[\w.-]*)?\Z")
+_IMAGE_BY_DIGEST = re.compile(r"\w[\w./:-]*@sha256:[0-9a-f]{64}\Z")
+_IMAGE_BY_TAG = re.compile(r"\w[\w./:-]*\Z")
+_VERSION = re.compile(r"([0-9]+[.][0-9]+[.][0-9]+[a-z0-9.+]*)?\Z")
+_SHORT_FLAG = re.compile(r"-(tp|pp|[nr][0-9]*)\Z")  # vLLM takes short forms of some: -n is --nnodes, -r --node-rank
+_HEADER = re.compile(r"[!-~]*\Z")
+_TOKEN = re.compile(r"[!-~]{32,}\Z")
+_LINE_BREAK = re.compile(r"[\n\r\0]")
+_DIRECTORY = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colons
+_DOTS = re.compile(r"/[.][.]?(/|\Z)")
+_OF_THE_SYSTEM = re.compile(r"/(bin|boot|dev|etc|home(/[^/]+)?|lib|proc|root|run|sbin|sys|tmp|usr|var)\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_SECRET = re.compile(r"(^|_)(token|secret|password|api_?key)(_|$)", re.IGNORECASE)
+
+
+def refusals(view: View, said: VllmSettings) -> Iterator[str]:
+    """All of them, in the order of the role's variables."""
+    for check in (_model, _image, _cluster, _ray, _memory, _listening, _words, _secrets, _directory, _environment):
+        yield from check(view, said)
+    if not _VERSION.match(said.vllm_version):
+        yield (
+            f'vllm_version is {said.vllm_version}. Write vLLM\'s whole version as a text, for example "0.19.0": '
+            "`python3 -c 'import vllm; print(vllm.__version__)'` says it in the image."
+        )
+
+
+def _model(_view: View, said: VllmSettings) -> Iterator[str]:
+    named = _MODEL.match(said.vllm_model)
+    if not named:
+        yield (
+            f"vllm_model is '{said.vllm_model}'. Name the Hugging Face id of the model to serve in the inventory, for "
+            "example openai/gpt-oss-120b."
+        )
+    if said.vllm_fetch and named and not _HUB_ID.match(said.vllm_model):
+        yield (
+            f"vllm_model {said.vllm_model} is no id of the hub (owner/name), so its files cannot be fetched. Correct "
+            "it, or set vllm_fetch to false: then vLLM gets it by itself."
+        )
+    if not _REVISION.match(said.vllm_model_revision):
+        yield (
+            f"vllm_model_revision is '{said.vllm_model_revision}'. Name a branch, tag or commit of the model, in "
+            "letters, digits, '.', '_' and '-'; empty is main."
+        )
+    moved = [str(name) for name in said.vllm_environment if name in _MOVES_THE_FILES]
+    if said.vllm_fetch and moved:
+        yield (
+            f"vllm_environment sets {', '.join(moved)}, and the model's files are fetched to vllm_cache_directory. Set "
+            "that one instead, or vllm_fetch to false."
+        )
+
+
+def _image(_view: View, said: VllmSettings) -> Iterator[str]:
+    image = said.vllm_image
+    if "@" in image:
+        if not _IMAGE_BY_DIGEST.match(image):
+            yield f"vllm_image {image} has an incomplete digest: after @sha256: come 64 hexadecimal digits."
+    elif not (said.vllm_allow_tag and _IMAGE_BY_TAG.match(image)):
+        yield (
+            f"vllm_image {image} names no digest, so two hosts or two days may run different software. Give "
+            f"name@sha256:... (`docker buildx imagetools inspect {image}` prints it), or set vllm_allow_tag to true."
+        )
+
+
+def _cluster(view: View, said: VllmSettings) -> Iterator[str]:
+    of_all = [view.settings(VllmSettings, member) for member in view.members]
+    differing = [name for name in vllm_settings.ALIKE if len({each.alike()[name] for each in of_all}) > 1]
+    if len({each.vllm_ray_token for each in of_all}) > 1:
+        differing.append("vllm_ray_token")
+    if differing:
+        yield (
+            f"the hosts of its cluster ({', '.join(view.members)}) do not agree on {', '.join(differing)}. They serve "
+            "one model together: set it once, on the group."
+        )
+    tensor, pipeline = vllm_container.parallel(said, view.size)
+    if tensor < 0 or tensor * pipeline != view.size:
+        yield (
+            f"vllm_tensor_parallel_size {said.vllm_tensor_parallel_size} does not divide the {view.size} hosts of its "
+            "cluster. 0 takes all of them."
+        )
+
+
+def _ray(view: View, said: VllmSettings) -> Iterator[str]:
+    if not said.by_ray:
+        return
+    if view.size == 1:
+        yield (
+            "vllm_executor is ray and it is a cluster of one. Ray joins hosts: leave vllm_executor out, or set "
+            "gb10_cluster."
+        )
+    if not _TOKEN.match(said.vllm_ray_token):
+        yield (
+            "vllm_executor is ray, and whoever reaches Ray without a token runs code on its hosts: set vllm_ray_token, "
+            "alike on all hosts of the cluster, to 32 or more characters of printable ASCII without blanks "
+            "(`openssl rand -hex 32` makes one for your vault)."
+        )
+    ports, own = said.ports_in_use(view.size), vllm_settings.ports_of_ray().values()
+    taken = [str(port) for port in ports.values() if port in own or port in vllm_settings.workers_of_ray()]
+    if taken:
+        yield (
+            f"{', '.join(taken)}, of {', '.join(ports)}, is one of Ray's own: {', '.join(map(str, own))}, the last two "
+            "a range. Choose another."
+        )
+
+
+def _memory(_view: View, said: VllmSettings) -> Iterator[str]:
+    limits = catalog.load("software")["vllm_gpu_memory_utilization"]
+    if not 0 < said.vllm_gpu_memory_utilization <= limits["highest"]:
+        yield (
+            f"vllm_gpu_memory_utilization {said.vllm_gpu_memory_utilization} is not above 0 and at most "
+            f"{limits['highest']}. {limits['note']}"
+        ).strip()
+
+
+def _listening(view: View, said: VllmSettings) -> Iterator[str]:
+    if said.exposed and not said.vllm_api_key:
+        yield (
+            f"vllm_host {said.vllm_host} is reachable from outside and vllm_api_key is empty. Keep 127.0.0.1 and let "
+            "the role gateway be the reverse proxy in front (gateway_address), or set vllm_api_key as well (vLLM below "
+            "0.22.0 lets requests past it: CVE-2026-48746)."
+        )
+    ports = said.ports_in_use(view.size)
+    if len(set(ports.values())) < len(ports) or not all(map(addresses.is_ports, ports.values())):
+        yield (
+            f"{', '.join(ports)}: {', '.join(map(str, ports.values()))}. Each needs a port of its own, from 1 to 65535."
+        )
+
+
+def _words(_view: View, said: VllmSettings) -> Iterator[str]:
+    flags = [word.split("=")[0].replace("_", "-") for word in said.vllm_extra_args]  # vLLM takes _ for - in a flag
+    twice = [flag for flag in flags if flag in _OWN_FLAGS] + [flag for flag in flags if _SHORT_FLAG.match(flag)]
+    if twice:
+        yield (f"vllm_extra_args holds {', '.join(twice)}, which the role sets itself: it has a variable for each.")
+    words = [*said.vllm_extra_args, said.vllm_served_model_name, said.vllm_host, *said.vllm_environment.values()]
+    if any(_LINE_BREAK.search(str(word)) for word in words):
+        yield "a variable of vLLM holds a line break. Arguments and environment are one line each."
+
+
+def _secrets(_view: View, said: VllmSettings) -> Iterator[str]:
+    if not (_HEADER.match(said.vllm_api_key) and _HEADER.match(said.vllm_huggingface_token)):
+        yield (
+            "vllm_api_key or vllm_huggingface_token holds a blank, a line break or a letter beyond ASCII. Both travel "
+            "in an HTTP header: use printable ASCII characters without blanks (`openssl rand -hex 32` makes such a "
+            "key)."
+        )
+
+
+def _directory(_view: View, said: VllmSettings) -> Iterator[str]:
+    """It may not be a folder that belongs to the system or to a person: the container gets all of it."""
+    path = said.vllm_cache_directory
+    if not _DIRECTORY.match(path) or _DOTS.search(path) or _OF_THE_SYSTEM.match(path):
+        yield (
+            f"vllm_cache_directory is '{path}'. Name a directory of its own, with an absolute path without colon, '..' "
+            "and slash at the end, for example /var/cache/gb10-vllm; not a home directory or one of the system itself."
+        )
+
+
+def _environment(_view: View, said: VllmSettings) -> Iterator[str]:
+    names = [str(name) for name in said.vllm_environment]
+    if any(not _VARIABLE.match(name) or _SECRET.search(name) for name in names):
+        yield (
+            f"vllm_environment holds {', '.join(names)}. Names are letters, digits and _; everyone on the host can "
+            "read it, so secrets go into vllm_api_key and vllm_huggingface_token."
+        )
+    with_password = [  # a proxy's, for example
+        f"{name} of vllm_environment"
+        for name, value in said.vllm_environment.items()
+        if _PASSWORD_IN_URL.search(str(value))
+    ]
+    if any(_PASSWORD_IN_URL.search(word) for word in said.vllm_extra_args):
+        with_password.append("vllm_extra_args")
+    if with_password:
+        yield (
+            f"A URL in {' and in '.join(with_password)} holds a password, and everyone on the host can read it. Name a "
+            "server on the fleet's own network that asks for none."
+        )

@@ -1,0 +1,114 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of the role vllm, and the ports that follow from them; the firewall and the gateway read them too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+
+# What the hosts of a cluster must say alike, since each starts its own rank of one server. These may be shown.
+ALIKE = (
+    "vllm_model",
+    "vllm_model_revision",
+    "vllm_model_exclude",
+    "vllm_fetch",
+    "vllm_transfer_port",
+    "vllm_image",
+    "vllm_version",
+    "vllm_extra_args",
+    "vllm_tensor_parallel_size",
+    "vllm_join_port",
+    "vllm_master_port",
+    "vllm_executor",
+    "vllm_ray_port",
+    "vllm_max_model_len",
+    "vllm_served_model_name",
+    "vllm_gpu_memory_utilization",
+)
+
+
+@dataclass(frozen=True)
+class VllmSettings(RoleSettings, role="vllm"):
+    """The public variables of the role vllm."""
+
+    vllm_image: str
+    vllm_allow_tag: bool
+    vllm_version: str
+    vllm_accept: Mapping[Any, Any]
+    vllm_model: str
+    vllm_model_revision: str
+    vllm_model_exclude: tuple[str, ...]
+    vllm_fetch: bool
+    vllm_transfer_port: int
+    vllm_served_model_name: str
+    vllm_host: str
+    vllm_port: int
+    vllm_api_key: str
+    vllm_huggingface_token: str
+    vllm_gpu_memory_utilization: float
+    vllm_max_model_len: int
+    vllm_tensor_parallel_size: int
+    vllm_extra_args: tuple[str, ...]
+    vllm_environment: Mapping[Any, Any]
+    vllm_cache_directory: str
+    vllm_memory_gate_gib: int
+    vllm_master_port: int
+    vllm_join_port: int
+    vllm_executor: str
+    vllm_ray_port: int
+    vllm_ray_token: str
+    vllm_ready_timeout: int
+
+    @property
+    def served_name(self) -> str:
+        """The name that clients ask for."""
+        return self.vllm_served_model_name or self.vllm_model
+
+    @property
+    def by_ray(self) -> bool:
+        return self.vllm_executor == "ray"
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others than the host itself may reach the API."""
+        return not addresses.is_loopback(self.vllm_host)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Every TCP port that has a variable, whether it is in use here or not."""
+        names = ("vllm_port", "vllm_join_port", "vllm_transfer_port", "vllm_master_port", "vllm_ray_port")
+        return {name: getattr(self, name) for name in names}
+
+    def ports_in_use(self, hosts: int) -> dict[str, int]:
+        """The TCP ports that are in use in a cluster of so many hosts, each by its variable."""
+        idle = {"vllm_master_port" if self.by_ray else "vllm_ray_port"}
+        if hosts == 1:
+            idle = self.ports.keys() - {"vllm_port"}
+        return {name: port for name, port in self.ports.items() if name not in idle}
+
+    def alike(self) -> dict[str, str]:
+        """What the hosts of a cluster must say alike, as texts: a number and the text of it are the same wish."""
+        return {name: _text(getattr(self, name)) for name in ALIKE}
+
+
+def ports_of_ray() -> dict[str, int]:
+    """The options of `ray start` that name a port of every node; the last two are a range, for its workers."""
+    ports: dict[str, int] = catalog.load("units")["ray"]["ports"]["value"]
+    return ports
+
+
+def workers_of_ray() -> range:
+    """The ports that Ray's workers take."""
+    ports = ports_of_ray()
+    return range(ports["min-worker-port"], ports["max-worker-port"] + 1)
+
+
+def _text(value: Any) -> str:
+    return str(list(value) if isinstance(value, tuple) else value)

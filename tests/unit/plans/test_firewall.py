@@ -1,0 +1,98 @@
+"""The plan of the firewall: whose ports are whose, and who comes from where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.firewall import FirewallPlan, Peer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from tests.support.proofs import HOSTS, facts
+
+PUBLIC = {"vllm_host": "0.0.0.0", "firewall_clients": ["192.0.2.0/24"]}  # noqa: S104
+
+
+def planned(topology: str = "none", host: str = "spark-a", peers: bool = True, **variables: Any) -> FirewallPlan:
+    members = HOSTS[topology]
+    said = {"fabric_topology": topology, "fabric_network": "192.168.96.0/20"} | variables
+    others = {name: facts(name) for name in members if name != host}
+    known = facts(host) | {"ssh_ports": [22]}
+    return firewall.plan(View(host, known, said, members, others if peers else {}, dict.fromkeys(others, said)))
+
+
+@pytest.mark.parametrize(
+    ("given", "ports"),
+    [
+        ({}, ("22",)),
+        ({"firewall_open_ports": ["22", "8080"]}, ("22", "8080")),
+        ({"gateway_address": "192.0.2.11"}, ("22", "8443")),
+        ({"gateway_port": 9000}, ("22",)),
+    ],
+)
+def test_what_is_open_to_everybody(given: dict[str, Any], ports: tuple[str, ...]) -> None:
+    assert planned(**given).open == ports
+
+
+def test_the_gateway_is_open_on_the_head_alone() -> None:
+    assert planned("pair", "spark-b", gateway_address="192.0.2.11").open == ("22",)
+
+
+@pytest.mark.parametrize(("host", "guarded"), [("127.0.0.1", False), ("127.0.0.2", False), ("192.0.2.11", True)])
+def test_an_api_on_loopback_is_nobodys_business(host: str, guarded: bool) -> None:
+    made = planned(vllm_host=host, firewall_clients=["192.0.2.0/24"])
+    assert (("8000" in made.guarded), bool(made.clients)) == (guarded, guarded)
+
+
+def test_clients_reach_the_head_alone() -> None:
+    assert planned("pair", **PUBLIC).clients == ("192.0.2.0/24",)
+    assert planned("pair", "spark-b", **PUBLIC).clients == ()
+
+
+def test_nothing_is_guarded_and_closed_at_once() -> None:
+    made = planned()
+    assert made.closed == ("10001",) and not set(made.closed) & set(made.guarded)
+    assert {"29501", "29511", "29502", "6379", "6380", "10002-10101", "32768-60999"} <= set(made.guarded)
+
+
+def test_peers_come_over_the_rails() -> None:
+    assert planned().peers == ()
+    assert planned("pair").peers == (
+        Peer("spark-b", "enp1s0f0np0", "192.168.96.11"),
+        Peer("spark-b", "enP2p1s0f0np0", "192.168.97.11"),
+    )
+
+
+def test_in_a_ring_they_come_over_the_management_network_too() -> None:
+    interfaces = [peer.interface for peer in planned("ring").peers]
+    assert len(interfaces) == 6 and len(set(interfaces)) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"firewall_open_ports": ["0"]}, "firewall_open_ports holds 0."),
+        ({"firewall_clients": ["lan"]}, "firewall_clients holds lan."),
+        ({"vllm_join_port": 0}, "vllm_join_port is '0'."),
+        ({"gateway_port": 65536}, "gateway_port is '65536'."),
+        ({**PUBLIC, "vllm_port": 10001}, "vllm_port 10001 is closed"),
+        ({"vllm_environment": {"VLLM_RPC_PORT": 7000}}, "VLLM_RPC_PORT has vLLM listen on port 7000"),
+        ({"vllm_extra_args": ["--data-parallel-rpc-port=7000"]}, "--data-parallel-rpc-port has vLLM listen on port"),
+    ],
+)
+def test_what_is_refused(given: dict[str, Any], says: str) -> None:
+    (found,) = planned(**given).refusals
+    assert found.startswith(says)
+
+
+def test_an_api_that_nobody_may_reach_is_refused_with_the_facts_of_the_cluster() -> None:
+    (found,) = planned("pair", vllm_host="0.0.0.0").joint_refusals  # noqa: S104
+    assert "names nobody who may reach it" in found
+    assert planned("pair", "spark-b", vllm_host="0.0.0.0").joint_refusals == ()  # noqa: S104
+    assert planned("pair", vllm_host="192.168.96.10").joint_refusals == (), "its own rail"
+
+
+def test_a_fabric_that_cannot_be_planned_hides_no_other_refusal() -> None:
+    made = planned("pair", peers=False, firewall_clients=["lan"])
+    assert len(made.refusals) == 1 and "no facts of spark-b" in made.joint_refusals[0]
