@@ -9,6 +9,8 @@ their versions. They are POSIX extended regular expressions, because apt reads t
 
 from __future__ import annotations
 
+import re
+
 BRANCH = "580"  # as catalog/host_sets.yml: the branch that a Spark stays on
 
 # The parts of a driver. NVIDIA's other packages keep receiving their fixes: container toolkit, egl-wayland, prime,
@@ -28,3 +30,11 @@ LOOSE = "^(libnvidia-nscq|libnvsdm|nvidia-fabricmanager|nvidia-imex|nvidia-modpr
 PARTS = (*VERSIONED, LOOSE)
 # NVIDIA's kernels with their modules and metapackages.
 KERNELS = "^linux-(nvidia|image|headers|modules|objects-nvidia|signatures-nvidia|tools)-.*nvidia|^linux-nvidia(-|$)"
+# What no repair of dpkg may bring or take unasked. It is wider than the parts: any kernel may boot next, and a package of
+# NVIDIA's that nobody knows may be a part.
+_UNASKED = re.compile("|".join((*PARTS, KERNELS, "^(lib)?nvidia-(?!container)", "^linux-(image|modules|headers)-")))
+
+
+def moves_on_purpose(name: str) -> bool:
+    """Whether nothing but a move of the host set may exchange a package (`name` or `name:architecture`)."""
+    return _UNASKED.match(name.partition(":")[0]) is not None
