@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.driver_packages import BRANCH
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt
 
 # Packages that a host need not have for a pattern to bring them in: other drivers, whose names have
@@ -41,7 +42,7 @@ FOREIGN = (
 )
 # The names of sources that build them.
 SOURCES = (
-    *("nvidia-graphics-drivers-580", "nvidia-graphics-drivers-590", "linux-nvidia", "linux-nvidia-6.17"),
+    *(f"nvidia-graphics-drivers-{BRANCH}", "nvidia-graphics-drivers-590", "linux-nvidia", "linux-nvidia-6.17"),
     *("linux-meta-nvidia-6.17", "linux-restricted-modules-nvidia-6.17", "linux-signed-nvidia-6.17"),
 )
 

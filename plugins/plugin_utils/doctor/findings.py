@@ -498,13 +498,13 @@ def _disks(subject: Subject) -> Iterator[Finding]:
 
 
 def _driver(subject: Subject) -> Iterator[Finding]:
-    driver, platforms = subject.facts["driver"], subject.catalog["platforms"]
-    branches, userland = _values(platforms, "driver_branch"), driver["userland"]
-    if userland and userland.partition(".")[0] not in branches:
+    branch, userland = subject.catalog["host_sets"]["driver_branch"]["value"], subject.facts["driver"]["userland"]
+    if userland and userland.partition(".")[0] != branch:
         yield subject.error(
             "driver_branch",
-            f"the driver's userland is {userland}, supported is branch {', '.join(branches)}",
-            "install the 580 set that DGX OS offers (nvidia-driver-580-open); gb10.fleet moves drivers within 580 only",
+            f"the driver's userland is {userland}, supported is branch {branch}",
+            f"install the {branch} set that DGX OS offers (nvidia-driver-{branch}-open); gb10.fleet moves drivers"
+            f" within {branch} only",
         )
 
 

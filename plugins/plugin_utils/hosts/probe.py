@@ -22,7 +22,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
-CATALOGS = ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
+CATALOGS = (
+    *("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory", "thresholds"),
+)
 _SHOWN = ("changes", "pending", "orphans")
 
 

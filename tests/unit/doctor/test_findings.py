@@ -28,8 +28,8 @@ from tests.support.proofs import NOW, facts, proof, thresholds
 
 CATALOG = {
     name: catalog.load(name)
-    for name in ("products", "platforms", "security_floors", "software", "kernel_parameters", "memory", "thresholds")
-}
+    for name in ("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory")
+} | {"thresholds": catalog.load("thresholds")}
 DECLARED = catalog.Declared(
     {
         "fabric": {

@@ -19,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs import ray_sta
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import config as unit_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, status
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, RenderError, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm as vllm_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
@@ -393,8 +393,8 @@ def test_a_newer_package_is_what_dpkg_takes_for_newer(
 
 
 def test_what_is_no_version_is_refused_in_words() -> None:
-    with pytest.raises(RenderError, match="'latest' is no version of a package, such as"):
-        rendered("docker", docker_version="latest")
+    (found,) = rendered("docker", docker_version="latest").refusals
+    assert found.startswith("docker_version: 'latest' is no version of a package, such as")
 
 
 def test_a_hold_of_somebody_else_on_docker_is_named_before_it_fails() -> None:

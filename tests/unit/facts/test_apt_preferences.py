@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_preferences
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_preferences, driver_packages
 
-ROOT = Path(__file__).parents[3]
 NAMES = ["nvidia-utils-580", "libnvidia-compute-580", "linux-nvidia-hwe-24.04"]
 
 
@@ -95,8 +93,7 @@ def test_some_words_mean_every_package(field: str) -> None:
 
 
 def test_what_a_host_need_not_have_is_what_the_role_keeps_away() -> None:
-    variables = yaml.safe_load((ROOT / "roles/driver/desired.yml").read_text())["vars"]
-    ours = re.compile("|".join([*variables["parts"], variables["kernels"]]))
+    ours = re.compile("|".join((*driver_packages.PARTS, driver_packages.KERNELS)))
     assert [name for name in apt_preferences.FOREIGN if not ours.search(name)] == []
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import driver_packages
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt, grub, installed, judgement
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import main as program
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.judgement import (
@@ -505,8 +506,7 @@ def test_what_python_could_read_otherwise_or_ponder_is_left_to_the_c_library(exp
 
 def test_a_host_with_our_pins_alone_does_not_load_ctypes() -> None:
     """3 of 80 ms of CPU of every look."""
-    parts = catalog.read(ROOT / "roles/driver/desired.yml")["vars"]["parts"]
-    assert parts and all(map(_alike, parts))
+    assert all(map(_alike, driver_packages.PARTS))
 
 
 def held(match: Sequence[str] = (), **other: Any) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.driver_packages import moves_on_purpose
 
 STATUS = "/var/lib/dpkg/status"
 EXTENDED_STATES = "/var/lib/apt/extended_states"
@@ -46,9 +47,6 @@ APT_OPTIONS = (
     "-oDpkg::Options::=--force-confdef",
     "-oDpkg::Options::=--force-confold",
 )
-
-# What no repair may install or exchange unasked: the host set moves as one, and only on purpose.
-_HOST_SET = re.compile(r"(lib)?nvidia-(?!container)|linux-(image|modules|headers)")
 
 # Package states with work left over: a dpkg that was killed leaves these behind.
 _UNFINISHED = ("half-installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
@@ -337,14 +335,15 @@ def _is_moving(document: Sequence[Resource], database: Database) -> bool:
         if package.KIND != "package" or package.state != "present" or not (package.consent and package.allowed):
             continue
         installed = database.installed.get(package.name)
-        if _HOST_SET.match(package.name) and not (installed and package.accepts(installed.version)):
+        if moves_on_purpose(package.name) and not (installed and package.accepts(installed.version)):
             return True
     return False
 
 
 def _refuse_side_effects(simulation: Simulation) -> None:
+    """No repair may install or exchange a part of the host set unasked: it moves as one, and only on purpose."""
     unwanted = [f"remove {name}" for name in sorted(simulation.removes)]
-    unwanted += [f"install {name}" for name in sorted(simulation.installs) if _HOST_SET.match(name)]
+    unwanted += [f"install {name}" for name in sorted(simulation.installs) if moves_on_purpose(name)]
     if unwanted:
         raise HostError(
             f"dpkg was interrupted, and to repair it apt would {', '.join(unwanted)}; look at"

@@ -1,0 +1,107 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which Docker a host gets, from which source, with which options of its daemon, and what needs consent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vendor_packages import Source, VendorPackages
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+DOCKER = VendorPackages("docker", package="docker-ce", vendor="docker", whose="Docker's")
+# A hold on one of these keeps Docker from being exchanged.
+HELD_TOGETHER = ("docker-ce", "docker-ce-cli", "containerd.io")
+CGROUPFS = "native.cgroupdriver=cgroupfs"
+# Docker reads CDI descriptions only when told. With systemd as cgroup driver, `systemctl daemon-reload` takes the GPU
+# from containers that have it from NVIDIA's hook (NVIDIA/nvidia-container-toolkit#48, #251, #1227); CDI devices are
+# safe from runc 1.1.7 on (opencontainers/runc#3671).
+OPTIONS: Mapping[str, Any] = {"features": {"cdi": True}, "exec-opts": [CGROUPFS]}
+
+
+@dataclass(frozen=True)
+class DockerSettings(RoleSettings, role="docker"):
+    docker_version: str
+    docker_source: str
+    docker_daemon_options: Mapping[str, Any]
+    docker_allow_restart: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DockerPlan(RolePlan):
+    """`version` is that of docker-ce and docker-ce-cli, `daemon_options` go into daemon.json."""
+
+    version: str
+    source: Source
+    daemon_options: Mapping[str, Any]
+
+
+def plan(view: View) -> DockerPlan:
+    settings = view.settings(DockerSettings)
+    version = DOCKER.version(view, settings.docker_version)
+    source = DOCKER.source(view, settings.docker_source)
+    options = merged(OPTIONS, settings.docker_daemon_options)
+    return DockerPlan(
+        refusals=(*source.refusals, *_exchange(view, settings, version), *_cgroup_driver(view, settings, options)),
+        version=version,
+        source=source,
+        daemon_options=options,
+    )
+
+
+def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings are merged, at any depth; any other value of theirs replaces ours."""
+    result = dict(ours)
+    for key, value in theirs.items():
+        both = isinstance(value, Mapping) and isinstance(ours.get(key), Mapping)
+        result[key] = merged(ours[key], value) if both else value
+    return result
+
+
+def _exchange(view: View, settings: DockerSettings, version: str) -> Iterator[str]:
+    """An installed Docker that is older than asked for."""
+    installed, asked = DOCKER.installed(view), settings.docker_version
+    if installed in (None, version):
+        return
+    if not settings.docker_allow_restart:
+        yield (
+            f"docker-ce {installed} is installed and docker_version asks for at least {asked}; to exchange it stops"
+            f" every container on the host. Set docker_version to '{installed}' to keep what is there, or"
+            " docker_allow_restart to true to exchange it."
+        )
+    held = [name for name in view.facts["holds"] if name in HELD_TOGETHER]
+    if held:
+        yield (
+            f"docker_version asks for at least {asked} in place of {installed}, and somebody has put"
+            f" {', '.join(held)} on hold (this role holds nothing). If it may move, free it first:"
+            f" `sudo apt-mark unhold {' '.join(held)}`."
+        )
+
+
+def _cgroup_driver(view: View, settings: DockerSettings, options: Mapping[str, Any]) -> Iterator[str]:
+    """A change of the cgroup driver restarts Docker. It is refused before anything changes: any unit of any role may
+    need a `systemctl daemon-reload`, long before Docker restarts."""
+    docker = view.facts["docker"]
+    now = docker["cgroup_driver"]
+    changes = docker["running"] and now != "cgroupfs" and CGROUPFS in (options.get("exec-opts") or ())
+    if not changes or settings.docker_allow_restart:
+        return
+    if now == "systemd":
+        yield (
+            "Docker runs with the cgroup driver systemd, with which every `systemctl daemon-reload` takes the GPU from"
+            " containers that have it from NVIDIA's hook (`--gpus`), which adds it behind systemd's back; to change to"
+            " cgroupfs restarts Docker. Which containers run is not looked at (`sudo docker ps` shows them): set"
+            " docker_allow_restart to true when they may stop."
+        )
+        return
+    unknown = "has not said with which cgroup driver (it was asked for `docker info` and did not answer in time)"
+    yield (
+        f"Docker runs, and {unknown if now is None else f'its cgroup driver is {now}'}: with systemd, every `systemctl"
+        " daemon-reload` would take the GPU from containers that have it from NVIDIA's hook (`--gpus`). Run again when"
+        " `sudo docker info` says cgroupfs, or set docker_allow_restart to true when containers may stop."
+    )

@@ -1,0 +1,311 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which driver and kernel a host keeps or gets, and which packages come and go for that.
+
+Without a named host set the role adopts what is installed, if that is one set. With one, all packages of driver and
+kernel move to it in one transaction of apt.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.driver_packages import KERNELS, LOOSE, PARTS
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import debian_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+INSTALLED = "installed"  # of driver_host_set: keep what is there
+SERIES = "nvidia-hwe-24.04"  # in the names of the metapackages of kernels and modules
+# What comes with a kernel from its own source, in its version. nvidia-fs (GPUDirect Storage) is built for no driver.
+OF_KERNEL = ("image", "headers", "tools", "modules", "modules-nvidia-fs")
+
+_ABI = re.compile(r"[0-9]+[.][0-9]+[.][0-9]+-[0-9]+")
+
+
+@dataclass(frozen=True)
+class DriverSettings(RoleSettings, role="driver"):
+    driver_host_set: str
+    driver_allow_move: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class DriverPlan(RolePlan):
+    """The set that a host keeps, and how it gets there.
+
+    `userland` is the version of the driver's packages, `kernel` the ABI of the kernel, as in linux-image-ABI-nvidia.
+    `installs` and `removes` are for apt, and empty where the host keeps what it has. `module_pins` and `staying` give
+    the versions of packages that do not have that of the driver. `parts` and `held` are regular expressions of names.
+    """
+
+    branch: str
+    userland: str
+    kernel: str
+    installs: Mapping[str, str]
+    removes: tuple[str, ...]
+    module_pins: Mapping[str, str]
+    staying: Mapping[str, str]
+    parts: tuple[str, ...] = PARTS
+    held: tuple[str, ...] = (*PARTS, KERNELS)
+    of_kernel: tuple[str, ...] = OF_KERNEL
+
+
+@dataclass(frozen=True)
+class HostSet:
+    """Driver, kernel and kernel modules that belong together: an entry of catalog/host_sets.yml."""
+
+    userland: str
+    kernel: str
+    modules: str  # version of kernel and modules, without the suffix of a rebuild
+
+
+def plan(view: View) -> DriverPlan:
+    content = catalog.load("host_sets")
+    sets = {
+        name: HostSet(entry["userland"], entry["kernel"], entry["modules"])
+        for name, entry in content["host_sets"].items()
+    }
+    move = _Move(view, view.settings(DriverSettings), content["driver_branch"]["value"], sets)
+    return DriverPlan(
+        refusals=tuple(text for refusals in _REFUSALS for text in refusals(move)),
+        branch=move.branch,
+        userland=move.userland,
+        kernel=move.kernel,
+        installs=move.installs,
+        removes=move.removes,
+        module_pins=move.module_pins,
+        staying=move.staying,
+    )
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One host between what is installed and what it shall have; without a named set these are the same."""
+
+    view: View
+    settings: DriverSettings
+    branch: str
+    sets: Mapping[str, HostSet]
+
+    @cached_property
+    def packages(self) -> Mapping[str, str]:
+        packages: Mapping[str, str] = self.view.facts["packages"]
+        return packages
+
+    @property
+    def named(self) -> HostSet | None:
+        return self.sets.get(self.settings.driver_host_set)
+
+    @cached_property
+    def installed_userland(self) -> str:
+        """Empty without a driver. A move that was interrupted may have left only some of these packages."""
+        names = (f"nvidia-driver-{self.branch}-open", f"nvidia-kernel-common-{self.branch}")
+        versions = (self.packages.get(name) for name in (*names, f"libnvidia-compute-{self.branch}"))
+        return next((version for version in versions if version is not None), "")
+
+    @cached_property
+    def installed_kernel(self) -> str:
+        """The kernel that apt serves modules for, as their metapackage says; without it the running one."""
+        version = self.packages.get(self.modules_series)
+        found = _ABI.match(self.view.facts["kernel"] if version is None else version)
+        return found[0] if found else ""
+
+    @property
+    def userland(self) -> str:
+        return self.named.userland if self.named else self.installed_userland
+
+    @property
+    def kernel(self) -> str:
+        return self.named.kernel if self.named else self.installed_kernel
+
+    @property
+    def modules_series(self) -> str:
+        return f"linux-modules-nvidia-{self.branch}-open-{SERIES}"
+
+    def modules_of(self, kernel: str) -> str:
+        return f"linux-modules-nvidia-{self.branch}-open-{kernel}-nvidia"
+
+    @cached_property
+    def of_branch(self) -> Mapping[str, str]:
+        """The installed parts that move with the driver. NVIDIA's pinning package has a version of its own. The
+        firmware has it in its name: the new one comes, and the old one stays for the module that is still loaded."""
+        mine = re.compile(f"((lib)?nvidia|xserver-xorg-video-nvidia)-(.*-)?{self.branch}(-|$)")
+        others = re.compile(f"nvidia-(firmware|driver-pinning)-|{LOOSE}")
+        return {name: version for name, version in self.packages.items() if mine.match(name) and not others.match(name)}
+
+    @cached_property
+    def loose(self) -> Mapping[str, str]:
+        return {name: version for name, version in self.packages.items() if re.match(LOOSE, name)}
+
+    @cached_property
+    def staying(self) -> Mapping[str, str]:
+        """The parts with a numbering of their own; those that count as the driver does move with it."""
+        moving = {*self.of_branch.values(), self.userland}
+        return {name: version for name, version in self.loose.items() if version not in moving}
+
+    @property
+    def module_pins(self) -> Mapping[str, str]:
+        """Canonical rebuilds the modules of one kernel for another driver under the same name, in a new version."""
+        names = (self.modules_of(self.kernel), self.modules_series)
+        if self.named:
+            return dict.fromkeys(names, f"{self.named.modules}*")
+        return {name: self.packages.get(name, f"{self.kernel}.*") for name in names}
+
+    @property
+    def installs(self) -> Mapping[str, str]:
+        """What the named set brings. A part that the host does not have does not come."""
+        if not self.named:
+            return {}
+        moving = [*self.of_branch, *(name for name in self.loose if name not in self.staying)]
+        if any(name.startswith(f"nvidia-firmware-{self.branch}-") for name in self.packages):
+            moving.append(f"nvidia-firmware-{self.branch}-{self.userland.partition('-')[0]}")
+        return {
+            **dict.fromkeys(moving, self.userland),
+            **dict.fromkeys(self._kernel_packages(), f"{self.named.modules}*"),
+        }
+
+    def _kernel_packages(self) -> Iterator[str]:
+        """For the set's kernel what the host has for its other kernels. All by name, because an undo must know what
+        came even where apt was killed."""
+        of_kernel = "|".join(OF_KERNEL)
+        for name in self.packages:
+            found = re.match(f"(linux-({of_kernel}))-[0-9].*-nvidia$", name)
+            if found:
+                yield f"{found[1]}-{self.kernel}-nvidia"
+        yield self.modules_of(self.kernel)
+        series = re.compile(f"linux-(({of_kernel}|modules-nvidia-{self.branch}-open)-)?{re.escape(SERIES)}$")
+        yield from filter(series.match, self.packages)
+
+    @cached_property
+    def newer_kernels(self) -> tuple[str, ...]:
+        """GRUB boots the newest kernel, so a kernel that is newer than the set's must go."""
+        images = (re.match(r"linux-image-([0-9].*-[0-9]+).*-nvidia$", name) for name in self.packages)
+        known = [*(image[1] for image in images if image), *(entry.kernel for entry in self.sets.values())]
+        return tuple(kernel for kernel in dict.fromkeys(known) if self._is_newer(kernel))
+
+    def _is_newer(self, kernel: str) -> bool:
+        return debian_version.newer_than(kernel, self.kernel or "0")
+
+    @property
+    def removes(self) -> tuple[str, ...]:
+        """Kernels that are newer than the set's, and modules that were built for another driver: their dependencies
+        would keep the set's driver away."""
+        if not self.named:
+            return ()
+        other_driver = [entry.kernel for entry in self.sets.values() if entry.userland != self.userland]
+        gone = [f"linux-{part}-{kernel}-nvidia" for part in OF_KERNEL for kernel in self.newer_kernels]
+        gone += [self.modules_of(kernel) for kernel in (*self.newer_kernels, *other_driver)]
+        if self.installed_userland != self.userland:
+            gone += [name for name in self.packages if re.match("linux-modules-nvidia-[0-9].*-[0-9]+-nvidia$", name)]
+        return tuple(name for name in dict.fromkeys(gone) if name != self.modules_of(self.kernel))
+
+
+def _unknown_set(move: _Move) -> Iterator[str]:
+    name = move.settings.driver_host_set
+    if name != INSTALLED and not move.named:
+        yield (
+            f"driver_host_set is {name}, which catalog/host_sets.yml does not list. Use 'installed' or one of"
+            f" {', '.join(move.sets)}."
+        )
+
+
+def _nothing_to_keep(move: _Move) -> Iterator[str]:
+    """Without a driver of the branch and its kernel there is no set, and the role installs none."""
+    has, branch = move.installed_userland, move.branch
+    if not has.startswith(f"{branch}."):
+        yield (
+            f"the installed driver userland is {has or 'none'}; this role keeps branch {branch} and installs none."
+            f" Install nvidia-driver-{branch}-open with the DGX OS update first, then run again."
+        )
+    if not move.installed_kernel:
+        yield (
+            "no kernel with prebuilt NVIDIA modules was found (running kernel"
+            f" {move.view.facts['kernel']}, package {move.modules_series} absent), so there is no kernel to pin."
+            f" Install linux-{SERIES} and its modules package with the DGX OS update first."
+        )
+
+
+def _needs_consent(move: _Move) -> Iterator[str]:
+    named, has = move.named, move.installed_userland
+    if named and not move.settings.driver_allow_move and (has, move.installed_kernel) != (named.userland, named.kernel):
+        yield (
+            f"driver_host_set {move.settings.driver_host_set} is driver {named.userland} on kernel {named.kernel}; the"
+            f" host has driver {has} on kernel {move.installed_kernel}. To move it, stop what uses the GPU and run once"
+            f" with your consent: ansible-playbook site.yml -i INVENTORY --limit {','.join(move.view.members)} --tags"
+            """ driver -e '{"driver_allow_move": true}'. The new driver answers after a reboot; docs/driver.md has"""
+            " all steps. To keep what the host has, set driver_host_set to 'installed'."
+        )
+
+
+def _torn(move: _Move) -> Iterator[str]:
+    """What is installed is adopted only if it is one set: else a pin would keep what is broken."""
+    sets, has = ", ".join(move.sets), move.installed_userland
+    built_for = None if move.named else _built_for(move)
+    if built_for and not has.startswith(f"{built_for}-"):
+        yield (
+            f"driver {has} stands beside kernel {move.installed_kernel}, whose modules were built for driver"
+            f" {built_for}, so no program finds the GPU after a boot. Name a set in driver_host_set ({sets}) and run"
+            " once with driver_allow_move, or bring driver or kernel back with apt, then run again."
+        )
+    versions = list(dict.fromkeys(move.of_branch.values()))
+    if not move.named and len({version.partition("-")[0] for version in versions}) > 1:
+        yield (
+            f"the parts of the driver are of several versions: {', '.join(versions)}. Name a set in driver_host_set"
+            f" ({sets}) and run once with driver_allow_move, or bring them together with apt, then run again."
+        )
+
+
+def _must_not_go(move: _Move) -> Iterator[str]:
+    """The running kernel is not taken away."""
+    running = re.match(r"[0-9.]+-[0-9]+", move.view.facts["kernel"]) if move.named else None
+    if running and running[0] in move.newer_kernels:
+        yield (
+            f"the host runs kernel {move.view.facts['kernel']}, which is newer than that of driver_host_set"
+            f" {move.settings.driver_host_set} and would have to be removed. Boot {move.kernel}-nvidia once"
+            ' (docs/driver.md, "Move back"), then run again.'
+        )
+
+
+def _built_for(move: _Move) -> str | None:
+    """The driver that the modules of the installed kernel were built for, as their file says; None if unknown."""
+    release = f"{move.installed_kernel}-nvidia"
+    kernels: Sequence[Mapping[str, Any]] = move.view.facts["driver"]["kernels"] if move.installed_kernel else ()
+    return next((kernel["module"] for kernel in kernels if kernel["release"] == release), None)
+
+
+def _opposed(move: _Move) -> Iterator[str]:
+    """What steers apt elsewhere."""
+    pinning = "nvidia-driver-pinning-"
+    others = [name for name in move.packages if name.startswith(pinning) and name != f"{pinning}{move.branch}"]
+    if others:
+        yield (
+            f"{', '.join(others)} is installed and steers apt to another branch than {move.branch}. Remove it:"
+            f" apt-get remove {' '.join(others)}."
+        )
+    rows = [row for row in move.view.facts["apt_preferences"] if _decides_otherwise(row, move)]
+    if rows:
+        files, packages, pins = (
+            ", ".join(dict.fromkeys(row[key] for row in rows)) for key in ("file", "package", "pin")
+        )
+        yield (
+            f"{files} comes before this role's preferences and gives {packages} to {pins}, where driver"
+            f" {move.userland} and kernel {move.kernel} are to stay. Remove those stanzas, or rename the file so that"
+            " it sorts behind 10-gb10-nvidia."
+        )
+
+
+def _decides_otherwise(row: Mapping[str, Any], move: _Move) -> bool:
+    """Whether a stanza that apt reads before ours gives a part of the set another version; a refusal does no harm."""
+    same = f"version ({re.escape(move.userland)}|{re.escape(move.kernel)}[^0-9].*)$"
+    names = "|".join((*PARTS, KERNELS, "^src:"))
+    return bool(row["priority"] >= 0 and re.search(names, row["package"]) and not re.match(same, row["pin"]))
+
+
+_REFUSALS = (_unknown_set, _nothing_to_keep, _needs_consent, _torn, _must_not_go, _opposed)
