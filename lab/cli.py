@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument("topology", choices=TOPOLOGIES)
     up.add_argument("--hosts", type=int, default=0, metavar="N", help="how many, for switch and fleet")
     down = add("down", "end everything, or one topology; the next `up` gives fresh hosts")
-    down.add_argument("topology", choices=TOPOLOGIES, nargs="?", default="")
+    down.add_argument("topology", choices=TOPOLOGIES, nargs="?")
     add("status", "hosts, power, cables")
     ssh = add("ssh", "a shell on a host, or one command there")
     ssh.add_argument("host")
@@ -73,7 +73,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def dispatch(args: argparse.Namespace) -> None:
     actions: dict[str, Callable[[], None]] = {
         "up": lambda: lifecycle.up(args.topology, args.hosts),
-        "down": lambda: lifecycle.down(args.topology),
+        "down": lambda: lifecycle.down(args.topology or ""),
         "status": status,
         "ssh": lambda: lifecycle.ssh(args.host, args.words),
         "cut": lambda: lifecycle.cut(args.host, args.port),

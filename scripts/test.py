@@ -67,7 +67,11 @@ def machines() -> list[Gate]:
 
 
 def everything_else() -> list[Gate]:
-    """The gates, and what containers are enough for. One after another: the machines keep the other core busy."""
+    """The gates, and what containers are enough for. One after another: the machines keep the other core busy.
+
+    What happens on the machines has time limits, so they come first. Linux has a priority for each thread.
+    """
+    os.nice(5)
     rings = (
         Gate("release: the whole of it in a copy", release.rehearsal),
         Gate("unit tests that start Ansible", check.plays, minutes=3),

@@ -115,6 +115,14 @@ def test_a_second_topology_of_machines_is_refused_but_a_fleet_is_not() -> None:
     lifecycle._refuse_second(lab, topology("fleet", 3))
 
 
+@pytest.mark.parametrize(("words", "ended"), [(["down"], ""), (["down", "fleet"], "fleet")])
+def test_down_ends_everything_or_what_is_named(words: list[str], ended: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(lifecycle, "down", asked.append)
+    cli.dispatch(cli.parser().parse_args(words))
+    assert asked == [ended]
+
+
 def test_one_topology_ends_and_the_others_stay(
     state_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
