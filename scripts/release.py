@@ -74,6 +74,9 @@ def build(gate: Gate, version: str, into: Path) -> Path:
     text = re.sub(r"(?m)^version: .*$", f"version: {version}", galaxy.read_text(encoding="utf-8"))
     galaxy.write_text(text, encoding="utf-8")
     gate.run("antsibull-changelog", "release", cwd=copy)
+    (copy / "changelogs/.plugin-cache.yaml").unlink(
+        missing_ok=True
+    )  # its notes for the next call, and no part of a release
     if version not in (copy / "CHANGELOG.rst").read_text(encoding="utf-8"):
         raise GateFailed(f"CHANGELOG.rst does not name {version}")
     shutil.rmtree(into, ignore_errors=True)
@@ -161,6 +164,10 @@ def rehearsal(gate: Gate) -> None:
     kinds = sorted(path.name.replace(version, "X").replace("gb10_fleet", "gb10-fleet") for path in into.iterdir())
     if kinds != ARTEFACTS:
         raise GateFailed(f"a release has {ARTEFACTS}, this one {kinds}")
+    with tarfile.open(into / f"gb10-fleet-{version}.tar.gz") as archive:
+        hidden = [name for name in archive.getnames() if any(part.startswith(".") for part in Path(name).parts)]
+    if hidden:
+        raise GateFailed(f"files of tools in the tarball for Galaxy: {hidden}")
     searched(gate, into / f"gb10-fleet-{version}-docs.tar.gz")
     if git("status", "--porcelain", root=copy) or git("describe", root=copy) != f"v{version}":
         raise GateFailed("the release is not committed and tagged")
