@@ -7,6 +7,9 @@ The file is data first: it is read as YAML, and only then are the strings in it 
 wherever it comes from, can become a resource or a template. A string that is one `{{ expression }}` gives the value of
 the expression, a string with `{{` in it gives text, any other string is itself.
 
+An expression sees the role's `plan` (plans/<role>.py), the public variables of the roles, `catalog`, `item` of a loop,
+`inventory_hostname`, and `source(NAME)`, the text of a program. It decides nothing: that is the planner's.
+
 Everything that is the same for all hosts (YAML, expressions, templates, catalogs) is read and compiled once, by
 `preload`. Names are looked up when an expression needs them: what is not used costs nothing, and cannot fail.
 """
@@ -15,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -25,26 +28,12 @@ from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, debian_version, fabric, plan, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefined, nodes
 
-SECTIONS = ("vars", "refuse", "findings", "resources")
-STANDARD_NAMES = (
-    *(
-        "plan",
-        "spark",
-        "catalog",
-        "cluster",
-        "fabric",
-        "inventory_hostname",
-        "source",
-        "variables_of",
-        "item",
-    ),
-)
 FILE_CONTENTS = ("content", "merge_json", "default_json")
 CONTROL_KEYS = ("loop", "when")
 SHOWN_OF_AN_ERROR = 300  # characters
@@ -58,24 +47,15 @@ class RenderError(Exception):
 class Rendered:
     """One role's document for one host.
 
-    A role with refusals has no resources, nor has one with `unknown`: members of the cluster whose facts the document
-    needs, and which nobody has or nobody is certain of. `findings` stop nothing; the doctor says them.
+    A role with refusals has no resources, nor has one with `unknown`: members of the cluster whose facts its plan
+    needs, and that are missing or uncertain. `findings` stop nothing; the doctor shows them.
     """
 
     role: str
     resources: list[dict[str, Any]] = field(default_factory=list)
     refusals: list[str] = field(default_factory=list)
     unknown: tuple[str, ...] = ()
-    findings: list[dict[str, Any]] = field(default_factory=list)
-
-
-class Fabric:
-    """The fabric plan of the host's cluster: `plan`, and the host's own part of it, `mine`."""
-
-    def __init__(self, view: View) -> None:
-        self.plan = view.plan(fabric.plan)
-        self.mine = self.plan.mine
-        self.fixed_gid_index = self.plan.fixed_gid_index
+    findings: list[Mapping[str, Any]] = field(default_factory=list)
 
 
 def plain(value: Any) -> Any:
@@ -97,67 +77,7 @@ def plain(value: Any) -> Any:
     raise TypeError(f"a value of the type {type(value).__name__} cannot go into a document")
 
 
-# -- what is known, by name --------------------------------------------------------------------------------------------
-
-
-class _Variables(Mapping[str, Any]):
-    """The public variables of one role as one host has them: converted, defaults filled in."""
-
-    def __init__(self, role: Role, given: Mapping[str, Any]) -> None:
-        self._role = role
-        self._given = given
-
-    @cached_property
-    def _values(self) -> dict[str, Any]:
-        if self._role.name not in catalog.declared_variables().roles:  # a test's own
-            return {
-                **self._role.defaults,
-                **{name: self._given[name] for name in self._given if name in self._role.defaults},
-            }
-        return settings.converted(self._role.name, self._given)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._role.defaults)
-
-    def __len__(self) -> int:
-        return len(self._role.defaults)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._role.defaults
-
-
-class _Said(Mapping[str, Mapping[str, Any]]):
-    """What each member of the cluster says in the public variables of one role."""
-
-    def __init__(self, role: Role, context: View) -> None:
-        self._role = role
-        self._context = context
-
-    def __getitem__(self, member: str) -> Mapping[str, Any]:
-        if member not in self._context.members:
-            raise KeyError(member)
-        own = member == self._context.host
-        return _Variables(self._role, self._context.variables if own else self._context.given.get(member, {}))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._context.members)
-
-    def __len__(self) -> int:
-        return len(self._context.members)
-
-
-class _Cluster:
-    """The hosts that serve together with this one."""
-
-    def __init__(self, role: Role, context: View) -> None:
-        self.members = context.members
-        self.rank = context.members.index(context.host)
-        self.size = len(context.members)
-        self.facts = context.cluster_facts
-        self.said = _Said(role, context)
+# -- names -------------------------------------------------------------------------------------------------------------
 
 
 class _Catalogs:
@@ -184,10 +104,9 @@ def _owner(variable: str) -> str | None:
 class _Scope:
     """The names of one role on one host. Each is looked up when it is first needed."""
 
-    def __init__(self, role: Role, context: View) -> None:
+    def __init__(self, role: Role, view: View) -> None:
         self.role = role
-        self.context = context
-        self._variables = _Variables(role, context.variables)
+        self.view = view
         self._known: dict[str, Any] = {}
 
     def evaluate(self, code: _Code, item: Mapping[str, Any] | None = None) -> Any:
@@ -196,8 +115,8 @@ class _Scope:
         except (RenderError, PlanError, SettingsError):
             raise
         except Exception as error:  # a filter may raise anything
-            said = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN_OF_AN_ERROR]
-            raise RenderError(f"role {self.role.name}, {code.where}, on {self.context.host}: {said}") from error
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN_OF_AN_ERROR]
+            raise RenderError(f"role {self.role.name}, {code.where}, on {self.view.host}: {text}") from error
 
     def value(self, node: Any, item: Mapping[str, Any] | None = None) -> Any:
         """A part of the document with all its expressions evaluated."""
@@ -217,29 +136,16 @@ class _Scope:
 
     def _look_up(self, name: str) -> None:
         """Unknown names stay away: Jinja has some of its own, and refuses the others."""
-        context = self.context
-        if name in self.role.vars:
-            self._known[name] = self.value(self.role.vars[name])
-        elif name in self._variables:
-            self._known[name] = self._variables[name]
-        elif (owner := _owner(name)) is not None:  # a variable of another role, as any role of Ansible's sees it
-            self._known[name] = settings.converted(owner, context.variables)[name]
-        elif name == "plan":
-            self._known[name] = plan.of(self.role.name, context)
-        elif name == "spark":
-            self._known[name] = context.cluster_facts[context.host]
+        if name == "plan":
+            self._known[name] = plan.of(self.role.name, self.view)
         elif name == "catalog":
             self._known[name] = _Catalogs()
-        elif name == "cluster":
-            self._known[name] = _Cluster(self.role, context)
-        elif name == "fabric":
-            self._known[name] = Fabric(context)
         elif name == "inventory_hostname":
-            self._known[name] = context.host
+            self._known[name] = self.view.host
         elif name == "source":
             self._known[name] = module_source
-        elif name == "variables_of":
-            self._known[name] = lambda role: _Variables(load(role), context.variables)
+        elif (owner := _owner(name)) is not None:  # also of another role, as any role of Ansible's sees it
+            self._known[name] = settings.converted(owner, self.view.variables)[name]
 
 
 # -- reading and compiling ---------------------------------------------------------------------------------------------
@@ -256,37 +162,19 @@ class _Code:
 
 @dataclass(frozen=True)
 class _Resource:
-    """An entry of `resources`: attributes with `loop` and `when`, or (`attributes` is code) an expression."""
+    """An entry of `resources`: attributes with `loop` and `when`."""
 
-    where: str
-    attributes: Any
+    attributes: Mapping[str, Any]
     loop: Any = None
     when: _Code | None = None
     template: _Code | None = None
 
 
 @dataclass(frozen=True)
-class _Refusal:
-    """An entry of `refuse`, with `loop` once for each item.
-
-    A joint one depends on the facts of the other members, through the plan of the fabric.
-    """
-
-    because: Any
-    joint: bool
-    when: _Code | None = None
-    loop: Any = None
-
-
-@dataclass(frozen=True)
 class Role:
-    """A role's document, compiled, with the defaults of its public variables."""
+    """A role's document, compiled."""
 
     name: str
-    defaults: dict[str, Any]
-    vars: dict[str, Any]
-    refuse: list[_Refusal]
-    findings: Any
     resources: list[_Resource]
 
 
@@ -297,10 +185,6 @@ def _environment() -> Environment:
     for module in (core_filters, mathstuff):
         environment.filters = {**module.FilterModule().filters(), **environment.filters}
     environment.tests = {**core_tests.TestModule().tests(), **environment.tests}  # type: ignore[no-untyped-call]
-    environment.tests["dpkg_newer_than"] = debian_version.newer_than
-    environment.tests["ports"] = addresses.is_ports
-    environment.tests["within"] = addresses.is_within
-    environment.tests["network"] = addresses.is_network
     return environment
 
 
@@ -318,16 +202,8 @@ def preload() -> None:
     """
     root = catalog.collection_root()
     kept.catalogs("catalogs", frozenset(path.stem for path in root.glob("catalog/*.yml")) - catalog.OF_SERVING)
-    states = sorted(root.glob("roles/*/desired.yml"))
-    templates = sorted(root.glob("roles/*/templates/*"))
-
-    def compiled() -> dict[str, _Compiled]:
-        for path in states:
-            load(path.parent.name)
-        return _COMPILED
-
-    _COMPILED.update(kept.computed("documents", [Path(__file__), *states, *templates], compiled))
-    compiled()
+    for path in sorted(root.glob("roles/*/desired.yml")):
+        load(path.parent.name)
 
 
 @cache
@@ -337,73 +213,18 @@ def load(name: str, root: Path | None = None) -> Role:
     if not (folder / "desired.yml").is_file():
         raise RenderError(f"{name} is no role with a document: there is no roles/{name}/desired.yml")
     try:
-        return _role(name, folder)
+        content = catalog.read(folder / "desired.yml")
+        if set(content) != {"resources"} or not isinstance(content["resources"], list):
+            raise RenderError(f"role {name}, desired.yml: expected the key resources with a list, and no other")
+        return Role(name, [_resource(folder, index, raw) for index, raw in enumerate(content["resources"])])
     except (TemplateError, catalog.CatalogError, OSError) as error:
         raise RenderError(f"role {name}: {error}") from error
 
 
-def _role(name: str, folder: Path) -> Role:
-    content = catalog.read(folder / "desired.yml")
-    unknown = sorted(set(content) - set(SECTIONS), key=str)
-    if unknown:
-        raise RenderError(f"role {name}, desired.yml: {unknown[0]} is none of {', '.join(SECTIONS)}")
-    defaults = catalog.read(folder / "defaults" / "main.yml") if (folder / "defaults" / "main.yml").is_file() else {}
-    for variable, value in defaults.items():
-        if _has_template(value):
-            raise RenderError(
-                f"role {name}, defaults/main.yml: {variable} is a template; its place is vars of desired.yml"
-            )
-    variables = _vars(name, content.get("vars") or {}, set(defaults))
-    return Role(
-        name,
-        defaults,
-        variables,
-        _refusals(name, content.get("refuse") or [], variables),
-        _compile(content.get("findings") or [], "findings"),
-        [_resource(folder, index, raw) for index, raw in enumerate(content.get("resources") or [])],
-    )
-
-
-def _vars(role: str, raw: Mapping[str, Any], taken: set[str]) -> dict[str, Any]:
-    compiled: dict[str, Any] = {}
-    for name, value in raw.items():
-        if name in taken or name in STANDARD_NAMES:
-            raise RenderError(f"role {role}, vars.{name}: the name has a meaning already")
-        compiled[name] = _compile(value, f"vars.{name}")
-        early = sorted(_names_in(compiled[name]) & set(raw) - set(compiled) | _names_in(compiled[name]) & {name})
-        if early:
-            raise RenderError(f"role {role}, vars.{name}: {early[0]} is not defined above it")
-    return compiled
-
-
-def _refusals(role: str, raw: Any, variables: Mapping[str, Any]) -> list[_Refusal]:
-    refusals = []
-    for index, entry in enumerate(raw):
-        keys = set(entry) if isinstance(entry, dict) else set()
-        if "because" not in keys or not {"because"} < keys <= {"because", *CONTROL_KEYS}:
-            raise RenderError(f"role {role}, refuse[{index}]: expected the keys when or loop, and because")
-        where = f"refuse[{index}]"
-        when = _expression(str(entry["when"]), f"{where}.when") if "when" in entry else None
-        loop = _compile(entry["loop"], f"{where}.loop") if "loop" in entry else None
-        joint = "fabric" in _all_names([when, loop], variables)
-        refusals.append(_Refusal(_compile(entry["because"], f"{where}.because"), joint, when, loop))
-    return refusals
-
-
-def _all_names(node: Any, variables: Mapping[str, Any]) -> set[str]:
-    """The names in a node, and those in the `vars` it uses."""
-    names = _names_in(node)
-    return names.union(*(_all_names(variables[name], variables) for name in names & set(variables)))
-
-
 def _resource(folder: Path, index: int, raw: Any) -> _Resource:
     where = f"resources[{index}]"
-    if isinstance(raw, str):
-        return _Resource(where, _compile(raw, where))
     if not isinstance(raw, dict):
-        raise RenderError(
-            f"role {folder.name}, {where}: expected a mapping, or an expression that gives one or a list of them"
-        )
+        raise RenderError(f"role {folder.name}, {where}: expected a mapping")
     rest = {key: value for key, value in raw.items() if key not in (*CONTROL_KEYS, "template")}
     template = None
     if "template" in raw:
@@ -411,7 +232,6 @@ def _resource(folder: Path, index: int, raw: Any) -> _Resource:
             raise RenderError(f"role {folder.name}, {where}.template: is for a file without {', '.join(FILE_CONTENTS)}")
         template = _code((folder / "templates" / raw["template"]).read_text(encoding="utf-8"), f"{where}.template")
     return _Resource(
-        where,
         {key: _compile(value, f"{where}.{key}") for key, value in rest.items()},
         loop=_compile(raw["loop"], f"{where}.loop") if "loop" in raw else None,
         when=_expression(str(raw["when"]), f"{where}.when") if "when" in raw else None,
@@ -468,80 +288,36 @@ def _used_names(tree: nodes.Node) -> frozenset[str]:
     return frozenset(node.name for node in tree.find_all(nodes.Name))
 
 
-def _names_in(node: Any) -> set[str]:
-    if isinstance(node, _Code):
-        return set(node.names)
-    parts = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
-    return {name for part in parts for name in _names_in(part)}
-
-
-def _has_template(value: Any) -> bool:
-    return bool(_names_in(_compile(value, "")))
-
-
 # -- rendering ---------------------------------------------------------------------------------------------------------
 
 
 def render(role: str, view: View) -> Rendered:
     """The document of a role for one host, or what speaks against it. RenderError where it cannot be told."""
-    try:
-        return _render(role, view)
-    except SettingsError as error:
-        return Rendered(role, refusals=[str(error)])
-
-
-def _render(role: str, view: View) -> Rendered:
     scope = _Scope(load(role), view)
-    refusals, joint, findings = list[str](), list[str](), list[Any]()
     try:
         made = plan.of(role, view)
-        refusals, joint, findings = list(made.refusals), list(made.joint_refusals), list(made.findings)
+    except SettingsError as error:
+        return Rendered(role, refusals=[str(error)])
     except PlanError as error:
-        joint = [str(error)]
-    for refusal in scope.role.refuse:
-        try:
-            texts = [str(scope.value(refusal.because, item)).strip() for item in _chosen(scope, refusal)]
-        except PlanError as error:
-            texts = [str(error)]
-        (joint if refusal.joint else refusals).extend(texts)
-    findings += scope.value(scope.role.findings)
-    unknown = view.unknown if joint else ()
-    refusals = list(dict.fromkeys([*refusals, *([] if unknown else joint)]))
+        made = plan.RolePlan(joint_refusals=(str(error),))
+    unknown = view.unknown if made.joint_refusals else ()
+    refusals = list(dict.fromkeys([*made.refusals, *(() if unknown else made.joint_refusals)]))
     if refusals or unknown:
-        return Rendered(role, refusals=refusals, unknown=unknown, findings=findings)
+        return Rendered(role, refusals=refusals, unknown=unknown, findings=list(made.findings))
     try:
         resources = [resource for entry in scope.role.resources for resource in _resources(scope, entry)]
-    except PlanError as error:
-        refusals = [] if view.unknown else [str(error)]
-        return Rendered(role, refusals=refusals, unknown=view.unknown, findings=findings)
-    return Rendered(role, resources, findings=findings)
-
-
-def _chosen(scope: _Scope, entry: _Refusal | _Resource) -> Iterator[dict[str, Any] | None]:
-    """What an entry stands for: itself, or each item of its loop, where its condition holds."""
-    items = [None] if entry.loop is None else [{"item": item} for item in scope.value(entry.loop)]
-    for item in items:
-        if entry.when is None or scope.evaluate(entry.when, item):
-            yield item
-
-
-def variable(role: str, name: str, context: View) -> Any:
-    """What one of the `vars` of a role's document is for one host, for an action that needs the same."""
-    scope = _Scope(load(role), context)
-    return scope.value(scope.role.vars[name])
+    except SettingsError as error:  # of a role without a plan
+        return Rendered(role, refusals=[str(error)])
+    return Rendered(role, resources, findings=list(made.findings))
 
 
 def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
-    if isinstance(entry.attributes, dict):
-        for item in _chosen(scope, entry):
-            resource = scope.value(entry.attributes, item)
-            if entry.template is not None:
-                resource["content"] = str(scope.evaluate(entry.template, item))
-            yield resource
-        return
-    value = scope.value(entry.attributes)
-    for resource in value if isinstance(value, list) else [value]:
-        if not isinstance(resource, dict):
-            where = f"role {scope.role.name}, {entry.where}, on {scope.context.host}"
-            raise RenderError(f"{where}: expected a mapping or a list of mappings")
+    """What an entry stands for: itself, or each item of its loop, where its condition holds."""
+    items = [None] if entry.loop is None else [{"item": item} for item in scope.value(entry.loop)]
+    for item in items:
+        if entry.when is not None and not scope.evaluate(entry.when, item):
+            continue
+        resource = {key: scope.value(part, item) for key, part in entry.attributes.items()}
+        if entry.template is not None:
+            resource["content"] = str(scope.evaluate(entry.template, item))
         yield resource
