@@ -183,7 +183,8 @@ def _place(error: Exception) -> str:
     if trace is None:
         return type(error).__name__
     code = trace.tb_frame.f_code
-    return f"{type(error).__name__} in {code.co_name}, {code.co_filename.rpartition('/')[2]}:{trace.tb_lineno}"
+    file = code.co_filename.rpartition("/")[2]
+    return f"{type(error).__name__} in {code.co_name}, line {trace.tb_lineno} of {file}"
 
 
 # -- the request -------------------------------------------------------------------------------------------------------
