@@ -280,7 +280,7 @@ def ask(
     request = {
         "verb": "drift", "check": True, "facts": {"paths": []}, "project": catalog.collection_version(), "run": RUN,
     }  # fmt: skip
-    program = transport.program(request)
+    message = transport.Message(request)
     with tempfile.TemporaryDirectory(prefix="gb10-discover-") as folder:
         known_hosts = Path(folder) / "known_hosts"
         known_hosts.write_text("".join(known_hosts_lines(keys)), encoding="ascii")
@@ -298,7 +298,12 @@ def ask(
         remote = transport.command(transport.DEFAULT_INTERPRETER)
         by_name = {str(place): place for place in keys}
         targets = [
-            scan.Target(name, (ssh, *words, "-p", str(place.port), place.address, remote), program)
+            scan.Target(
+                name,
+                (ssh, *words, "-p", str(place.port), place.address, remote),
+                message.program(),
+                reply=message.reply,
+            )
             for name, place in by_name.items()
         ]
         replies = scan.ask(targets, concurrency=CONCURRENCY, timeout_s=LOGIN_TIMEOUT_S, progress=progress)

@@ -72,14 +72,14 @@ class ActionModule(ActionBase):
         clusters: dict[str, str] = {}
         targets = []
         routes = scan.Routes(self)
-        program = transport.program(_request())
+        message = transport.Message(_request())
         for name in names:
             variables = task_vars["hostvars"].raw_get(name)
             try:
                 if cluster := routes.value(variables, "gb10_cluster"):
                     clusters[name] = str(cluster)
                 interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
-                targets.append(routes.target(name, variables, transport.command(interpreter), program))
+                targets.append(routes.target(name, variables, transport.command(interpreter), message))
             except AnsibleError as error:
                 records[name] = drift_report.silent("error", str(error), "correct the inventory")
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)

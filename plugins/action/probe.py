@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
                 asked = probe.prepare(own, variables, int(task_vars["ansible_forks"]))
                 interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
                 target = routes.target(
-                    name, variables, transport.command(interpreter), transport.program(asked.request)
+                    name, variables, transport.command(interpreter), transport.Message(asked.request)
                 )
             except AnsibleError:
                 continue

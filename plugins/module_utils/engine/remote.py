@@ -81,8 +81,11 @@ def answer(request: Any, system: System) -> dict[str, Any]:
         "guard": None,
         "error": None,
     }
+    guarded: list[str] = []  # what goes back to how it was, unless the change of the network is confirmed
     try:
-        _carry_out(parse_request(request), system, said)
+        parsed = parse_request(request)
+        guarded = [profile.label for profile in _profiles(parsed)]
+        _carry_out(parsed, system, said)
     except DocumentError as error:
         said["error"] = {"kind": "request", "message": str(error)}
     except ApplyError as error:
@@ -95,7 +98,7 @@ def answer(request: Any, system: System) -> dict[str, Any]:
     except Exception as error:  # the controller must get an answer, and a traceback may quote a secret
         said["error"] = {"kind": "host", "message": f"this is a defect of gb10-fleet: {_place(error)}"}
     if system.guard is not None:  # it waits for a word, also where this call failed and could not take the change back
-        said["guard"] = {"id": system.guard, "seconds": guard.left_s(system)}
+        said["guard"] = {"id": system.guard, "seconds": guard.left_s(system), "resources": guarded}
     return {**said, "subprocesses": system.commands}
 
 
@@ -134,7 +137,7 @@ def _carry_out(request: Request, system: System, said: dict[str, Any]) -> None:
 def _settle_guard(request: Request, system: System) -> None:
     """The way back that an earlier call left armed: confirmed if this call is the word it waits for."""
     system.confirmed_as = request.guard or request.confirm
-    profiles = [item for item in request.document.resources if isinstance(item, Profile)]
+    profiles = _profiles(request)
     if request.confirm is None:
         guard.take_over(system, lambda system: wait_for_checkpoint(system, len(profiles)))
         return
@@ -145,6 +148,10 @@ def _settle_guard(request: Request, system: System) -> None:
 
     guard.confirm(system, request.confirm, holds)
     system.confirmed_as = None
+
+
+def _profiles(request: Request) -> list[Profile]:
+    return [item for item in request.document.resources if isinstance(item, Profile)]
 
 
 def _outcome(request: Request, system: System) -> Outcome | None:
@@ -173,8 +180,11 @@ def _place(error: Exception) -> str:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    where = f" in {trace.tb_frame.f_code.co_name}, line {trace.tb_lineno}" if trace is not None else ""
-    return f"{type(error).__name__}{where}"
+    if trace is None:
+        return type(error).__name__
+    code = trace.tb_frame.f_code
+    file = code.co_filename.rpartition("/")[2]
+    return f"{type(error).__name__} in {code.co_name}, line {trace.tb_lineno} of {file}"
 
 
 # -- the request -------------------------------------------------------------------------------------------------------

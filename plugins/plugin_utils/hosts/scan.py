@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The same program to many hosts at once, from one process.
+"""One program to each of many hosts at once, from one process.
 
 Ansible forks a worker for each host of a task, which costs more than what it then does. Here one worker starts the ssh
 processes itself. `Routes` has Ansible's own plugins build each command line, so that a host is reached as in any
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from ansible import constants
 from ansible.errors import AnsibleError
@@ -32,14 +32,26 @@ SSH_FAILED = 255  # the exit status with which ssh speaks of itself
 NOT_FOUND = 127  # the one with which a shell says that there is no such command
 
 
+class Message(Protocol):
+    """What is sent to a host: `program` first, then the `reply` to a line that it says, if there is one."""
+
+    def program(self) -> bytes: ...
+
+    def reply(self, line: str) -> bytes | None: ...
+
+
 @dataclass(frozen=True)
 class Target:
-    """How to ask one host: a command on this machine, which runs on the host what it reads on standard input."""
+    """How to ask one host: a command on this machine, which runs on the host what it reads on standard input.
+
+    `reply`: what to write, once, when the host says a certain line. Without it, standard input ends behind the program.
+    """
 
     host: str
     command: tuple[str, ...]
     program: bytes
     retries: int = 0  # after a connection that failed
+    reply: Callable[[str], bytes | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,8 +79,9 @@ class Routes:
         self._keys["timeout"] = self._context.timeout  # to connect; the task's own keyword limits its whole run
         del self._keys["retries"]  # the task's, where the plugin means those of a connection
 
-    def target(self, host: str, variables: dict[str, Any], remote: str, program: bytes) -> Target:
+    def target(self, host: str, variables: dict[str, Any], remote: str, message: Message) -> Target:
         """The command that runs `remote` on the host; AnsibleError where it would need somebody to type a password."""
+        program, reply = message.program(), message.reply
         name = self.value(variables, "ansible_connection", self._keys["connection"])
         connection = connection_loader.get(  # type: ignore[no-untyped-call]
             name, self._context, new_stdin=None, shell=self._shell
@@ -80,13 +93,13 @@ class Routes:
         connection.set_options(task_keys=self._keys, var_options=options)
         command = self._as_root(connection, variables, remote)
         if connection.transport == "local":
-            return Target(host, ("/bin/sh", "-c", command), program)
+            return Target(host, ("/bin/sh", "-c", command), program, reply=reply)
         if connection.get_option("password"):
             raise AnsibleError("the scan of many hosts logs in with keys only, and a password is set for this host")
         connection.host = connection.get_option("host")
         argv = connection._build_command(connection.get_option("ssh_executable"), "ssh", connection.host, command)
         retries = int(connection.get_option("reconnection_retries"))
-        return Target(host, tuple(os.fsdecode(word) for word in argv), program, retries)
+        return Target(host, tuple(os.fsdecode(word) for word in argv), program, retries, reply)
 
     def value(self, variables: dict[str, Any], name: str, default: Any = None) -> Any:
         """One variable of a host; most are no templates, and then this costs nothing."""
@@ -173,7 +186,7 @@ def _attempt(target: Target, deadline: float) -> Reply:
         except OSError as error:
             return Reply(target.host, NOT_FOUND, "", f"{target.command[0]}: {error.strerror}")
         try:
-            answer = _exchange(process, target.program, deadline)
+            answer = _exchange(process, target, deadline)
             status: int | None = process.wait(max(0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             status = None
@@ -185,8 +198,8 @@ def _attempt(target: Target, deadline: float) -> Reply:
     return Reply(target.host, status, answer.decode(errors="replace"), said.decode(errors="replace"))
 
 
-def _exchange(process: subprocess.Popen[bytes], program: bytes, deadline: float) -> bytes:
-    """Write the program while reading what comes, until the end, the deadline or a little over the limit.
+def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float) -> bytes:
+    """Write while reading what comes, until the end, the deadline or a little over the limit.
 
     A program may hold secrets, so it goes through a pipe and never into a file.
     """
@@ -199,7 +212,7 @@ def _exchange(process: subprocess.Popen[bytes], program: bytes, deadline: float)
         poll = select.poll()
         poll.register(feed, select.POLLOUT)
         poll.register(mouth, select.POLLIN)
-        rest = memoryview(program)
+        rest, reply = memoryview(target.program), target.reply
         while len(answer) <= ANSWER_LIMIT:
             left_s = deadline - time.monotonic()
             ready = [pipe for pipe, _ in poll.poll(left_s * 1000)] if left_s > 0 else []
@@ -209,15 +222,26 @@ def _exchange(process: subprocess.Popen[bytes], program: bytes, deadline: float)
                 rest = rest[_write(feed, rest) :]
                 if not rest:
                     poll.unregister(feed)
-                    stdin.close()
+                    if reply is None:
+                        stdin.close()
             if mouth in ready:
                 chunk = os.read(mouth, 2**16)
                 if not chunk:
                     break
                 answer += chunk
+                if reply and (more := _replied(reply, answer, len(chunk))):
+                    rest, reply = memoryview(bytes(rest) + more), None  # once: a sick host may ask for ever
+                    poll.register(feed, select.POLLOUT)
         if len(answer) > ANSWER_LIMIT:
             process.kill()
     return bytes(answer)
+
+
+def _replied(reply: Callable[[str], bytes | None], answer: bytearray, new: int) -> bytes | None:
+    """What to write to a host after the lines that became whole with the last `new` bytes of its answer."""
+    begin, end = answer.rfind(b"\n", 0, len(answer) - new) + 1, answer.rfind(b"\n") + 1
+    lines = answer[begin:end].decode(errors="replace").splitlines()
+    return next(filter(None, map(reply, lines)), None)
 
 
 def _write(pipe: int, data: memoryview) -> int:

@@ -1,16 +1,15 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""One call to the engine on a host: a Python program on standard input, one line of JSON back.
+"""One call to the engine on a host: a short program on standard input, one line of JSON back.
 
-The program holds the engine's sources, compressed, and the request; nothing of it is in an argument list or in a file.
-Only the compiled engine is kept on the host, in /run/gb10-fleet: compiling costs a host more than everything else.
+The program names the engine and all long texts by their digests; the host asks for what it has not kept of them. How
+and why: docs/architecture/transport.md. The host's half is module_utils/bootstrap.
 """
 
 from __future__ import annotations
 
 import base64
-import bz2
 import contextlib
 import hashlib
 import json
@@ -21,22 +20,22 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping
 from functools import cache
-from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
 from ansible import constants as C
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
-MARKER = "GB10-ANSWER:"
+MARKER = opening.ANSWER
 # Root's own, in memory: it is gone after a boot.
 CACHE = "/run/gb10-fleet"
 DEFAULT_INTERPRETER = "/usr/bin/python3"
+LONG_TEXT = 1000  # characters; to name a text takes some 120
 SHOWN_OF_AN_ANSWER = 300  # characters
 CONFIRM_MARGIN_S = 10  # after everything has fired, for the host to be reached again
 CONFIRM_PAUSE_S = 2.0
@@ -48,68 +47,18 @@ _NEVER_IN = re.compile(
     re.MULTILINE,
 )
 
-_PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
-_ENTRIES = (f"{_PACKAGE}.engine.remote", f"{_PACKAGE}.engine.system")  # what the bootstrap imports
-# Read as text: a syntax tree of all of it would take longer than the rest of a run on one host.
-_IMPORT = re.compile(
-    rf"^ *(?:from|import) +((?:{re.escape(_PACKAGE)}|\.)[\w.]*)(?: +import +(\([^)]*\)|.*))?$", re.MULTILINE
+# What travels of module_utils. A test compares it with what the engine imports.
+_ENGINE = (
+    *("bootstrap/opening.py", "bootstrap/texts.py", "engine/*.py", "engine/resources/*.py"),
+    *("facts/*.py", *(f"programs/coherence/{name}.py" for name in ("apt", "grub", "installed", "texts"))),
 )
-# What a source holds for its readers is a third of what would travel. A test compares the syntax trees.
-_COMMENT = re.compile(r"^ *#.*$", re.MULTILINE)
-_DOCSTRING = re.compile(r'((?:(?<=:\n)|\A\n*) *)("""(?:[^"\\]|\\.|"(?!""))*""")(?=\n)')
-
-# Runs under `python3 -I -S -`, 3.9 or later. The names in capitals are set in front of it.
-_BOOTSTRAP = """
-import binascii, gc, json, marshal, os, sys, zlib
-from _frozen_importlib import ModuleSpec
-
-def unpacked(text):
-    return json.loads(zlib.decompress(binascii.a2b_base64(text)))
-
-def ours(path, mode):
-    status = os.lstat(path)
-    return (status.st_mode, status.st_uid) == (mode, os.geteuid())
-
-def compiled():  # module -> code, or None for a package; kept where nobody else can write
-    path = f"{CACHE}/engine-{DIGEST}-{sys.implementation.cache_tag}-{sys.hexversion:x}"
-    try:
-        os.makedirs(CACHE, 0o700, exist_ok=True)
-        if ours(CACHE, 0o40700) and ours(path, 0o100600):
-            with open(path, "rb") as file:
-                return dict(marshal.loads(file.read()))  # four times as fast as load(file)
-    except (OSError, ValueError, EOFError, TypeError):
-        pass  # absent, somebody else's or damaged
-    import base64, bz2
-    sources = json.loads(bz2.decompress(base64.b85decode(ENGINE)))
-    code = {name: source and compile(source, name, "exec") for name, source in sources.items()}
-    try:
-        if ours(CACHE, 0o40700):
-            for name in os.listdir(CACHE):
-                if name.startswith("engine-"):
-                    os.unlink(f"{CACHE}/{name}")
-            new = os.open(f"{path}.{os.getpid()}", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(new, "wb") as file:
-                marshal.dump(code, file)
-            os.rename(f"{path}.{os.getpid()}", path)
-    except OSError:
-        pass
-    return code
-
-class Engine:
-    code = compiled()
-    def find_spec(name, path=None, target=None):
-        return ModuleSpec(name, Engine, is_package=Engine.code[name] is None) if name in Engine.code else None
-    def create_module(spec):
-        return None
-    def exec_module(module):
-        exec(Engine.code[module.__name__] or "", module.__dict__)
-
-gc.disable()  # nobody lives here for long, and both this and a tidy end would cost a host as much as most of its facts
-sys.meta_path.insert(0, Engine)
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import remote, system
-print("\\n" + MARKER + json.dumps(remote.answer(unpacked(REQUEST), system.System())), flush=True)
-os._exit(0)
-"""
+_PACKAGE = "ansible_collections/gb10/fleet/plugins/module_utils"
+# The first line of the program says how long it is: standard input stays open behind it. Of an older Python this says
+# what is said of a host without Python, before the engine fails somewhere.
+_LOADER = (
+    'import sys;sys.version_info<(3,9)and sys.exit("Python 3.9 or newer not found, this is "+sys.version.split()[0]);'
+    'f=sys.stdin.buffer;exec(compile(f.read(int(f.readline()[1:])),"opening.py","exec"))'
+)
 
 
 class NoAnswer(AnsibleActionFail):
@@ -129,10 +78,12 @@ def call(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str,
     """
     if request.get("verb") != "converge" or request["check"]:
         return _send(action, request, task_vars)
-    identity = os.urandom(8).hex()
-    profiles = sum("nm_profile" in item for document in request["documents"] for item in document["resources"])
-    with _own_tries(action._connection if profiles else None) as tries:
-        first = _first(action, {**request, "guard": identity}, profiles, tries, task_vars)
+    # Imports every kind of resource, which takes long: only for a change.
+    from ansible_collections.gb10.fleet.plugins.module_utils.engine import kinds
+
+    identity, back_s = os.urandom(8).hex(), kinds.back_within_s(request["documents"])
+    with _own_tries(action._connection if back_s else None) as tries:
+        first = _first(action, {**request, "guard": identity}, back_s, tries, task_vars)
         return first if first.get("guard") is None else _confirmed(action, request, identity, first, task_vars)
 
 
@@ -153,28 +104,23 @@ def _own_tries(connection: Any) -> Iterator[int]:
 
 
 def _first(
-    action: ActionBase, request: Mapping[str, Any], profiles: int, tries: int, task_vars: Mapping[str, Any]
+    action: ActionBase, request: Mapping[str, Any], back_s: int, tries: int, task_vars: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The answer to the call that makes the change, or what stands for it where the change may have cut it off."""
+    """The answer to the call that makes the change, or what stands for it where the change may have cut it off.
+
+    `back_s`: within how many seconds a host that lost us has gone back; 0 where the request cannot cut anything off.
+    """
     while True:
         tries -= 1
         try:
             return _send(action, request, task_vars)
         except AnsibleConnectionFailure as error:
             never_in = _NEVER_IN.search(str(error)) is not None
-            if not profiles or (never_in and not tries):
+            if not back_s or (never_in and not tries):
                 raise
             if not never_in:
-                return {"guard": {"seconds": _fired_after_s(profiles)}, "changes": [], "diff": [], "subprocesses": 0}
+                return {"guard": {"seconds": back_s}, "changes": [], "diff": [], "subprocesses": 0}
         time.sleep(CONFIRM_PAUSE_S)
-
-
-def _fired_after_s(profiles: int) -> int:
-    """Seconds after which a host that lost us while it changed that many profiles has gone back."""
-    from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard  # the engine's, and seldom needed here
-    from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import checkpoint_s
-
-    return max(checkpoint_s(profiles), guard.CONFIRM_S) + guard.NET_S + guard.ROLLBACK_S
 
 
 def _confirmed(
@@ -210,7 +156,9 @@ def _confirmed(
                     f" there then, go to its console ({error})"
                 ) from error
         time.sleep(CONFIRM_PAUSE_S)
-    kept = [item for item in first["changes"] if not last["error"] or not item["resource"].startswith("nm_profile:")]
+    kept = [
+        item for item in first["changes"] if not last["error"] or item["resource"] not in first["guard"]["resources"]
+    ]
     return {
         **last,
         "changes": kept + last["changes"],
@@ -220,9 +168,12 @@ def _confirmed(
 
 
 def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
-    done = action._low_level_execute_command(  # type: ignore[no-untyped-call]
-        command(_interpreter(action, task_vars)), in_data=program(request), sudoable=True
-    )
+    """Ansible closes standard input behind what it sends, so what the host lacks takes a second call."""
+    remote, message = command(_interpreter(action, task_vars)), Message(request)
+    done = action._low_level_execute_command(remote, in_data=message.program(), sudoable=True)  # type: ignore[no-untyped-call]
+    if missing := message.missing(done["stdout"]):
+        program = message.program(missing)
+        done = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
     try:
         return parse(done["stdout"])
     except ValueError as error:
@@ -232,14 +183,63 @@ def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str
 
 def command(interpreter: str) -> str:
     """What runs on the host: isolated, without the host's site packages, the program on standard input."""
-    return f"{shlex.join(shlex.split(interpreter))} -I -S -"
+    return shlex.join([*shlex.split(interpreter), "-I", "-S", "-c", _LOADER])
 
 
 def program(request: Mapping[str, Any], cache_folder: str = CACHE) -> bytes:
-    """The program that answers the request."""
-    text, checksum = preload()
-    values = {"MARKER": MARKER, "CACHE": cache_folder, "DIGEST": checksum, "ENGINE": text, "REQUEST": _packed(request)}
-    return "".join([*(f"{name} = {value!r}\n" for name, value in values.items()), _BOOTSTRAP]).encode("ascii")
+    """The program that answers the request with nobody to ask: all that it needs is in it."""
+    message = Message(request, cache_folder)
+    return message.program(message.blobs)
+
+
+class Message:
+    """A request as it travels: short, and beside it the *blobs*, texts that the host may have kept, by digest."""
+
+    def __init__(self, request: Mapping[str, Any], cache_folder: str = CACHE) -> None:
+        self._folder = cache_folder
+        self._texts: dict[str, str] = {}
+        self._places: dict[str, list[list[str | int]]] = {}
+        self._request = _packed(json.dumps(self._short(request, [])))
+
+    @property
+    def blobs(self) -> dict[str, str]:
+        """All of them, packed."""
+        return {preload()[0]: _packed_engine(), **{digest: _packed(text) for digest, text in self._texts.items()}}
+
+    def program(self, given: Mapping[str, str] | None = None) -> bytes:
+        """The program that answers the request with these blobs and those that the host has, or asks for the others."""
+        given, engine = dict(given or {}), preload()[0]
+        file, first = (install.__file__, "install") if engine in given else (opening.__file__, "start")
+        arguments = (self._folder, engine, self._request, self._places, given)
+        # Literals, and a comment: so it also runs as a file, and where it is all of standard input.
+        text = f"{_source(file)}\n{first}(*{arguments!a})\n".encode()
+        return b"#%d\n%b" % (len(text), text)
+
+    def missing(self, said: str) -> dict[str, str]:
+        """The blobs that a host asks for in what it said; none that is no part of this request, whatever it says."""
+        line = next((line for line in said.splitlines() if line.startswith(opening.MISSING)), None)
+        if line is None:
+            return {}
+        return {digest: blob for digest, blob in self.blobs.items() if digest in line}
+
+    def reply(self, line: str) -> bytes | None:
+        """What to write to a host that said this line, if it asks for anything."""
+        missing = self.missing(line)
+        return self.program(missing) if missing else None
+
+    def _short(self, value: Any, way: list[str | int]) -> Any:
+        """A part of the request without its long texts. Of what is a secret, none is ever a blob: blobs are kept."""
+        if isinstance(value, str) and len(value) > LONG_TEXT:
+            digest = _digest(value)
+            self._texts[digest] = value
+            self._places.setdefault(digest, []).append(way)
+            return ""
+        # JSON makes text of other keys, which are then not found on the host.
+        if isinstance(value, dict) and not value.get("secret") and all(isinstance(key, str) for key in value):
+            return {key: self._short(item, [*way, key]) for key, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._short(item, [*way, index]) for index, item in enumerate(value)]
+        return value
 
 
 def parse(stdout: str) -> dict[str, Any]:
@@ -259,7 +259,8 @@ def parse(stdout: str) -> dict[str, Any]:
 
 def instead(stdout: str, stderr: str, otherwise: str) -> str:
     """The ends of what came where an answer should be."""
-    ends = (stderr.strip()[-SHOWN_OF_AN_ANSWER:], stdout.strip()[-SHOWN_OF_AN_ANSWER:])
+    said = "\n".join(line for line in stdout.splitlines() if not line.startswith(opening.MISSING))
+    ends = (stderr.strip()[-SHOWN_OF_AN_ANSWER:], said.strip()[-SHOWN_OF_AN_ANSWER:])
     return printable(" / ".join(filter(None, ends)) or otherwise, keep="\n\t")
 
 
@@ -275,58 +276,37 @@ def _cleaned(value: Any, keep: str) -> Any:
 
 @cache
 def preload() -> tuple[str, str]:
-    """The engine as it travels, with the digest of it; once per run, before Ansible forks."""
-    text: str = kept.computed("engine", [Path(__file__), *sorted(_folder().rglob("*.py"))], _engine)
-    return text, hashlib.sha256(text.encode()).hexdigest()[:32]
+    """The engine's digest and the engine; once per run, before Ansible forks."""
+    text = json.dumps(_sources())
+    return _digest(text), text
 
 
-def _engine() -> str:
-    # Every host gets it in every run and unpacks it once: bz2 takes longer than zlib, and a fifth less room; base 85
-    # takes longer than base 64, and a sixteenth less.
-    return base64.b85encode(bz2.compress(json.dumps(_sources()).encode())).decode()
+@cache
+def _packed_engine() -> str:
+    return _packed(preload()[1])
 
 
-def _packed(value: Any) -> str:
-    return base64.b64encode(zlib.compress(json.dumps(value).encode())).decode()
+def _sources() -> dict[str, str]:
+    """The engine's sources by the names of their files, as they lie on the host."""
+    folder = catalog.collection_root() / "plugins" / "module_utils"
+    paths = sorted(path for pattern in _ENGINE for path in folder.glob(pattern))
+    sources = {f"{_PACKAGE}/{path.relative_to(folder)}": path.read_text(encoding="utf-8") for path in paths}
+    # Without these files Python would search for the folders anew in each import: a tenth of the CPU time of a call.
+    packages = {parent / "__init__.py" for name in sources for parent in list(Path(name).parents)[:-1]}
+    return {**{str(file): "" for file in sorted(packages)}, **sources}
 
 
-def _sources() -> dict[str, str | None]:
-    """The entries and what they import, as {module: source}; None for the packages above them."""
-    sources: dict[str, str | None] = {}
-    waiting = list(_ENTRIES)
-    while waiting:
-        name = waiting.pop()
-        if name in sources:
-            continue
-        source = _file(name).read_text(encoding="utf-8")
-        sources[name] = _bare(source)
-        waiting += [module for module in _imports(source, name) if _file(module).is_file()]
-    for name in list(sources):
-        parts = name.split(".")
-        sources.update({".".join(parts[:length]): None for length in range(1, len(parts))})
-    return dict(sorted(sources.items()))
+@cache
+def _source(file: str) -> str:
+    return Path(file).read_text(encoding="utf-8")
 
 
-def _bare(source: str) -> str:
-    """The source without docstrings and lines of comment; each line keeps its number."""
-    return _DOCSTRING.sub(lambda found: found[1] + '""' + "\n" * found[2].count("\n"), _COMMENT.sub("", source))
+def _packed(text: str) -> str:
+    return base64.b64encode(zlib.compress(text.encode("utf-8", "surrogatepass"))).decode()
 
 
-def _imports(source: str, importer: str) -> list[str]:
-    """Every module of the package that a source names in an import, wherever in it; some are mere names."""
-    found = []
-    for named, names in _IMPORT.findall(source):
-        module = resolve_name(named, importer.rpartition(".")[0])
-        found += [module, *(f"{module}.{name}" for name in re.findall(r"\w+", names))]
-    return found
-
-
-def _folder() -> Path:
-    return catalog.collection_root() / "plugins" / "module_utils"
-
-
-def _file(module: str) -> Path:
-    return _folder().joinpath(*module.removeprefix(_PACKAGE).strip(".").split(".")).with_suffix(".py")
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _interpreter(action: ActionBase, task_vars: Mapping[str, Any]) -> str:

@@ -218,7 +218,8 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     fake(
         tmp_path / "bin",
         "ssh",
-        'for word in "$@"; do case $word in *.*.*.*) address=$word;; esac; done; cat >/dev/null\n'
+        'for word in "$@"; do case $word in [0-9]*.*.*.*) address=$word;; esac; done\n'
+        'read -r size; head -c "${size:1}" >/dev/null\n'
         f'[ -e {tmp_path}/$address.json ] || {{ echo "me@$address: Permission denied (publickey)." >&2; exit 255; }}\n'
         f'echo "$@" >>{tmp_path}/argv; echo Welcome; cat {tmp_path}/$address.json',
     )

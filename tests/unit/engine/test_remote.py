@@ -139,6 +139,7 @@ def test_a_defect_of_ours_shows_its_place_and_no_contents(host: FakeHost, monkey
     said = ask(host)
     assert said["error"]["kind"] == "host"
     assert "RuntimeError in broken, line" in said["error"]["message"]
+    assert said["error"]["message"].endswith(" of test_remote.py")
     assert "hunter2" not in json.dumps(said)
 
 

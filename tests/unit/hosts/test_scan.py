@@ -52,6 +52,37 @@ def test_a_host_that_reads_nothing_is_ended_in_time() -> None:
     assert reply.status is None
 
 
+def asking(shell: str, reply: Callable[[str], bytes | None], program: bytes = b"one\n") -> Target:
+    return Target("h", ("/bin/sh", "-c", shell), program, 0, reply)
+
+
+def test_a_host_that_asks_is_replied_to_over_the_same_connection() -> None:
+    heard = []
+
+    def reply(line: str) -> bytes | None:
+        heard.append(line)
+        return b"y" * 10**6 if line == "more?" else None
+
+    shell = "read one; echo $one; printf mo; sleep 0.1; printf 're?\\nand'; wc -c; exit 3"
+    assert said(asking(shell, reply)) == [Reply("h", 3, "one\nmore?\nand1000000\n", "")]
+    assert heard == ["one", "more?"], "a line was shown in halves, or after the reply"
+
+
+def test_a_host_that_asks_for_ever_gets_one_reply() -> None:
+    shell = "for i in 1 2 3 4 5; do echo more?; sleep 0.05; done; wc -c"
+    assert said(asking(shell, lambda line: b"two\n")) == [Reply("h", 0, "more?\n" * 5 + "8\n", "")]
+
+
+def test_a_host_that_asks_for_nothing_has_an_open_end_and_is_not_waited_for() -> None:
+    (reply,) = said(asking("read one; echo fine", lambda line: None))
+    assert reply == Reply("h", 0, "fine\n", "")
+
+
+def test_a_reply_to_a_host_that_is_gone_is_lost() -> None:
+    (reply,) = said(asking("exec <&-; echo more?; exit 4", lambda line: b"y" * 10**6))
+    assert reply == Reply("h", 4, "more?\n", "")
+
+
 def test_no_host_no_reply() -> None:
     assert said() == []
 

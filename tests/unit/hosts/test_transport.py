@@ -1,25 +1,32 @@
-"""The program that travels to a host, run as a host would run it; with a made-up engine and with the real one."""
+"""What travels to a host, run as a host would run it; with a made-up engine and with the real one."""
 
 from __future__ import annotations
 
 import ast
 import base64
 import json
+import os
 import re
+import shlex
 import stat
 import subprocess
 import sys
 import time
 import zlib
+from collections.abc import Callable
 from importlib.util import resolve_name
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import opening, texts
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
-from ansible_collections.gb10.fleet.plugins.plugin_utils import output
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
+
+from tests.support.plays import Plays
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 REMOTE = f"""
@@ -28,106 +35,334 @@ from {PACKAGE}.engine.resources import common
 from {PACKAGE}.engine.system import System
 def answer(request, system):
     print("noise on stdout")
+    if "raise" in request:
+        raise ValueError
     return {{"request": request, "name": common.NAME, "system": type(system).__name__, "argv": sys.argv,
              "isolated": sys.flags.isolated}}
 """
-SOURCES: dict[str, str | None] = {
-    **dict.fromkeys([".".join(PACKAGE.split(".")[:length]) for length in range(1, 6)]),
-    f"{PACKAGE}.engine": None,
-    f"{PACKAGE}.engine.resources": None,
-    f"{PACKAGE}.engine.resources.common": "NAME = 'native'\n",
-    f"{PACKAGE}.engine.system": "class System: pass\n",
-    f"{PACKAGE}.engine.remote": REMOTE,
+SYSTEM = """
+import hashlib
+class System: pass
+def sha256(content): return hashlib.sha256(content).hexdigest()
+"""
+FOLDER = PACKAGE.replace(".", "/")
+SOURCES: dict[str, str] = {
+    **{
+        f"{FOLDER}/bootstrap/{Path(module.__file__).name}": Path(module.__file__).read_text()
+        for module in (opening, texts)
+    },
+    f"{FOLDER}/engine/resources/common.py": "NAME = 'native'\n",
+    f"{FOLDER}/engine/system.py": SYSTEM,
+    f"{FOLDER}/engine/remote.py": REMOTE,
 }
+KEPT = 4000  # bytes of a call in which nothing is missing
+LONG = "a text of more than a line, " * 100
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+def fake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another engine; what is computed once for a run is computed each time."""
     monkeypatch.setattr(transport, "_sources", lambda: SOURCES)
-    monkeypatch.setattr(transport, "preload", transport.preload.__wrapped__)
+    for name in ("preload", "_packed_engine"):
+        monkeypatch.setattr(transport, name, getattr(transport, name).__wrapped__)
 
 
-def run(request: dict[str, Any], folder: Path) -> tuple[dict[str, Any], subprocess.CompletedProcess[str]]:
-    command = transport.command(sys.executable).split()
-    program = transport.program(request, str(folder)).decode("ascii")
-    done = subprocess.run(command, input=program, capture_output=True, text=True, timeout=60, check=False)
-    return transport.parse(done.stdout), done
+class Wire:
+    """A host of this machine, asked over one connection; what was written to it is counted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.sent = 0
+        self.stderr = ""
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        message = transport.Message(request, str(self.folder))
+        self.sent = len(message.program())
+
+        def reply(line: str) -> bytes | None:
+            more = message.reply(line)
+            self.sent += len(more or b"")
+            return more
+
+        target = scan.Target("h", tuple(shlex.split(transport.command(sys.executable))), message.program(), 0, reply)
+        (said,) = scan.ask([target], concurrency=1, timeout_s=60, progress=lambda done, total: None)
+        self.stderr = said.stderr
+        return transport.parse(said.stdout)
+
+    def engines(self) -> list[Path]:
+        return sorted(self.folder.glob("engine-*"))
+
+
+@pytest.fixture
+def wire(tmp_path: Path) -> Wire:
+    return Wire(tmp_path / "cache")
+
+
+class Once:
+    """As much of an action plugin as a call needs: a host of this machine, to which a call sends all at once."""
+
+    _templar: Any = None
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def _low_level_execute_command(self, cmd: str, in_data: bytes, sudoable: bool) -> dict[str, Any]:
+        self.calls += 1
+        done = subprocess.run(["/bin/sh", "-c", cmd], input=in_data, capture_output=True, timeout=60, check=False)
+        return {"rc": done.returncode, "stdout": done.stdout.decode(), "stderr": done.stderr.decode()}
+
+
+REQUEST = {
+    "text": "ä\u2028'\"\\\n{{ }}'''\0\ud800",
+    "list": [None, True, 1.5],
+    "long": LONG * 1000,
+    "same": [LONG, {"b": LONG}],
+}
+HEARD = {**REQUEST, "text": output.printable(str(REQUEST["text"]))}
 
 
 @pytest.mark.usefixtures("fake")
-def test_the_request_arrives_whole_and_the_answer_comes_back(tmp_path: Path) -> None:
-    request = {"text": "ä\u2028'\"\\\n{{ }}'''\0\ud800", "list": [None, True, 1.5], "long": "x" * 3_000_000}
-    answer, done = run(request, tmp_path / "cache")
-    assert answer["request"] == {**request, "text": output.printable(request["text"])}
-    assert (answer["name"], answer["system"], answer["isolated"]) == ("native", "System", 1)
-    assert answer["argv"] == ["-"], "a request has no business in an argument list"
-    assert done.stderr == ""
+def test_the_request_arrives_whole_and_the_answer_comes_back(wire: Wire) -> None:
+    for _ in range(2):
+        answer = wire.ask(REQUEST)
+        assert answer["request"] == HEARD
+        assert (answer["name"], answer["system"], answer["isolated"]) == ("native", "System", 1)
+        assert answer["argv"] == ["-c"], "a request has no business in an argument list"
+        assert wire.stderr == ""
 
 
 @pytest.mark.usefixtures("fake")
-def test_the_compiled_engine_is_kept_for_root_alone_and_used(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    run({}, cache)
-    (file,) = cache.iterdir()
-    assert (stat.S_IMODE(cache.stat().st_mode), stat.S_IMODE(file.stat().st_mode)) == (0o700, 0o600)
-    before = file.stat().st_mtime_ns
-    assert run({}, cache)[0]["name"] == "native"
-    assert file.stat().st_mtime_ns == before
-    file.write_bytes(file.read_bytes().replace(b"native", b"kept!!"))
-    assert run({}, cache)[0]["name"] == "kept!!", "the kept code was not used"
+def test_ansibles_connection_takes_a_second_call_where_something_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport.Message.__init__, "__defaults__", (str(tmp_path / "cache"),))
+    monkeypatch.setattr(transport, "_interpreter", lambda action, task_vars: sys.executable)
+    action = Once()
+    for request, calls in ((REQUEST, 2), (REQUEST, 3), ({"new": LONG + "!"}, 5), ({"new": "short"}, 6)):
+        answer = transport.call(action, request, {"inventory_hostname": "spark-a"})  # type: ignore[arg-type]
+        assert answer["request"].keys() == request.keys() and action.calls == calls
 
 
 @pytest.mark.usefixtures("fake")
-@pytest.mark.parametrize("damage", [b"", b"garbage", b"i\0\0\0\0"])
-def test_a_damaged_engine_is_compiled_again(tmp_path: Path, damage: bytes) -> None:
-    run({}, tmp_path)
-    tmp_path.chmod(0o700)
-    run({}, tmp_path)
-    (file,) = tmp_path.iterdir()
-    file.write_bytes(damage)
-    assert run({}, tmp_path)[0]["name"] == "native"
-    assert file.read_bytes() != damage and len(list(tmp_path.iterdir())) == 1
+def test_a_program_for_nobody_to_ask_needs_no_folder_and_runs_as_a_file(tmp_path: Path) -> None:
+    program = b"# a header\n" + transport.program(REQUEST, str(tmp_path / "no" / "folder"))
+    (tmp_path / "program").write_bytes(program)
+    for words, sent in (["-"], program), ([str(tmp_path / "program")], b""):
+        done = subprocess.run([sys.executable, "-I", "-S", *words], input=sent, capture_output=True, check=True)
+        assert transport.parse(done.stdout.decode())["request"] == HEARD
 
 
 @pytest.mark.usefixtures("fake")
-def test_an_engine_that_others_could_write_is_not_used(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    run({}, cache)
-    (file,) = cache.iterdir()
-    evil = file.read_bytes().replace(b"native", b"evil!!")
-    file.write_bytes(evil)
-    file.chmod(0o620)
-    assert run({}, cache)[0]["name"] == "native"
-    file.write_bytes(evil)
-    cache.chmod(0o770)
-    assert run({}, cache)[0]["name"] == "native"
-    cache.chmod(0o700)
-    file.rename(tmp_path / "elsewhere")
-    file.symlink_to(tmp_path / "elsewhere")
-    assert run({}, cache)[0]["name"] == "native"
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "other")
+def test_what_a_host_has_kept_does_not_travel_again(wire: Wire) -> None:
+    wire.ask(REQUEST)
+    assert wire.sent > KEPT
+    (engine,) = wire.engines()
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (wire.folder, engine)} == {0o700}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in wire.folder.glob("text-*")} == {0o600}
+    before = (engine / FOLDER / "engine/remote.py").stat().st_mtime_ns
+    wire.ask(REQUEST)
+    first = wire.sent
+    assert first < KEPT and (engine / FOLDER / "engine/remote.py").stat().st_mtime_ns == before
+    wire.ask({**REQUEST, "new": LONG + "!"})
+    assert wire.sent < 3 * first, "the engine was sent with one new text"
+    (engine / FOLDER / "engine/resources/common.py").write_text("NAME = 'kept!!!'\n")
+    assert wire.ask(REQUEST)["name"] == "kept!!!", "the kept engine was not used"
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_traceback_shows_the_lines_of_a_real_file(wire: Wire) -> None:
+    with pytest.raises(ValueError):
+        wire.ask({"raise": 1})
+    (engine,) = wire.engines()
+    line = REMOTE.splitlines().index("        raise ValueError") + 1
+    assert f'File "{engine}/{FOLDER}/engine/remote.py", line {line}, in answer\n    raise ValueError\n' in wire.stderr
+
+
+def cut(folder: Path) -> None:
+    for path in folder.rglob("common.*"):
+        path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut,
+        lambda engine: [path.write_bytes(b"garbage") for path in engine.rglob("common*.py*")],
+        lambda engine: [path.write_bytes(path.read_bytes()[:20]) for path in engine.rglob("*.pyc")],
+        lambda engine: [path.unlink() for path in engine.rglob("common*.py*")],
+        lambda engine: (engine / FOLDER / "bootstrap/texts.py").write_text("raise RuntimeError"),
+    ],
+    ids=["cut", "garbage", "cut code", "gone", "raises"],
+)
+def test_a_damaged_engine_is_sent_again(wire: Wire, damage: Callable[[Path], Any]) -> None:
+    wire.ask({})
+    (engine,) = wire.engines()
+    damage(engine)
+    assert wire.ask({})["name"] == "native"
+    assert wire.stderr == "" and wire.engines() == [engine]
+    wire.ask({})
+    assert wire.sent < KEPT, "it was not mended"
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_damaged_text_is_sent_again(wire: Wire) -> None:
+    wire.ask(REQUEST)
+    for path in wire.folder.glob("text-*"):
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert wire.ask(REQUEST)["request"] == HEARD
+    wire.ask(REQUEST)
+    assert wire.sent < KEPT, "it was not mended"
+
+
+@pytest.mark.usefixtures("fake")
+def test_an_engine_that_others_could_write_is_not_used(wire: Wire, tmp_path: Path) -> None:
+    wire.ask({})
+    (engine,) = wire.engines()
+    common = engine / FOLDER / "engine/resources/common.py"
+
+    def evil() -> None:
+        common.write_text("NAME = 'evil'\n")
+        assert wire.ask({})["name"] == "evil"
+
+    evil()
+    engine.chmod(0o770)
+    assert wire.ask({})["name"] == "native"
+    evil()
+    wire.folder.chmod(0o770)
+    assert wire.ask({})["name"] == "native"
+    wire.folder.chmod(0o700)
+    engine.rename(tmp_path / "elsewhere")
+    engine.symlink_to(tmp_path / "elsewhere")
+    assert wire.ask({})["name"] == "native"
+    wire.folder = tmp_path / "link"
+    wire.folder.symlink_to(tmp_path / "other")
     (tmp_path / "other").mkdir(mode=0o700)
-    run({}, link)
+    assert wire.ask(REQUEST)["name"] == "native"
     assert list((tmp_path / "other").iterdir()) == []
 
 
 @pytest.mark.usefixtures("fake")
-def test_the_engine_of_another_version_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    cache.mkdir(mode=0o700)
-    for name in ("engine-old", "lock"):
-        (cache / name).touch()
-    run({}, cache)
-    names = {path.name for path in cache.iterdir()}
-    assert "engine-old" not in names and "lock" in names and len(names) == 2
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_somebody_else_is_not_used(wire: Wire) -> None:
+    wire.ask(REQUEST)
+    (engine,) = wire.engines()
+    (engine / FOLDER / "engine/resources/common.py").write_text("NAME = 'evil'\n")
+    for folder in (engine, wire.folder):
+        os.chown(folder, 4711, 4711)
+        assert wire.ask(REQUEST)["name"] == "native"
+        assert wire.sent > KEPT
 
 
 @pytest.mark.usefixtures("fake")
-def test_without_a_place_to_keep_it_the_engine_works_all_the_same(tmp_path: Path) -> None:
+def test_what_nobody_uses_any_more_is_removed_and_nothing_else(wire: Wire) -> None:
+    wire.folder.mkdir(mode=0o700)
+    names = ["engine-old", "engine-new", "text-old", "text-new", "lock"]
+    for name in names:
+        (wire.folder / name).mkdir() if name == "engine-old" else (wire.folder / name).touch()
+        if not name.endswith("new"):
+            os.utime(wire.folder / name, (0, time.time() - texts.UNUSED_S - 60))
+    wire.ask({})
+    assert {path.name for path in wire.folder.iterdir()} - {path.name for path in wire.engines()} == {
+        "text-new",
+        "lock",
+    }
+    assert "engine-new" in {path.name for path in wire.engines()} and len(wire.engines()) == 2
+
+
+@pytest.mark.usefixtures("fake")
+def test_what_is_in_use_is_not_removed(wire: Wire) -> None:
+    wire.ask(REQUEST)
+    kept = sorted(wire.folder.iterdir())
+    for path in kept:
+        os.utime(path, (0, 0))
+    wire.ask({**REQUEST, "new": LONG + "!"})
+    assert set(kept) < set(wire.folder.iterdir())
+
+
+@pytest.mark.usefixtures("fake")
+def test_without_a_place_to_keep_anything_the_engine_works_all_the_same(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert run({"a": 1}, tmp_path / "file" / "cache")[0]["request"] == {"a": 1}
+    for folder in ("file/cache", "file", "no/cache"):
+        wire = Wire(tmp_path / folder)
+        for _ in range(2):
+            assert wire.ask(REQUEST)["request"] == HEARD
+            assert wire.stderr == ""
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_secret_is_in_no_file_of_the_host(wire: Wire) -> None:
+    secret = "the-secret-of-many-lines\n" * 100
+    request = {
+        "documents": [{"resources": [{"file": "/k", "secret": True, "content": secret, "more": {"x": [secret]}}]}]
+    }
+    assert wire.ask(request)["request"] == {
+        "documents": json.loads(json.dumps(request["documents"]).replace("\\n", "\\\\n"))
+    }
+    files = [path for path in wire.folder.rglob("*") if path.is_file()]
+    assert files and not [path for path in files if b"the-secret" in path.read_bytes()]
+    assert not list(wire.folder.glob("text-*"))
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_host_gets_nothing_but_what_belongs_to_its_own_request() -> None:
+    message, others = transport.Message({"a": LONG}), transport.Message({"a": LONG + "!"})
+    (digest,) = message._texts
+    (other,) = others._texts
+    assert list(message.missing(f"{opening.MISSING}{digest} {other} /etc/shadow")) == [digest]
+    assert message.reply(f"{opening.MISSING}{other}") is None and message.reply("Welcome") is None
+
+
+def begun(wire: Wire, old: bytes = b"", new: bytes = b"") -> tuple[subprocess.Popen[bytes], transport.Message]:
+    """A call that waits for what it has asked for."""
+    message = transport.Message(REQUEST, str(wire.folder))
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(shlex.split(transport.command(sys.executable)), stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(message.program().replace(old, new))
+    process.stdin.flush()
+    while not process.stdout.readline().startswith(opening.MISSING.encode()):
+        pass
+    return process, message
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("share", [0, 1, 100, -1])
+def test_a_call_that_is_cut_off_in_the_middle_does_nothing(wire: Wire, share: int) -> None:
+    process, message = begun(wire)
+    stdout, stderr = process.communicate(message.program(message.blobs)[:share], timeout=30)
+    assert (stdout, stderr, process.returncode) == (b"", b"", 0)
+    assert not wire.folder.exists()
+    assert wire.ask(REQUEST)["request"] == HEARD
+
+
+@pytest.mark.usefixtures("fake")
+def test_a_host_whose_controller_says_nothing_more_does_not_wait_for_ever(wire: Wire) -> None:
+    process, _ = begun(wire, b"PATIENCE_S = 60", b"PATIENCE_S = 1 ")
+    assert process.wait(timeout=30) < 0
+    process.communicate()
+
+
+@pytest.mark.usefixtures("fake")
+def test_calls_at_the_same_time_do_not_disturb_each_other(wire: Wire) -> None:
+    waiting = [begun(wire) for _ in range(6)]
+    for process, message in waiting:
+        assert process.stdin is not None
+        process.stdin.write(message.program(message.blobs))
+        process.stdin.flush()
+    for process, _ in waiting:
+        stdout, stderr = process.communicate(timeout=60)
+        assert transport.parse(stdout.decode())["request"] == HEARD, stderr
+    assert len(wire.engines()) == 1 and len(list(wire.folder.glob("*-*"))) == 3, "something was left"
+
+
+def test_an_older_python_is_named() -> None:
+    words = shlex.split(transport.command("python3"))
+    old = f"import sys;sys.version_info=(3,8);sys.version='3.8.10 (default)'\n{words[-1]}"
+    done = subprocess.run([sys.executable, *words[1:-1], old], capture_output=True, text=True, input="", check=False)
+    assert done.returncode == 1 and "this is 3.8.10" in done.stderr
+    assert from_failure("h", done.stderr, answered=True).fact.startswith("no usable Python answered")
 
 
 @pytest.mark.parametrize(
@@ -176,13 +411,14 @@ def test_no_answer_steers_the_terminal_that_shows_it() -> None:
 @pytest.mark.parametrize(
     ("interpreter", "command"),
     [
-        ("/usr/bin/python3", "/usr/bin/python3 -I -S -"),
-        ("/usr/bin/env python3", "/usr/bin/env python3 -I -S -"),
-        ("python3; reboot", "'python3;' reboot -I -S -"),
+        ("/usr/bin/python3", "/usr/bin/python3 -I -S -c "),
+        ("/usr/bin/env python3", "/usr/bin/env python3 -I -S -c "),
+        ("python3; reboot", "'python3;' reboot -I -S -c "),
     ],
 )
 def test_the_interpreter_is_quoted(interpreter: str, command: str) -> None:
-    assert transport.command(interpreter) == command
+    assert transport.command(interpreter).startswith(command)
+    assert len(shlex.split(transport.command(interpreter))) == len(shlex.split(command)) + 1
 
 
 class Templar:
@@ -226,10 +462,10 @@ def test_a_call_sends_the_program_with_privileges_to_the_interpreter_of_the_inve
     variables = {"inventory_hostname": "spark-a", "ansible_python_interpreter": "/opt/python3"}
     assert transport.call(action, {"verb": "drift"}, variables) == {"a": 1}  # type: ignore[arg-type]
     command, program, sudoable = action.called
-    assert (command, sudoable) == ("/opt/python3 -I -S -", True)
-    assert program == transport.program({"verb": "drift"})
+    assert (command, sudoable) == (transport.command("/opt/python3"), True)
+    assert program == transport.Message({"verb": "drift"}).program()
     transport.call(action, {}, {**variables, "ansible_python_interpreter": "auto_silent"})  # type: ignore[arg-type]
-    assert action.called[0] == "/usr/bin/python3 -I -S -"
+    assert action.called[0] == transport.command("/usr/bin/python3")
 
 
 class Connection:
@@ -253,9 +489,8 @@ class Host(Action):
         self.requests: list[dict[str, Any]] = []
 
     def _low_level_execute_command(self, cmd: str, in_data: bytes, sudoable: bool) -> dict[str, Any]:
-        packed = re.search(rb'REQUEST = "([^"]*)"', in_data) or re.search(rb"REQUEST = '([^']*)'", in_data)
-        assert packed
-        self.requests.append(json.loads(zlib.decompress(base64.b64decode(packed[1]))))
+        arguments = ast.literal_eval(in_data.decode().splitlines()[-1].removeprefix("start(*")[:-1])
+        self.requests.append(json.loads(zlib.decompress(base64.b64decode(arguments[2]))))
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
@@ -264,7 +499,7 @@ class Host(Action):
 
 CONVERGE = {"verb": "converge", "check": False, "documents": [], "expect": {"rails": "0" * 64}}
 CHANGED = {"changes": [{"resource": "nm_profile:a"}, {"resource": "file:/b"}], "diff": [1], "subprocesses": 9}
-FIRST = {**CHANGED, "guard": {"id": "f" * 16, "seconds": 130}, "error": None}
+FIRST = {**CHANGED, "guard": {"id": "f" * 16, "seconds": 130, "resources": ["nm_profile:a"]}, "error": None}
 LAST = {"changes": [], "diff": [], "subprocesses": 4, "guard": None, "error": None, "facts": {"rails": []}}
 
 
@@ -414,39 +649,43 @@ def test_a_host_that_stays_away_is_given_up_after_all_has_fired(clock: list[floa
 
 
 def test_the_bundle_holds_what_the_engine_imports_and_no_more() -> None:
-    sources = transport._sources()
-    assert f"{PACKAGE}.engine.engine" in sources and f"{PACKAGE}.engine.resources.files" in sources
-    assert f"{PACKAGE}.fabric.perftest" not in sources
-    assert f"{PACKAGE}.programs.coherence.grub" in sources, "a relative import"
-    assert sources[PACKAGE] is None and sources[f"{PACKAGE}.engine.resources"] is None
-    for module, source in sources.items():
-        imported = {
-            resolve_name("." * node.level + (node.module or ""), module.rpartition(".")[0])
-            for node in ast.walk(ast.parse(source or ""))
-            if isinstance(node, ast.ImportFrom)
-        }
-        assert {name for name in imported if name.startswith("ansible")} <= set(sources)
+    sources, reached = transport._sources(), set[str]()
+    waiting = [f"{PACKAGE}.bootstrap.texts"]
+    while waiting:
+        name = waiting.pop()
+        file = f"{name.replace('.', '/')}.py"
+        here = catalog.collection_root() / file.removeprefix("ansible_collections/gb10/fleet/")
+        if name in reached or not here.exists():
+            continue
+        reached.add(name)
+        for node in ast.walk(ast.parse(sources[file])):
+            if isinstance(node, ast.ImportFrom):
+                module = resolve_name("." * node.level + (node.module or ""), name.rpartition(".")[0])
+                waiting += [module, *(f"{module}.{alias.name}" for alias in node.names)]
+    files = {name for name in sources if not name.endswith("/__init__.py")}
+    assert files == {f"{name.replace('.', '/')}.py" for name in reached}
+    assert {f"{parent}/__init__.py" for name in files for parent in Path(name).parents[:-1]} == sources.keys() - files
 
 
-def test_the_real_engine_answers_and_refuses_nonsense(tmp_path: Path) -> None:
-    answer, _ = run({"verb": "nonsense"}, tmp_path / "cache")
-    assert answer["error"]["kind"] == "request"
-    assert len(transport.program({"verb": "drift"})) < 100_000, "bytes to every host, in every run"
-    assert json.dumps(answer)
-
-
-def test_what_travels_is_the_same_program_without_its_words() -> None:
-    def code(source: str) -> str:
-        """The syntax tree with empty docstrings, and with the number of each line."""
-        tree = ast.parse(source)
-        for node in ast.walk(tree):
-            body = getattr(node, "body", None)
-            first = body[0] if isinstance(body, list) and body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
-                first.value = ast.Constant("")
-        return ast.dump(tree) + str([node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)])
-
+def test_what_travels_is_plain_sources() -> None:
     for name, sent in transport._sources().items():
-        if sent is not None:
-            assert code(sent) == code(transport._file(name).read_text(encoding="utf-8")), name
-            assert sent.lstrip().startswith('""\n') and not re.search("^ *#", sent, re.MULTILINE), name
+        path = catalog.collection_root() / name.removeprefix("ansible_collections/gb10/fleet/")
+        assert sent == (path.read_text(encoding="utf-8") if path.exists() else ""), name
+
+
+def test_the_real_engine_answers_and_refuses_nonsense(wire: Wire) -> None:
+    assert wire.ask({"verb": "nonsense"})["error"]["kind"] == "request"
+    assert wire.ask({"verb": "nonsense"})["error"]["kind"] == "request"
+    assert wire.sent < 5_000
+
+
+def test_an_unchanged_host_gets_25_kb_at_most(tmp_path: Path) -> None:
+    """The request that the doctor really sends, with the documents of all roles."""
+    plays, doctor = Plays(tmp_path), [{"ansible.builtin.import_playbook": "gb10.fleet.doctor"}]
+    for _ in range(2):  # the second time with facts, from which documents are made
+        rc, said = plays.play({"spark-a": {"ansible_host": "kind-ok"}}, doctor, ansible_become=False)
+        assert rc == 0, said
+    request = plays.requests()[-1]
+    assert [document["role"] for document in request["documents"]] == list(catalog.ROLES)
+    assert len(json.dumps(request)) > 50_000, "the installed programs are missing"
+    assert len(transport.Message(request).program()) <= 25_000, "bytes to every host, in every run"

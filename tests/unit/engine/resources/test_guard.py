@@ -792,7 +792,8 @@ def test_where_networkmanager_goes_away_in_the_middle_the_answer_names_what_wait
     host.on("systemd-run", lambda argv, stdin: away.extend(word for word in argv if word.endswith("-word")) or "")
     said = ask(host, guard=ID)
     assert "NetworkManager is not running" in said["error"]["message"]
-    assert said["guard"] == {"id": ID, "seconds": guard.CONFIRM_S + guard.NET_S + guard.ROLLBACK_S}
+    seconds = guard.CONFIRM_S + guard.NET_S + guard.ROLLBACK_S
+    assert said["guard"] == {"id": ID, "seconds": seconds, "resources": ["nm_profile:gb10-enp1s0f0np0"]}
     assert said["changes"], "it may stand until then"
     assert host.commands("systemctl stop")[-1].endswith("-change.timer"), "the second net was given up"
 
