@@ -77,7 +77,7 @@ def everything_else() -> list[Gate]:
         Gate("unit tests that start Ansible", check.plays, minutes=3),
         Gate("evidence page in a browser", page, minutes=1, live=True),
         Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=5, live=True),
-        Gate("the engine's truth on systemd-nspawn hosts", truth, minutes=6, live=True),
+        Gate("engine's truth on systemd-nspawn hosts", truth, minutes=6, live=True),
     )
     return run_all([*check.gates(), *rings], workers=1)
 
