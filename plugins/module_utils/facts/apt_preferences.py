@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.driver_packages import BRANCH
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import BRANCH
 
 # Packages that a host need not have for a pattern to bring them in: other drivers, whose names have
 # another branch or (from 590 on) none, and kernels.

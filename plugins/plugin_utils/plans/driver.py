@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.driver_packages import KERNELS, LOOSE, PARTS
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import KERNELS, LOOSE, PARTS
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import debian_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_preferences, driver_packages
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_preferences
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import driver_packages
 
 NAMES = ["nvidia-utils-580", "libnvidia-compute-580", "linux-nvidia-hwe-24.04"]
 

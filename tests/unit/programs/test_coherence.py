@@ -11,8 +11,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.facts import driver_packages
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import apt, grub, installed, judgement
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import (
+    apt,
+    driver_packages,
+    grub,
+    installed,
+    judgement,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import main as program
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.judgement import (
     against_the_next_boot,
@@ -198,7 +203,7 @@ def test_without_an_answer_of_apt_a_host_is_not_coherent() -> None:
 
 
 def test_the_branch_is_the_catalog_s() -> None:
-    assert catalog.load("host_sets")["driver_branch"]["value"] == judgement.BRANCH
+    assert catalog.load("host_sets")["driver_branch"]["value"] == driver_packages.BRANCH
 
 
 # -- GRUB --------------------------------------------------------------------------------------------------------------

@@ -9,19 +9,12 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 
+from .driver_packages import has_the_drivers_version
 from .texts import names_in, read_text
 
 Run = Callable[[Sequence[str]], str]  # a command's stdout; empty where it failed
 PREFERENCES = "/etc/apt/preferences"
 OUR_PREFERENCES = f"{PREFERENCES}.d/10-gb10-nvidia"
-# The packages that are built from one driver version, with the branch in their names or (from 590 on) without. Firmware
-# of several versions may lie side by side, and the fabric manager's are released on their own.
-FAMILY = re.compile(
-    r"(?!.*-(firmware|fabricmanager|imex|nscq)-)(lib)?nvidia-(.+-)?\d{3}(-.+)?\Z"
-    r"|libnvidia-(cfg1|common|compute|decode|encode|extra|fbc1|gl|gpucomp)\Z"
-    r"|nvidia-(driver|driver-open|driver-cuda|open|compute-utils|kernel-common|utils)\Z|cuda-drivers(-.+)?\Z"
-    r"|xserver-xorg-video-nvidia-\d{3}(-.+)?\Z"
-)
 # Names of packages with `(a|b)`, `(a)?`, `.`, `.*`, `[0-9]` and `[0-9]{3}` in them.
 _ALIKE = re.compile(
     r"\^?(?:[a-z0-9-]|\.\*?|\[0-9\](?:\{[1-9]\})?|\("
@@ -105,7 +98,7 @@ def read_candidates(root: Path, packages: Mapping[str, str], run: Run) -> dict[s
         if not named:
             return None
         known.update(named)
-    asked = sorted(name for name in known if FAMILY.match(name))
+    asked = sorted(name for name in known if has_the_drivers_version(name))
     candidates: dict[str, str] = {}
     answered = set()
     name = ""

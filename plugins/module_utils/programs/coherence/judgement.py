@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from .apt import FAMILY, OUR_PREFERENCES
+from .apt import OUR_PREFERENCES
+from .driver_packages import BRANCH, has_the_drivers_version
 from .installed import VERSION, flavour
 
 Verdict = dict[str, str]  # id, severity (error, warn), fact, way_out
 
-BRANCH = "580"  # as catalog/host_sets.yml: the branch that a Spark stays on
 IDS = (
     "coherent", "userland_newer", "module_newer", "next_kernel_without_module", "next_kernel_other_module",
     "next_kernel_incomplete", "proprietary_flavour", "module_not_loaded", "hold_lost", "invalid_pin", "mixed_userland",
@@ -31,7 +31,7 @@ def judge(facts: Mapping[str, Any], more: Sequence[Verdict] = ()) -> list[Verdic
     """
     driver = facts["driver"]
     if not driver["userland"]:
-        return [_error("no_driver", "no NVIDIA driver is installed", "install the 580 set that DGX OS offers")]
+        return [_error("no_driver", "no NVIDIA driver is installed", f"install the {BRANCH} set that DGX OS offers")]
     then = against_the_next_boot(facts)
     now = list(_now(facts, mends=bool(driver["next_kernel"]) and not then))
     if now and driver["next_kernel"] == facts["kernel"]:  # the same kernel boots again: it is the same fault
@@ -138,7 +138,7 @@ def _fallbacks(facts: Mapping[str, Any]) -> Iterator[Verdict]:
 def _mixed(packages: Mapping[str, str]) -> Iterator[Verdict]:
     versions: dict[str, list[str]] = {}
     for name, text in packages.items():
-        found = VERSION.search(text) if FAMILY.match(name) else None
+        found = VERSION.search(text) if has_the_drivers_version(name) else None
         if found:
             versions.setdefault(found[1], []).append(name)
     if len(versions) > 1:

@@ -30,9 +30,18 @@ LOOSE = "^(libnvidia-nscq|libnvsdm|nvidia-fabricmanager|nvidia-imex|nvidia-modpr
 PARTS = (*VERSIONED, LOOSE)
 # NVIDIA's kernels with their modules and metapackages.
 KERNELS = "^linux-(nvidia|image|headers|modules|objects-nvidia|signatures-nvidia|tools)-.*nvidia|^linux-nvidia(-|$)"
+# Of these several versions may stand beside the driver: firmware carries its version in its name, and the
+# packages of the fabric manager are released on their own.
+_ASIDE = "^(lib)?nvidia-(.*-)?(firmware|fabricmanager|imex|nscq)(-|$)"
+_VERSIONED, _OF_THEIR_OWN = re.compile("|".join(VERSIONED)), re.compile(_ASIDE)
 # What no repair of dpkg may bring or take unasked. It is wider than the parts: any kernel may boot next, and an unknown
 # package of NVIDIA's may be a part.
 _UNASKED = re.compile("|".join((*PARTS, KERNELS, "^(lib)?nvidia-(?!container)", "^linux-(image|modules|headers)-")))
+
+
+def has_the_drivers_version(name: str) -> bool:
+    """Whether a package is built from one version of the driver, so that all installed ones must have the same."""
+    return _VERSIONED.match(name) is not None and _OF_THEIR_OWN.match(name) is None
 
 
 def moves_on_purpose(name: str) -> bool:
