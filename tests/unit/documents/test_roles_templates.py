@@ -269,11 +269,8 @@ def test_a_cluster_without_cables_is_refused() -> None:
     ],
 )
 def test_an_ipv6_address_stands_in_brackets_in_a_url(host: str, url: str) -> None:
-    """The proof asks there; its variables are Ansible's own."""
-    loader = DataLoader()  # type: ignore[no-untyped-call]
-    scope = {"vllm_host": host, "vllm_port": 8000}
-    scope |= loader.load_from_file(str(ROOT / "roles/vllm/vars/main.yml"), trusted_as_template=True)
-    assert Templar(loader, variables=scope).template(scope["__vllm_url"]) == url
+    """The proof asks there."""
+    assert vllm_plan.plan(View("spark-a", facts(), {"vllm_host": host})).url == url
 
 
 def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
