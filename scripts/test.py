@@ -10,8 +10,6 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from scripts import check, release
@@ -61,38 +59,20 @@ def nothing_left(gate: Gate) -> None:
     gate.run(AS_ROOT, sys.executable, "-m", "lab", "down")
 
 
-def machines() -> list[Gate]:
-    """The lane of the virtual machines."""
-    return [execute(Gate("site.yml on two virtual Sparks", pair, minutes=17, live=True))]
-
-
-def everything_else() -> list[Gate]:
-    """The gates, and what containers are enough for. One after another: the machines keep the other core busy.
-
-    What happens on the machines has time limits, so they come first. Linux has a priority for each thread.
-    """
-    os.nice(5)
-    rings = (
-        Gate("release: the whole of it in a copy", release.rehearsal),
+def main() -> int:
+    started = time.monotonic()
+    print("Tools, gates, page, roles, truth, pair; the lab needs root.", flush=True)
+    done = [execute(Gate("tools of the tests", tools, minutes=3, live=True))]
+    done.append(execute(Gate("lab of an earlier run", nothing_left)))
+    done += run_all([*check.gates(), Gate("release: the whole of it in a copy", release.rehearsal)], workers=2)
+    for gate in (
         Gate("unit tests that start Ansible", check.plays, minutes=3),
         Gate("evidence page in a browser", page, minutes=1, live=True),
         Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=5, live=True),
         Gate("engine's truth on systemd-nspawn hosts", truth, minutes=6, live=True),
-    )
-    return run_all([*check.gates(), *rings], workers=1)
-
-
-def side_by_side(lanes: Sequence[Callable[[], list[Gate]]]) -> list[Gate]:
-    with ThreadPoolExecutor(max_workers=len(lanes)) as pool:
-        return [gate for lane in list(pool.map(lambda lane: lane(), lanes)) for gate in lane]
-
-
-def main() -> int:
-    started = time.monotonic()
-    print("Tools, gates, page, roles, truth, and the pair beside them; the lab needs root.", flush=True)
-    done = [execute(Gate("tools of the tests", tools, minutes=3, live=True))]
-    done.append(execute(Gate("lab of an earlier run", nothing_left)))
-    done += side_by_side((machines, everything_else))
+        Gate("site.yml on two virtual Sparks", pair, minutes=15, live=True),
+    ):
+        done.append(execute(gate))
     return summarise(done, started)
 
 

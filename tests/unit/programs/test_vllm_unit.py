@@ -307,7 +307,7 @@ def test_what_the_driver_would_do_at_the_next_boot_keeps_nobody_down(hosts: Call
 
 
 @pytest.mark.parametrize(
-    ("carrier", "gid", "says"), [("0", "::ffff:192.168.100.10", "no carrier"), ("1", "::", "not its address")]
+    ("carrier", "gid", "says"), [("0", "::ffff:192.168.100.10", "no carrier"), ("1", "::", "not have its address")]
 )
 def test_a_rail_that_is_down_is_awaited(hosts: Callable[..., list[Host]], carrier: str, gid: str, says: str) -> None:
     head, mate = hosts(2)
