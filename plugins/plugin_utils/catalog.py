@@ -21,8 +21,6 @@ EVIDENCE = ("source", "date", "confidence")
 # libyaml's is ten times as fast, and not everywhere.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
-# By name: what documents.py has of an earlier run that read the same files.
-KEPT: dict[str, dict[str, Any]] = {}
 # The roles that a host gets, in the order of work, unless gb10_roles says less.
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
@@ -67,8 +65,6 @@ def collection_version() -> str:
 @cache
 def load(name: str, root: Path | None = None) -> dict[str, Any]:
     """The content of catalog/<name>.yml, read once; every entry that has a `value` also has its evidence."""
-    if root is None and name in KEPT:
-        return KEPT[name]
     path = (root or collection_root()) / "catalog" / f"{name}.yml"
     content = read(path)
     for where, entry in _entries(content, path.name):

@@ -27,7 +27,6 @@ from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
@@ -201,7 +200,9 @@ def preload() -> None:
     inherits it.
     """
     root = catalog.collection_root()
-    kept.catalogs("catalogs", frozenset(path.stem for path in root.glob("catalog/*.yml")) - catalog.OF_SERVING)
+    for path in root.glob("catalog/*.yml"):
+        if path.stem not in catalog.OF_SERVING:
+            catalog.load(path.stem)
     for path in sorted(root.glob("roles/*/desired.yml")):
         load(path.parent.name)
 

@@ -13,11 +13,11 @@ import contextlib
 import hashlib
 import json
 import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
 
 
 def read(host: str, address: str) -> dict[str, Any] | None:
@@ -36,10 +36,31 @@ def write(host: str, address: str, facts: dict[str, Any]) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: a user without a home
         path = _path(host, address)
         if not (os.access(path, os.R_OK) and path.read_bytes() == text):
-            kept.write(path, text)
+            _replace(path, text)
 
 
 def _path(host: str, address: str) -> Path:
     # A digest, because an inventory may name a host in any way, "../x" included.
     name = hashlib.sha256(f"{host}\n{address}".encode(errors="replace")).hexdigest()
-    return kept.folder() / "facts" / f"{name}.json"
+    return _folder() / "facts" / f"{name}.json"
+
+
+def _folder() -> Path:
+    """$XDG_CACHE_HOME/gb10-fleet; a relative XDG_CACHE_HOME counts as none, as its standard says."""
+    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    return (given if given.is_absolute() else Path.home() / ".cache") / "gb10-fleet"
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Replace the file as a whole, in a folder that is the user's alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.parent.chmod(0o700)
+    # A name that nobody else has: containers and machines that share a home have the same process ids.
+    number, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(content)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink()
+        raise

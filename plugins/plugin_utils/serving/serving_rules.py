@@ -15,7 +15,6 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, rules, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
@@ -78,7 +77,6 @@ def judge(
     `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does not
     know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml.
     """
-    kept.catalogs("serving", catalog.OF_SERVING)
     known = models.image(image)
     used = version or (known.version if known else None)
     words = tuple(args)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import kept, last_facts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 
 FACTS: dict[str, Any] = {"hostname": "spark-a", "rails": []}
 
@@ -75,7 +77,7 @@ def test_a_relative_cache_home_counts_as_none(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     for value in ("cache", ""):
         monkeypatch.setenv("XDG_CACHE_HOME", value)
-        assert kept.folder() == tmp_path / "home" / ".cache" / "gb10-fleet"
+        assert last_facts._folder() == tmp_path / "home" / ".cache" / "gb10-fleet"
 
 
 def test_other_users_files_are_not_readable(cache: Path) -> None:
@@ -85,3 +87,28 @@ def test_other_users_files_are_not_readable(cache: Path) -> None:
     finally:
         os.umask(old)
     assert cache.stat().st_mode & 0o077 == 0
+
+
+def test_many_writers_leave_one_whole_file(cache: Path) -> None:
+    """Threads, for these have one process id, as have the processes of two containers that share a home."""
+
+    def write(mark: str) -> set[str]:
+        for _ in range(20):
+            last_facts.write("spark-a", "x", {"hostname": mark * 100_000})
+        return set((last_facts.read("spark-a", "x") or {})["hostname"])
+
+    with ThreadPoolExecutor(8) as writers:
+        assert all(len(seen) == 1 for seen in writers.map(write, "abcdefgh"))
+    assert len(list(cache.iterdir())) == 1, "a temporary file was left"
+
+
+def test_a_write_that_fails_leaves_what_was_there(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    last_facts.write("spark-a", "x", FACTS)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "replace", full)
+    last_facts.write("spark-a", "x", {**FACTS, "rails": [1]})
+    assert last_facts.read("spark-a", "x") == FACTS
+    assert len(list(cache.iterdir())) == 1, "a temporary file was left"
