@@ -50,7 +50,10 @@ _NEVER_IN = re.compile(
 # What travels of module_utils. A test compares it with what the engine imports.
 _ENGINE = (
     *("bootstrap/opening.py", "bootstrap/texts.py", "engine/*.py", "engine/resources/*.py"),
-    *("facts/*.py", *(f"programs/coherence/{name}.py" for name in ("apt", "grub", "installed", "texts"))),
+    *(
+        "facts/*.py",
+        *(f"programs/coherence/{name}.py" for name in ("apt", "driver_packages", "grub", "installed", "texts")),
+    ),
 )
 _PACKAGE = "ansible_collections/gb10/fleet/plugins/module_utils"
 # The first line of the program says how long it is: standard input stays open behind it. Of an older Python this says

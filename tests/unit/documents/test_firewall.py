@@ -17,7 +17,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -196,7 +195,7 @@ def test_no_networks(value: Any) -> None:
 
 def test_every_variable_with_a_port_of_a_cluster_is_guarded() -> None:
     """A port variable that the role vllm gets one day is either the API's or guarded."""
-    ports = {name for name in documents.load("vllm").defaults if name.endswith("_port")} - {"vllm_port"}
+    ports = {name for name in catalog.declared_variables().roles["vllm"] if name.endswith("_port")} - {"vllm_port"}
     given = {name: 20000 + number for number, name in enumerate(sorted(ports))}
     text = rules("pair", **given)
     assert not [name for name, port in given.items() if str(port) not in text]

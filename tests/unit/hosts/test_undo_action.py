@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import json
-import re
 import zlib
 from pathlib import Path
 from typing import Any
@@ -45,11 +45,9 @@ class Run:
     @property
     def requests(self) -> list[dict[str, Any]]:
         """What the engine was asked, in the order of the calls."""
-        packed = [
-            re.findall(r"^REQUEST = '(.*)'$", file.read_text(), re.MULTILINE)
-            for file in sorted(self.tmp_path.glob("program-*"))
-        ]
-        return [json.loads(zlib.decompress(base64.b64decode(text))) for (text,) in packed]
+        calls = [file.read_text().splitlines()[-1] for file in sorted(self.tmp_path.glob("program-*"))]
+        arguments = [ast.literal_eval(call.removeprefix("start(*").removesuffix(")")) for call in calls]
+        return [json.loads(zlib.decompress(base64.b64decode(request))) for _, _, request, _, _ in arguments]
 
 
 @pytest.fixture

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from scripts import check, gates
 from scripts.gates import Gate, GateFailed, execute, summarise
-from scripts.test import side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -131,17 +128,3 @@ def test_the_installed_collection_is_tested_where_the_checkout_cannot_be_importe
     for package in ("lab", "gb10_fleet", "ansible_collections.gb10"):
         assert run(f"import {package}") == 1, f"{package} was found"
     assert subprocess.run([python.with_name("ansible-playbook"), "--version"], check=False).returncode == 0
-
-
-def test_both_lanes_are_counted_and_each_goes_on_when_the_other_fails() -> None:
-    meeting = threading.Barrier(2, timeout=10)
-
-    def lane(*texts: str) -> Callable[[], list[Gate]]:
-        def run() -> list[Gate]:
-            meeting.wait()  # one after the other would never meet
-            return [execute(says(text)) for text in texts]
-
-        return run
-
-    done = side_by_side((lane("1 failed in 0.1s", "2 passed in 0.1s"), lane("4 passed in 0.1s")))
-    assert [(gate.passed, gate.failed) for gate in done] == [(0, 1), (2, 0), (4, 0)]
