@@ -24,7 +24,7 @@ TREE = {
     "plugins/module_utils/advice.py": 'WAY_OUT = "set fabric_mtu to 9000"\n',
     "plugins/module_utils/facts.py": "def read(link):\n\n    return link.mtu\n",
     "docs/architecture.md": (
-        "# Map\n\n## Words\n\n| word | means |\n|---|---|\n| a | b |\n| c | d |\n\n| no | word |\n|---|---|\n| e | f |\n"
+        "# Map\n\n## Words\n\n| word | means |\n|---|---|\n| a | b |\n| c | d |\n\n| no | word |\n|---|---|\n| e |\n"
     ),
     "README.md": "three plain words\n",
     "CONTRIBUTING.md": (
