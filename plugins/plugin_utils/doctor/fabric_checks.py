@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT, lifelines
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import PORTS, Subject
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric_arguments
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 
 SEE_FABRIC = "correct it in the inventory; roles/fabric/README.md says what is allowed"
@@ -26,11 +26,11 @@ def check_settings(subject: Subject) -> Iterator[Finding]:
     network, mtu, ports = (subject.setting(f"fabric_{name}") for name in ("network", "mtu", "ports"))
     checks: list[Callable[[], object]] = []
     if isinstance(network, str):
-        checks.append(lambda: addressing.check_network(network))
+        checks.append(lambda: fabric_arguments.check_network(network))
     if _is_number(mtu):
-        checks.append(lambda: addressing.check_mtu(mtu))
+        checks.append(lambda: fabric_arguments.check_mtu(mtu))
     if subject.topology in ("pair", "switch") and isinstance(ports, (list, tuple)):
-        checks.append(lambda: addressing.check_ports(ports))
+        checks.append(lambda: fabric_arguments.check_ports(ports))
     thresholds = subject.mapping("fabric_thresholds")
     if thresholds:
         checks.append(lambda: verdicts.thresholds_from(subject.catalog["thresholds"], thresholds))

@@ -128,7 +128,7 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject({**PAIR, "fabric_mut": 9000}), "unknown_variable", "error", ["fabric_mut", "fabric_mtu?"]),
         (subject({**PAIR, "fabric_topology": "star"}), "bad_variable", "error", ["fabric_topology", "star"]),
         (subject({**PAIR, "fabric_mtu": "big"}), "bad_variable", "error", ["fabric_mtu", "roles/fabric/README.md"]),
-        (subject({**PAIR, "fabric_mtu": "9k"}), "bad_variable", "error", ["fabric_mtu is the text '9k'", "a whole number"]),
+        (subject({**PAIR, "fabric_mtu": "9k"}), "bad_variable", "error", ["the text '9k'", "a whole number"]),
         (subject({**PAIR, "fabric_mtu": True}), "bad_variable", "error", ["True", "a whole number"]),
         (subject({**PAIR, "fabric_ports": "p0"}), "bad_variable", "error", ["'p0'", "a list"]),
         (subject({**PAIR, "share": "half"}), "bad_variable", "error", ["share is the text 'half'", "a number"]),
