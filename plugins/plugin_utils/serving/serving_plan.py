@@ -213,17 +213,13 @@ def plan(
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
     """
     model = _known(model_name)
-    if not memories_bytes or min(memories_bytes) <= 0:
-        raise PlanError("memories: name the memory of each host, in bytes and above 0")
-    if executor not in EXECUTORS:
-        raise PlanError(f"executor {executor!r} is none of {', '.join(EXECUTORS)}")
+    _check(memories_bytes, executor)
     flags = {canonical(flag): value for flag, value in (settings or {}).items()}
     reference = image or catalog.load("software")["vllm_image"]["value"]
     known = models.image(reference)
     used = version or (known.version if known else None)
-    hosts = len(memories_bytes)
+    hosts, smallest = len(memories_bytes), min(memories_bytes)
     kv_dtype = flags.get("--kv-cache-dtype") or catalog.load("models")["fit"]["kv_cache_dtype"]["value"]
-    smallest = min(memories_bytes)
     only = only or ("" if model_name.lower() == model.id.lower() else model_name)
     choice = quantization.choose(
         model,
@@ -236,44 +232,42 @@ def plan(
         kv_dtype,
         _number(flags, "--gpu-memory-utilization"),
     )
+    found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
     if choice.checkpoint is None or choice.fit is None:
         if not choice.rejected:
             offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
             raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
-        return Plan(
-            model,
-            None,
-            reference,
-            known,
-            used,
-            hosts,
-            None,
-            path=choice.path,
-            rejected=choice.rejected,
-            hosts_needed=quantization.hosts_needed(model, smallest, used, only),
-        )
-    needs = quantization.needs(model, choice.checkpoint, used, kv_dtype)
-    arguments = {**_arguments(choice.fit, kv_dtype), **needs.arguments, **_cluster(model, hosts, executor), **flags}
+        return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, used, only))
+    served = _served(found, choice.checkpoint, choice.fit, kv_dtype, executor, flags)
+    return _judged(served, accepted or {}, executor, driver, judge)
+
+
+def _check(memories_bytes: Sequence[float], executor: str) -> None:
+    if not memories_bytes or min(memories_bytes) <= 0:
+        raise PlanError("memories: name the memory of each host, in bytes and above 0")
+    if executor not in EXECUTORS:
+        raise PlanError(f"executor {executor!r} is none of {', '.join(EXECUTORS)}")
+
+
+def _served(
+    found: Plan, checkpoint: Checkpoint, fit: memory_fit.Fit, kv_dtype: str, executor: str, flags: Flags
+) -> Plan:
+    """The plan with its checkpoint, and what that wants said to vLLM."""
+    model, hosts = found.model, found.hosts
+    needs = quantization.needs(model, checkpoint, found.version, kv_dtype)
     environment = dict(needs.environment)
     if hosts > 1 and executor == "ray":
         environment |= catalog.load("units")["ray"]["environment"]["value"]
-    found = Plan(
-        model,
-        choice.checkpoint,
-        reference,
-        known,
-        used,
-        hosts,
-        choice.fit,
-        arguments,
-        environment,
-        _expected(model, choice.checkpoint, hosts),
-        bandwidth_limit(model, choice.checkpoint, hosts),
-        choice.path,
-        needs.reasons,
-        choice.rejected,
+    return replace(
+        found,
+        checkpoint=checkpoint,
+        fit=fit,
+        arguments={**_arguments(fit, kv_dtype), **needs.arguments, **_cluster(model, hosts, executor), **flags},
+        environment=environment,
+        expected=_expected(model, checkpoint, hosts),
+        bandwidth_limit=bandwidth_limit(model, checkpoint, hosts),
+        reasons=needs.reasons,
     )
-    return _judged(found, accepted or {}, executor, driver, judge)
 
 
 def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import os
 import re
@@ -245,6 +246,21 @@ def test_every_python_file_of_the_collection_names_its_licence() -> None:
     for path in FILES:
         if path.parts[0] == "plugins" and path.suffix == ".py" and text(path).strip():
             assert "# SPDX-License-Identifier: GPL-3.0-or-later" in text(path), path
+
+
+def test_files_and_functions_stay_short() -> None:
+    """Who reads one has it in view: 500 lines a file, 60 a function, its docstring included."""
+    long = []
+    for path in FILES:
+        if path.suffix != ".py" or path.parts[0] not in {"plugins", "gb10_fleet"}:
+            continue
+        source = text(path)
+        sizes = [(str(path), len(source.splitlines()), 500)]
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                sizes.append((f"{path}: {node.name}", (node.end_lineno or 0) - node.lineno + 1, 60))
+        long += [f"{name} has {lines} lines, at most {most}" for name, lines, most in sizes if lines > most]
+    assert not long, "\n".join(long)
 
 
 def test_documents_link_to_what_exists() -> None:

@@ -1,0 +1,62 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The ids of findings, and which of them an operator may accept with a written reason (`gb10_accept`)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import judgement
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+
+# Verdicts that are no findings: that all is well, and what only the gate on the host asks (`apt-cache policy`).
+GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
+IDS = (
+    "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
+    "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
+    "driver_branch", *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
+    "apt_lock", "dpkg_interrupted", "security_floor",
+    "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
+    "fabric_plan",
+)  # fmt: skip
+REFUSED = "_refused"  # after the name of a role: what the role's document refuses
+# No written reason makes a host reachable, a value readable or a rail exist.
+NEVER_ACCEPTED = frozenset(
+    {
+        "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
+        # The roles refuse these too.
+        "no_driver", "driver_branch", "no_rdma", "no_rail", "rail_is_management", "cluster_members",
+    }
+)  # fmt: skip
+
+
+def accept(subject: Subject, findings: list[Finding]) -> list[Finding]:
+    reasons = subject.setting("gb10_accept")
+    if not isinstance(reasons, Mapping):
+        return findings  # `inventory` says so
+    return [
+        replace(finding, accepted=str(reasons[finding.id]).strip())
+        if finding.id not in NEVER_ACCEPTED and str(reasons.get(finding.id) or "").strip()
+        else finding
+        for finding in findings
+    ]
+
+
+def check_acceptances(subject: Subject) -> Iterator[Finding]:
+    reasons = subject.setting("gb10_accept")
+    for id_, reason in reasons.items() if isinstance(reasons, Mapping) else ():
+        refusals = {f"{role}{REFUSED}" for role in subject.declared.roles}
+        if id_ not in refusals.union(IDS):
+            near = difflib.get_close_matches(str(id_), IDS, n=1)
+            others = f"the ids are {', '.join(IDS)}; rules of serving go into vllm_accept"
+            way_out = f"did you mean {near[0]}?" if near else others
+            yield subject.error("bad_variable", f"gb10_accept names {id_}, which is no finding", way_out)
+        elif id_ in refusals.union(NEVER_ACCEPTED):
+            fact = f"gb10_accept names {id_}, which cannot be accepted"
+            yield subject.error("bad_variable", fact, "repair the cause and remove the entry")
+        elif not isinstance(reason, str) or not reason.strip():
+            yield subject.error("bad_variable", f"gb10_accept.{id_} gives no reason", "write down why it is acceptable")

@@ -1,0 +1,166 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the doctor says of the fabric: its variables, the rails of the host and its cables."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils import arguments
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT, lifelines
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import PORTS, Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric_arguments
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
+
+SEE_FABRIC = "correct it in the inventory; roles/fabric/README.md says what is allowed"
+
+
+def check_settings(subject: Subject) -> Iterator[Finding]:
+    """What is inside the variables of the fabric: else the plan or the proof would trip over it, much later."""
+    network, mtu, ports = (subject.setting(f"fabric_{name}") for name in ("network", "mtu", "ports"))
+    checks: list[Callable[[], object]] = []
+    if isinstance(network, str):
+        checks.append(lambda: fabric_arguments.check_network(network))
+    if _is_number(mtu):
+        checks.append(lambda: fabric_arguments.check_mtu(mtu))
+    if subject.topology in ("pair", "switch") and isinstance(ports, (list, tuple)):
+        checks.append(lambda: fabric_arguments.check_ports(ports))
+    thresholds = subject.mapping("fabric_thresholds")
+    if thresholds:
+        checks.append(lambda: verdicts.thresholds_from(subject.catalog["thresholds"], thresholds))
+    for check in checks:
+        try:
+            check()
+        except (PlanError, verdicts.ThresholdError) as error:
+            yield subject.error("bad_variable", str(error), SEE_FABRIC)
+    yield from _test_settings(subject)
+    yield from _declared_rails(subject)
+
+
+def _test_settings(subject: Subject) -> Iterator[Finding]:
+    ranges = {name: (least, most) for name, least, most in arguments.MEASURING}
+    # An end has to meet the other one first, and the module ends all of it at its deadline.
+    ranges["duration_s"] = (ranges["duration_s"][0], arguments.DEADLINE_S - arguments.PAIRING_TIMEOUT_S - 1)
+    for name, value in subject.mapping("fabric_test").items():
+        if name not in ranges:
+            near = difflib.get_close_matches(str(name), ranges, n=1)
+            way_out = f"did you mean {near[0]}?" if near else f"there are {', '.join(ranges)}"
+            yield subject.error("bad_variable", f"fabric_test names {name}, which is no option of the test", way_out)
+            continue
+        least, most = ranges[name]
+        if not _is_number(value) or not least <= value <= most:
+            fact = f"fabric_test.{name} is {value!r}, which is no whole number from {least} to {most}"
+            yield subject.error("bad_variable", fact, SEE_FABRIC)
+
+
+def _declared_rails(subject: Subject) -> Iterator[Finding]:
+    example = "write {p0: [enp1s0f0np0, enP2p1s0f0np0]}, with the interfaces of this host"
+    for port, netdevs in subject.mapping("fabric_rails").items():
+        if port not in PORTS:
+            fact = f"fabric_rails names the port {port!r}, and a Spark has {' and '.join(PORTS)}"
+            yield subject.error("bad_variable", fact, example)
+        elif not _are_twins(netdevs):
+            fact = f"fabric_rails.{port} is {netdevs!r}, and must be a list of {RAILS_OF_A_PORT} interfaces, the twins"
+            yield subject.error("bad_variable", fact, example)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _are_twins(netdevs: Any) -> bool:
+    is_list = isinstance(netdevs, (list, tuple)) and all(isinstance(netdev, str) for netdev in netdevs)
+    return is_list and len(netdevs) == len(set(netdevs)) == RAILS_OF_A_PORT
+
+
+def check_rails(subject: Subject) -> Iterator[Finding]:
+    if not subject.ports:
+        return
+    rails, ports = subject.facts["rails"], " and ".join(subject.ports)
+    if not rails:
+        yield subject.error(
+            "no_rdma",
+            f"there is no RDMA device with a netdev, and the topology {subject.topology} needs rails on {ports}",
+            "put the cable in on both ends (the ConnectX-7 is not on the PCIe bus until a cable is in) and wait 20 s;"
+            " if it stays away, power off, unplug the brick for 60 s, start with the cable in",
+        )
+        return
+    # The plan refuses what contradicts the machine.
+    declared = {port: own for port, own in subject.mapping("fabric_rails").items() if _are_twins(own)}
+    for port in subject.ports:
+        own = [rail for rail in rails if rail["port"] == port or rail["netdev"] in declared.get(port, ())]
+        if not own:
+            there = ", ".join(f"{rail['netdev']} ({rail['port'] or 'no port'})" for rail in rails)
+            yield subject.error(
+                "no_rail",
+                f"no RDMA device belongs to port {port}, which the topology {subject.topology} needs; there is {there}",
+                f"put the cable {_cable(subject, port)} into that port, or "
+                + ("choose another fabric_topology" if subject.topology == "ring" else "correct fabric_ports")
+                + " (p0 is the QSFP port beside the RJ45 socket)",
+            )
+        elif len(own) < RAILS_OF_A_PORT:
+            here = own[0]["netdev"]
+            yield subject.error(
+                "no_rail",
+                f"port {port} has only one of its {RAILS_OF_A_PORT} rails, {here}; {_twin(here)} is not there, "
+                "so the port would carry half of what it can",
+                "both PCIe functions of a port must be on the bus (lspci): power off, unplug the brick for 60 s, start "
+                "with the cable in",
+            )
+        yield from _carrier(subject, port, own)
+        yield from _management(subject, port, own)
+
+
+def _twin(netdev: str) -> str:
+    """The other rail of a port. Of the two PCIe functions of a GB10's port the second is in domain 2."""
+    name = re.fullmatch(r"en(P2)?(p\w+)", netdev)
+    return f"its twin {'en' if name[1] else 'enP2'}{name[2]}" if name else "its twin"
+
+
+def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    dark = [rail["netdev"] for rail in rails if rail["carrier"] is False]
+    down = [rail["netdev"] for rail in rails if rail["carrier"] is None]
+    if dark:
+        way_out = f"check the cable {_cable(subject, port)}: seated on both ends, the other end powered on"
+        lit = [rail["port"] for rail in subject.facts["rails"] if rail["port"] and rail["carrier"]]
+        spare = next((name for name in lit if name not in subject.ports), None)
+        if spare:
+            move = f"move the cable to {port}, or set fabric_ports: [{spare}]"
+            way_out = f"port {spare} has a link: {move}; else {way_out}"
+        yield subject.error("no_carrier", f"no carrier on port {port} ({', '.join(dark)})", way_out)
+    if down:
+        yield subject.warn(
+            "no_carrier",
+            f"carrier unknown on port {port} ({', '.join(down)}): the interface is administratively down",
+            f"ip link set {down[0]} up shows whether the cable {_cable(subject, port)} is in",
+        )
+
+
+def _cable(subject: Subject, port: str) -> str:
+    """Which cable hangs on this port, by the topology; hosts of a ring are joined p1 to p0 in inventory order."""
+    members = list(subject.members)
+    if subject.host in members and subject.topology == "pair" and len(members) == 2:
+        return f"between {subject.host} {port} and {members[1 - members.index(subject.host)]} {port}"
+    if subject.host in members and subject.topology == "ring":
+        step, other_port = (1, "p0") if port == "p1" else (-1, "p1")
+        other = members[(members.index(subject.host) + step) % len(members)]
+        return f"between {subject.host} {port} and {other} {other_port}"
+    return f"between {subject.host} {port} and the switch"
+
+
+def _management(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    carriers = lifelines(subject.facts)
+    for rail in rails:
+        roles = carriers.get(rail["netdev"])
+        if roles:
+            yield subject.error(
+                "rail_is_management",
+                f"{rail['netdev']} of port {port} carries {' and '.join(roles)}; as a rail it would cut us off",
+                "manage the host over the RJ45 socket or Wi-Fi (ansible_host, and the default route there)",
+            )

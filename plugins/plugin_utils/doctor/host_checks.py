@@ -1,0 +1,156 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the doctor says of a machine, its system, driver and GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import judgement
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import GATE_ONLY
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import own_minimums
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+
+GIB = 2**30
+MENDED_BY_A_MOVE = frozenset(
+    {
+        "userland_newer", "module_newer", "module_not_loaded", "mixed_userland",
+        "next_kernel_without_module", "next_kernel_other_module", "next_kernel_incomplete",
+    }
+)  # fmt: skip
+
+
+def _values(catalog: Mapping[str, Any], key: str) -> list[str]:
+    return [str(entry["value"]) for entry in catalog[key]]
+
+
+def check_root(subject: Subject) -> Iterator[Finding]:
+    if not subject.facts["root"]:
+        yield subject.error("no_sudo", "the facts were read without root", "set become: true for this host")
+
+
+def check_identity(subject: Subject) -> Iterator[Finding]:
+    product, release = subject.facts["product"], subject.facts["os"]
+    products, platforms = subject.catalog["products"], subject.catalog["platforms"]
+    known = (
+        product["dmi_name"] in _values(products, "dmi_name"),
+        product["dmi_family"] in _values(products, "dmi_family"),
+        (product["dgx_release"] or {}).get("DGX_NAME") in _values(products, "dgx_name"),
+    )
+    if not any(known):
+        says = " ".join(filter(None, (product["dmi_vendor"], product["dmi_name"]))) or "nothing in DMI"
+        yield subject.error(
+            "not_a_spark",
+            f"the machine says it is {says}, and /etc/dgx-release does not name a DGX Spark",
+            "take the host out of the inventory; if it is a GB10 board, add its product name to catalog/products.yml",
+        )
+    supported = _values(platforms, "operating_system")
+    if f"{release['id']} {release['version_id']}" not in supported:
+        yield subject.error(
+            "os",
+            f"the system is {release['pretty'] or 'unknown'}, supported is {', '.join(supported)}",
+            "install DGX OS 7 (Ubuntu 24.04)",
+        )
+    architectures = _values(platforms, "architecture")
+    if subject.facts["architecture"] not in architectures:
+        yield subject.error(
+            "architecture",
+            f"the machine is {subject.facts['architecture']}, a GB10 is {', '.join(architectures)}",
+            "take the host out of the inventory",
+        )
+
+
+def check_disks(subject: Subject) -> Iterator[Finding]:
+    minimum = {entry["path"]: entry["value"] for entry in subject.catalog["platforms"]["minimum_free_disk"]}
+    minimum.update(own_minimums(subject.setting("gb10_minimum_free_gib")))
+    disks = {disk["mount"]: disk for disk in subject.facts["disks"]}
+    for path, gib in minimum.items():
+        disk = disks.get(mount_of(path, set(disks)))
+        if disk and disk["free_bytes"] < gib * GIB:
+            free, mount = disk["free_bytes"] / GIB, disk["mount"]
+            yield subject.error(
+                "disk_full",
+                f"{path} (file system {mount}) has {free:.1f} GiB free, needed are {gib} GiB",
+                f"free space: docker image prune, apt-get clean, old models; du -xh --max-depth=2 {mount} finds it",
+            )
+
+
+def check_driver(subject: Subject) -> Iterator[Finding]:
+    branch, userland = subject.catalog["host_sets"]["driver_branch"]["value"], subject.facts["driver"]["userland"]
+    if userland and userland.partition(".")[0] != branch:
+        yield subject.error(
+            "driver_branch",
+            f"the driver's userland is {userland}, supported is branch {branch}",
+            f"install the {branch} set that DGX OS offers (nvidia-driver-{branch}-open); gb10.fleet moves drivers"
+            f" within {branch} only",
+        )
+
+
+def _moves(subject: Subject) -> bool:
+    """Whether this very run brings driver and kernel to a named set: what that puts right is no reason to stop it."""
+    return subject.setting("driver_allow_move") is True and subject.setting("driver_host_set") != "installed"
+
+
+def check_coherence(subject: Subject) -> Iterator[Finding]:
+    """The verdicts of the gate."""
+    moves = _moves(subject)
+    for verdict in judgement.judge(subject.facts):
+        severity = "warn" if moves and verdict["id"] in MENDED_BY_A_MOVE else verdict["severity"]
+        if verdict["id"] not in GATE_ONLY:
+            yield Finding(verdict["id"], severity, subject.host, verdict["fact"], verdict["way_out"])
+
+
+def check_gpu(subject: Subject) -> Iterator[Finding]:
+    gpu = subject.facts["gpu"]
+    if not gpu["present"]:
+        way_out = (
+            "check that this kernel has its nvidia module (modinfo nvidia) and dmesg for NVRM; if the module is there,"
+            " power off, unplug the brick for 60 s, start again"
+        )
+        if any(verdict["id"] == "pending_reboot" for verdict in judgement.judge(subject.facts)):
+            way_out = "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
+        # So it is in the middle of a move, after `dpkg -i`, and in the fallback kernel: where a move is the way out.
+        told = subject.warn if _moves(subject) else subject.error
+        yield told("gpu_absent", f"no GPU answers: {gpu['query_error']}", way_out)
+
+
+def check_apt(subject: Subject) -> Iterator[Finding]:
+    apt = subject.facts["apt"]
+    conflicts = subject.facts["apt_sources"]["conflicts"]
+    if conflicts:
+        yield subject.error("apt_sources_conflict", apt_sources.told(conflicts), apt_sources.WAY_OUT)
+    if apt["lock_held_by"] is not None:
+        yield subject.warn(
+            "apt_lock",
+            f"process {apt['lock_held_by']} holds the package lock",
+            "wait for it (often unattended-upgrades); package tasks wait a while by themselves",
+        )
+    if apt["dpkg_interrupted"]:
+        yield subject.warn("dpkg_interrupted", "dpkg was interrupted earlier", "run: dpkg --configure -a")
+
+
+def check_kernel_parameters(subject: Subject) -> Iterator[Finding]:
+    """What DGX OS sets and we leave alone."""
+    for name, entry in subject.catalog["kernel_parameters"]["verified"].items():
+        live = subject.facts["sysctls"].get(name)
+        if live is not None and live < entry["value"]:
+            yield subject.warn(
+                "kernel_parameter",
+                f"{name} is {live}, DGX OS has {entry['value']}: {entry['reason']}",
+                f"find who lowers it (grep -r {name} /etc/sysctl.d /usr/lib/sysctl.d), or set kernel_parameters_extra",
+            )
+
+
+def check_oom_daemons(subject: Subject) -> Iterator[Finding]:
+    for entry in subject.catalog["memory"]["oom_daemons"]:
+        if entry["value"] in subject.facts["oom_daemons"] and not subject.setting("memory_protection_allow_stop"):
+            yield subject.warn(
+                "oom_daemon",
+                f"{entry['value']} runs beside the kernel's OOM killer. {entry['reason']}",
+                "set memory_protection_allow_stop to true, and the role memory_protection stops and disables it",
+            )

@@ -1,0 +1,135 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the variables and groups of a host say before its facts are read."""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import itertools
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import check_acceptances
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
+
+
+def check_inventory(subject: Subject) -> Iterator[Finding]:
+    for check in (_variables, check_settings, _cluster, _shared_network):
+        yield from check(subject)
+
+
+def _variables(subject: Subject) -> Iterator[Finding]:
+    declared, given = subject.declared, subject.variables
+    known = declared.variables
+    for name in sorted(given):
+        if name.startswith(declared.prefixes) and name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {near[0]}?" if near else "the roles' README files list all variables"
+            fact = f"no role declares the variable {name}"
+            yield subject.error("unknown_variable", fact, f"remove or rename it: {advice}")
+    for role, options in {"": declared.collection, **declared.roles}.items():
+        where = f"roles/{role}/README.md" if role else "docs/inventory.md"
+        for message in settings.mistakes(options, {name: given[name] for name in options if name in given}):
+            yield subject.error("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
+    yield from check_acceptances(subject)
+    yield from _minimums(subject)
+
+
+def _minimums(subject: Subject) -> Iterator[Finding]:
+    own = subject.setting("gb10_minimum_free_gib")
+    for path, gib in own.items() if isinstance(own, Mapping) else ():
+        if not _is_minimum(path, gib):
+            fact = f"gb10_minimum_free_gib holds {path!r}: {gib!r}, which is no absolute path with a positive number"
+            yield subject.error("bad_variable", fact, 'write a path and its GiB, for example {"/srv/models": 200}')
+
+
+def _is_minimum(path: Any, gib: Any) -> bool:
+    is_number = isinstance(gib, (int, float)) and not isinstance(gib, bool) and math.isfinite(gib)
+    return isinstance(path, str) and path.startswith("/") and is_number and gib > 0
+
+
+def own_minimums(value: Any) -> dict[str, float]:
+    """The sound entries of gb10_minimum_free_gib; `_minimums` names the others."""
+    entries = value.items() if isinstance(value, Mapping) else ()
+    return {path: gib for path, gib in entries if _is_minimum(path, gib)}
+
+
+def _cluster(subject: Subject) -> Iterator[Finding]:
+    name, topology, members = subject.setting("gb10_cluster"), subject.topology, subject.members
+    if "gb10_cluster" in subject.variables and not name:
+        way_out = "name the group that this host is in, or remove the variable: the host is a cluster of one then"
+        yield subject.error("bad_variable", "gb10_cluster is empty", way_out)
+        return
+    if not name:
+        if topology != "none":
+            yield subject.error(
+                "cluster_members",
+                f"fabric_topology is {topology}, but gb10_cluster is not set, so there is nobody to be cabled to",
+                "set gb10_cluster to the name of the group of hosts that serve together, or fabric_topology to none",
+            )
+        return
+    if subject.host not in members:
+        fact = "which does not hold this host" if name in subject.groups else "which is no group of the inventory"
+        yield subject.error("cluster_members", f"gb10_cluster is {name}, {fact}", "name the group that this host is in")
+        return
+    count = len(members)
+    wrong = {
+        "none": (count == 1, "1 host (a model is spread over a fabric only)"),
+        "pair": (count == 2, "exactly 2 hosts"),
+        "ring": (count >= 3, "3 or more hosts"),
+        "switch": (count >= 2, "2 or more hosts"),
+    }
+    fits, needed = wrong.get(topology, (True, ""))  # any other topology is a bad_variable already
+    if not fits:
+        yield subject.error(
+            "cluster_members",
+            f"the topology {topology} needs {needed}, and the group {name} has {count}: {', '.join(members)}",
+            "correct the group, or choose the topology that is cabled: none, pair, ring or switch",
+        )
+    absent = [member for member in members if subject.run is not None and member not in subject.run]
+    if fits and absent:
+        yield subject.error(
+            "cluster_members",
+            f"of the cluster {name}, {', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not part of this run",
+            f"run the whole cluster: --limit {name}, or no --limit",
+        )
+
+
+def _shared_network(subject: Subject) -> Iterator[Finding]:
+    """Clusters on switches may share one; each would give the same addresses to its hosts."""
+    name = subject.setting("gb10_cluster")
+    if subject.topology != "switch" or subject.host not in subject.members[:1]:
+        return  # said once, by the first host of the cluster
+    own = _subnets({variable: subject.setting(variable) for variable in FLEET_VARIABLES})
+    defaults = {variable: subject.declared.variables.get(variable, {}).get("default") for variable in FLEET_VARIABLES}
+    seen = set()
+    for other in subject.fleet.values():
+        cluster = other.get("gb10_cluster")
+        if cluster in (None, name) or cluster in seen or other.get("fabric_topology") != "switch":
+            continue
+        shared = own & _subnets({**defaults, **other})
+        if shared:
+            seen.add(cluster)
+            yield subject.error(
+                "bad_variable",
+                f"fabric_network gives {', '.join(sorted(shared))} to {name} and to {cluster}, "
+                "which are both on a switch and may meet there",
+                "give each of the two clusters a fabric_network of its own",
+            )
+
+
+def _subnets(variables: Mapping[str, Any]) -> set[str]:
+    """What the plan will take: the first /24s of the network, one for each rail of a port."""
+    try:
+        network = ipaddress.IPv4Network(variables["fabric_network"])
+        found = network.subnets(new_prefix=24)
+        return {str(subnet) for subnet in itertools.islice(found, RAILS_OF_A_PORT * len(variables["fabric_ports"]))}
+    except (ValueError, TypeError):
+        return set()  # the plan names what is wrong with it

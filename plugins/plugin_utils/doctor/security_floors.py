@@ -1,0 +1,74 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Components below the version that closes a known hole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+
+
+def check_security_floors(subject: Subject) -> Iterator[Finding]:
+    """Each component below its floor, once: as it is installed, as a variable would install it, or as in the image."""
+    floors = subject.catalog["security_floors"]
+    contents = _image_contents(subject, floors["images"])
+    for entry in floors["floors"]:
+        found = _below_floor(subject, entry, contents)
+        if found:
+            state, way_out = found
+            fact = f"{entry['component']} {state}, below {entry['value']} ({entry['advisory']}, {entry['date']})"
+            yield subject.warn("security_floor", fact, way_out)
+
+
+def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[str, str]) -> tuple[str, str] | None:
+    """State and way out of a component that is below its floor."""
+    floor, pin = str(entry["value"]), _pin_below(subject, entry)
+    better = f"{floor} or later as soon as the host's archive offers it"
+    package = next((name for name in entry["packages"] if name in subject.facts["packages"]), None)
+    if package:
+        installed = upstream_version(subject.facts["packages"][package])
+        guide = f"; {entry['guide']} says how" if "guide" in entry else ""
+        way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}{guide}"
+        return (f"is {installed}", way_out) if _is_below(installed, floor) else None
+    if pin:
+        return f"is not installed, and {pin}", f"set {entry['pin']} to {better}"
+    inside = contents.get(entry["component"])
+    if inside and _is_below(inside, floor):
+        image = subject.setting("vllm_image")
+        return f"is {inside} in {image}", f"set vllm_image to one with {floor} or later; keep vllm_host on loopback"
+    return None
+
+
+def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
+    """A variable that asks for less than the floor, and since when: `docker_version asks for 29.2.1 (...)`."""
+    role = entry.get("role", "")
+    pin = str(subject.setting(entry["pin"]) or "") if role in (subject.setting("gb10_roles") or ()) else ""
+    if not pin or not _is_below(upstream_version(pin), str(entry["value"])):
+        return None
+    reference = subject.catalog["software"].get(role, {})
+    since = f"reference of {reference['date']}" if pin == reference.get("value") else "set in the inventory"
+    return f"{entry['pin']} asks for {upstream_version(pin)} ({since})"
+
+
+def _image_contents(subject: Subject, images: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """Versions by component in the image that the host serves with, where the catalog knows the image."""
+    image = str(subject.setting("vllm_image") or "") if "vllm" in (subject.setting("gb10_roles") or ()) else ""
+    for entry in images:
+        match = re.fullmatch(entry["value"], image)
+        if match:
+            return {**entry.get("contains", {}), **match.groupdict()}
+    return {}
+
+
+def _is_below(version: str, floor: str) -> bool:
+    return _numbers(version) < _numbers(floor)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version))

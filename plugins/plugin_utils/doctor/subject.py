@@ -1,0 +1,67 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host that the doctor judges, with all that is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
+
+PORTS = ("p0", "p1")
+# What of other hosts' variables a host is judged by, see Subject.fleet.
+FLEET_VARIABLES = ("gb10_cluster", "fabric_topology", "fabric_ports", "fabric_network")
+Names = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """All that is known when one host is judged. `variables` are evaluated; `groups` are the inventory's."""
+
+    host: str
+    facts: Mapping[str, Any]
+    variables: Mapping[str, Any]
+    groups: Names
+    catalog: Mapping[str, Mapping[str, Any]]  # the files that the action doctor names, by name
+    declared: Declared
+    run: Sequence[str] | None = None  # the hosts of this run; None: all of the inventory
+    fleet: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # FLEET_VARIABLES of all hosts
+
+    def setting(self, name: str) -> Any:
+        """A variable as the role will see it."""
+        option = self.declared.variables.get(name, {})
+        return settings.value(name, option, self.variables[name]) if name in self.variables else option.get("default")
+
+    def mapping(self, name: str) -> Mapping[Any, Any]:
+        """A variable that is a mapping; of another type `inventory` says so."""
+        value = self.setting(name)
+        return value if isinstance(value, Mapping) else {}
+
+    @property
+    def topology(self) -> str:
+        return str(self.setting("fabric_topology") or "none")
+
+    @property
+    def members(self) -> Sequence[str]:
+        return self.groups.get(str(self.setting("gb10_cluster")), ())
+
+    @property
+    def ports(self) -> tuple[str, ...]:
+        """The ports that the topology needs cables in."""
+        if self.topology == "none":
+            return ()
+        ports = self.setting("fabric_ports")
+        if self.topology == "ring":
+            return PORTS
+        return tuple(ports) if isinstance(ports, (list, tuple)) else ()  # `inventory` says so
+
+    def error(self, id_: str, fact: str, way_out: str) -> Finding:
+        return Finding(id_, "error", self.host, fact, way_out)
+
+    def warn(self, id_: str, fact: str, way_out: str) -> Finding:
+        return Finding(id_, "warn", self.host, fact, way_out)
