@@ -143,10 +143,14 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
         }
         read = tuple(_end(members, end) for end in (server, client))
         rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, read)
-    return [
-        {**pairing, **asdict(verdicts.judge_port([rails[key][twin] for twin in sorted(rails[key])], thresholds))}
-        for key, pairing in pairings.items()
-    ]
+    return [{**pairing, **asdict(_judged(members, rails[key], thresholds))} for key, pairing in pairings.items()]
+
+
+def _judged(
+    members: Mapping[str, Record], rails: Mapping[int, verdicts.MeasuredRail], thresholds: Mapping[str, float]
+) -> verdicts.Verdict:
+    switched = next(iter(members.values()))["topology"] == "switch"
+    return verdicts.judge_port([rails[twin] for twin in sorted(rails)], thresholds, switched=switched)
 
 
 def _results_by_test(members: Mapping[str, Record]) -> dict[str, dict[str, Record]]:

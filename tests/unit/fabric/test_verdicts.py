@@ -70,6 +70,18 @@ def test_verdicts(measured: list[MeasuredRail], verdict: str, severity: str) -> 
     assert bool(result.way_out) == (severity != "ok")
 
 
+@pytest.mark.parametrize("gbps", [5.0, 6.2, 7.0, 7.9])
+def test_a_degraded_adapter_behind_a_switch_has_the_same_verdict_and_way_out(gbps: float) -> None:
+    # Reported by owners with a switch: 5 to 7 Gb/s where a cable shows 13. Over a cable such a figure has no name.
+    found = judge_port(rails(gbps, gbps), NUMBERS, switched=True)
+    known = judge_port(rails(13.3, 13.3), NUMBERS)
+    assert (found.verdict, found.severity, found.way_out) == ("degraded_cx7", "error", known.way_out)
+    assert judge_port(rails(gbps, gbps), NUMBERS).verdict == "below_expected"
+    assert judge_port(rails(4.9, 4.9), NUMBERS, switched=True).verdict == "below_expected"
+    lowered = thresholds_from(DATA, {"degraded_min_gbps": 2})
+    assert judge_port(rails(3.0, 3.0), lowered, switched=True).verdict == "degraded_cx7"
+
+
 def test_a_figure_above_the_ceiling_is_not_believed() -> None:
     result = judge_port(rails(200.0, 98.0), NUMBERS)
     assert result.verdict == "unknown"

@@ -53,6 +53,12 @@ def test_a_degraded_rail_makes_the_fleet_unhealthy_and_is_named() -> None:
     assert "13.2 Gb/s" in reason["text"] and "power" in reason["way_out"]
 
 
+@pytest.mark.parametrize(("topology", "verdict"), [("pair", "below_expected"), ("switch", "degraded_cx7")])
+def test_six_gigabits_mean_a_degraded_adapter_where_the_plan_has_a_switch(topology: str, verdict: str) -> None:
+    document = build(proof(topology, dict.fromkeys(HOSTS[topology], 6.2)))
+    assert {reason["what"] for reason in document["reasons"]} == {verdict}
+
+
 def test_the_hosts_own_thresholds_count() -> None:
     slow = proof("pair", {"spark-b": 0.34})
     assert build(slow)["verdict"] == "unhealthy"
