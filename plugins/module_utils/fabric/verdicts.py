@@ -205,6 +205,7 @@ def _too_low(port: _Port, ceiling: float) -> Iterable[Judged]:
             f"{_names(port.idle)} carries {port.idle[0].gbps:.1f} Gb/s of {port.measured}",
             "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",
         )
+    yield from _slow_rail(port)
     if ceiling / 2 < port.total <= ceiling:
         yield (
             "half_width",
@@ -220,6 +221,24 @@ def _too_low(port: _Port, ceiling: float) -> Iterable[Judged]:
         f"{port.measured}, expected at least {port.wanted:g} Gb/s",
         f"{advice}check the cable and its link rate (200 Gb/s), and that the hosts are idle; then measure again",
     )
+
+
+def _slow_rail(port: _Port) -> Iterable[Judged]:
+    """Twins share a cable and split it evenly; one that carries less than half of the other has a fault of its own."""
+    slow, *_, fast = sorted(port.rails, key=lambda rail: rail.gbps or 0.0)
+    if 2 * (slow.gbps or 0.0) < (fast.gbps or 0.0):
+        yield (
+            "slow_rail",
+            "error",
+            f"{_place(slow)} carries {slow.gbps:.1f} Gb/s, its twin {fast.netdev} {fast.gbps:.1f} Gb/s over the same"
+            " cable",
+            "compare address, MTU, link rate and PCIe link of that rail with its twin's on both hosts (show_gids), "
+            "reboot both hosts with the cable in, then measure again",
+        )
+
+
+def _place(rail: MeasuredRail) -> str:
+    return " to ".join(map(str, rail.ends)) or rail.netdev
 
 
 def _shared(rails: Sequence[MeasuredRail]) -> str | None:
@@ -249,7 +268,7 @@ def _degraded(rail: MeasuredRail) -> Judged:
     return (
         "degraded_cx7",
         "error",
-        f"{' to '.join(map(str, rail.ends)) or rail.netdev} carries {rail.gbps:.1f} Gb/s, the signature of a "
+        f"{_place(rail)} carries {rail.gbps:.1f} Gb/s, the signature of a "
         "ConnectX-7 that came up degraded. Some guides explain such a figure with the single queue pair of the test; "
         "this verdict follows the measurements, in which one queue pair gives 107 to 112 Gb/s on a healthy rail and "
         "more queue pairs do not help a degraded one. Nor is it a mistaken unit: 13.3 GB/s would be a healthy rail, "
