@@ -40,7 +40,9 @@ options:
         type: str
         required: true
       peer:
-        description: IPv4 address of the rail at the other end. A client connects to it; both ends verify it.
+        description:
+          - IPv4 address of the rail at the other end. A client connects to it; both ends verify it. The own address is
+            refused, for a test with itself proves no link.
         type: str
         required: true
       port:
