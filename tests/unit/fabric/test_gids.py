@@ -142,6 +142,23 @@ def test_the_netdev_of_a_port_is_not_the_vlan_on_top_of_it(tmp_path: Path) -> No
     assert (hca.netdev, hca.netdevs) == ("eth0", ("eth0.100", "eth0"))
 
 
+def test_a_vlan_on_a_rail_is_a_foreign_address_and_no_rail(tmp_path: Path) -> None:
+    # The kernel puts a VLAN's GIDs into the table of the device below it (roce_gid_mgmt.c), here before the rail's own.
+    tree = build(tmp_path, CASES["vlan"]["hcas"])
+    (tmp_path / "class/infiniband/rocep1s0f0/device/net/enp1s0f0np0").mkdir(parents=True)
+    put(tmp_path / "class/net/enp1s0f0np0.100/operstate", "up")
+    hcas = gids.read_hcas(tree)
+    rails = [gid_remarks.DeclaredRail("enp1s0f0np0", "192.168.100.10")]
+    result = gid_report.describe(hcas, None, rails)
+    (port,) = result["ports"]
+    assert (port["netdev"], port["netdevs"]) == ("enp1s0f0np0", ["enp1s0f0np0", "enp1s0f0np0.100"])
+    assert port["addresses"] == ["10.0.0.1", "192.168.100.10"], "both take a GID of the device"
+    (rail,) = result["rails"]
+    assert (rail["index"], rail["nccl_index"], rail["agrees"]) == (5, 3, False)
+    assert [remark["name"] for remark in result["remarks"]] == ["several_addresses", "other_picked"]
+    assert gid_report.describe(hcas, "192.168.100.0/23", rails)["rails"][0]["agrees"]
+
+
 def test_a_name_of_another_namespace_is_not_taken_for_ours(tmp_path: Path) -> None:
     # rxe names its parent to everybody; the eth0 of a container is another one, with an MTU of its own.
     unreadable = ["0000:0000:0000:0000:0000:ffff:0a00:0001", None, None]

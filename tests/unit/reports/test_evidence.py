@@ -104,6 +104,17 @@ def test_twins_in_one_subnet_are_noticed() -> None:
     assert pairing["text"].startswith("spark-b: enp1s0f0np0 + enP2p1s0f0np0 share the subnet 192.168.100.0/24")
 
 
+def test_the_address_of_a_vlan_on_a_rail_is_foreign_and_the_rail_stays_measured() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["gids"]["ports"][0]["addresses"].insert(0, "10.0.0.1")  # enp1s0f0np0.100, first in the table
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-b enp1s0f0np0", "foreign_address")
+    assert "also has 10.0.0.1; planned is 192.168.100." in reason["text"]
+    [pairing] = document["clusters"][0]["pairings"]
+    assert pairing["verdict"] == "healthy"
+
+
 def test_a_narrow_link_is_told_with_the_host_that_has_it() -> None:
     hosts = proof("pair")
     hosts["spark-b"]["gids"]["ports"][0]["pcie_width"] = 2
