@@ -115,6 +115,19 @@ def test_the_address_of_a_vlan_on_a_rail_is_foreign_and_the_rail_stays_measured(
     assert pairing["verdict"] == "healthy"
 
 
+def test_twins_in_two_small_subnets_share_none() -> None:
+    hosts = proof("pair")
+    for last, port in zip((1, 5), hosts["spark-b"]["gids"]["ports"], strict=True):
+        port["addresses"] = [f"192.168.100.{last}"]
+        port["subnets"] = [f"192.168.100.{last - 1}/30"]
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert pairing["verdict"] == "healthy"
+    for port in hosts["spark-b"]["gids"]["ports"]:
+        port["subnets"] = ["192.168.100.0/29"]
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert "share the subnet 192.168.100.0/29" in pairing["text"]
+
+
 def test_a_narrow_link_is_told_with_the_host_that_has_it() -> None:
     hosts = proof("pair")
     hosts["spark-b"]["gids"]["ports"][0]["pcie_width"] = 2
