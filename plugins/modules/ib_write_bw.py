@@ -40,7 +40,9 @@ options:
         type: str
         required: true
       peer:
-        description: IPv4 address of the rail at the other end. A client connects to it; both ends verify it.
+        description:
+          - IPv4 address of the rail at the other end. A client connects to it; both ends verify it. The own address is
+            refused, for a test with itself proves no link.
         type: str
         required: true
       port:
@@ -122,7 +124,8 @@ tests:
     - C(fault) with C(name), C(text) and C(way_out). Names are V(missing_package), V(no_rdma), V(no_device), V(no_gid),
       V(port_down), V(port_busy), V(gid_family), V(gid_unroutable), V(mtu_mismatch) (the one fault with
       figures), V(retry_exceeded), V(memlock), V(resolve), V(refused), V(unreachable), V(no_client), V(not_listening),
-      V(peer_died), V(died), V(timeout), V(version_mismatch), V(wrong_path), V(no_report), V(unreadable) and V(failed).
+      V(peer_died), V(died), V(timeout), V(version_mismatch), V(wrong_path), V(no_report), V(unreadable),
+      V(other_test) (a sweep of sizes, or both directions at once) and V(failed).
   returned: always
   type: list
   elements: dict

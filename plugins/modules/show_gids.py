@@ -9,7 +9,8 @@ module: show_gids
 short_description: Show the GID tables of all RDMA devices
 version_added: "0.1.0"
 description:
-  - Reads every port and GID slot of every RDMA device from sysfs in one pass. It runs no command and changes nothing.
+  - Reads every port and GID slot of every RDMA device from sysfs in one pass, and the subnets of their interfaces from
+    C(/proc/net/route). It runs no command and changes nothing.
   - Says which GID NCCL would choose by itself, at which index each address stands, and what looks suspicious.
   - What the kernel does not say is null (V(absent) in the table), never a guess. In a container with a network
     namespace of its own that is the type and the netdev of slots that belong to other namespaces.
@@ -84,6 +85,7 @@ ports:
       pcie_max_width: 4
       fw_ver: 28.45.4028
       addresses: [192.168.100.10]
+      subnets: [192.168.100.0/24]
 gids:
   description: Used slots in numeric order. C(scope) is V(default) for the EUI-64 GID of the port, V(link) or V(global).
   returned: always
@@ -158,9 +160,12 @@ stdout_lines:
 """
 
 import ipaddress
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import gid_remarks, gid_report, gids
+
+ROUTES = Path("/proc/net/route")
 
 
 def main() -> None:
@@ -184,7 +189,11 @@ def main() -> None:
         rails = gid_remarks.parse_rails(module.params["rails"])
     except ValueError as error:
         module.fail_json(msg=str(error))
-    hcas = gids.read_hcas(gids.Sysfs(module.params["sysfs_root"]))
+    try:
+        routes = ROUTES.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        routes = ""  # a kernel without it: prefixes are then assumed
+    hcas = gids.read_hcas(gids.Sysfs(module.params["sysfs_root"]), routes)
     module.exit_json(changed=False, **gid_report.describe(hcas, address_range, rails))
 
 

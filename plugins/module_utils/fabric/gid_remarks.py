@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import (
     is_link_local,
     netdev_name,
     roce_v2,
+    subnet_of,
     twins,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.nccl_choice import nccl_choice
@@ -97,10 +98,9 @@ def remarks(
         found += _about_rail(hcas, rail, find_rail(hcas, rail, address_range))
     for name, functions in twins(hcas):
         netdevs = " and ".join(hca.netdev or hca.device for hca in functions)
-        for subnet in shared_subnets(functions):
-            text = (
-                f"{netdevs} both have an address in {subnet} (a /24 assumed), so traffic of both may take one of them"
-            )
+        for subnet, known in shared_subnets(functions):
+            inside = subnet if known else f"{subnet} (a /24 assumed)"
+            text = f"{netdevs} both have an address in {inside}, so traffic of both may take one of them"
             found.append(Remark("shared_subnet", f"port {name}", text, "give each rail a subnet of its own"))
     return found
 
@@ -169,15 +169,15 @@ def _about_rail(hcas: Sequence[HcaPort], rail: DeclaredRail, found: RailGid) -> 
         yield Remark("other_picked", where, text, "set NCCL_IB_ADDR_RANGE to the subnets of the rails")
 
 
-def shared_subnets(functions: Sequence[HcaPort]) -> list[str]:
-    """The subnets that more than one function of a port has an address in.
+def shared_subnets(functions: Sequence[HcaPort]) -> list[tuple[str, bool]]:
+    """The subnets that more than one function of a port has an address in, and whether their prefix is known.
 
-    sysfs knows no prefix lengths, so /24 is assumed: the default of NCCL_IB_SUBNET_PREFIX_LEN.
+    Where no route tells it, /24 is assumed: the default of NCCL_IB_SUBNET_PREFIX_LEN.
     """
-    seen: dict[str, set[str]] = {}
+    seen: dict[str, dict[str, bool]] = {}
     for hca in functions:
         for address in addresses(hca):
             if not is_link_local(address):
-                subnet = address.rpartition(".")[0] + ".0/24"
-                seen.setdefault(subnet, set()).add(hca.device)
-    return sorted(subnet for subnet, devices in seen.items() if len(devices) > 1)
+                subnet, known = subnet_of(address, hca.subnets)
+                seen.setdefault(subnet, {})[hca.device] = known
+    return sorted((subnet, all(devices.values())) for subnet, devices in seen.items() if len(devices) > 1)

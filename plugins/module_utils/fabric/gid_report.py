@@ -53,7 +53,7 @@ def _port_data(hca: HcaPort, behind: Sequence[tuple[str, list[HcaPort]]]) -> dic
             others = [other.device for other in functions if other is not hca]
             twin = others[0] if len(others) == 1 else None
     more = {"port_name": port_name(hca), "rail": rail, "twin": twin, "addresses": addresses(hca)}
-    return {**data, "netdevs": list(hca.netdevs), **more}
+    return {**data, "netdevs": list(hca.netdevs), "subnets": list(hca.subnets), **more}
 
 
 def _selected(hca: HcaPort, address_range: str | None) -> dict[str, Any]:

@@ -15,7 +15,8 @@ import ipaddress
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -71,6 +72,7 @@ class HcaPort:
     sys_image_guid: str | None
     slots: int
     gids: tuple[Gid, ...] = field(repr=False)
+    subnets: tuple[str, ...] = ()  # IPv4, as the routing table has them; sysfs knows no prefix lengths
 
 
 class Sysfs:
@@ -112,11 +114,15 @@ class Sysfs:
             return None
 
 
-def read_hcas(sysfs: Sysfs) -> list[HcaPort]:
-    """Read every port of every RDMA device in one pass, ordered by device and port. No RDMA at all gives ``[]``."""
+def read_hcas(sysfs: Sysfs, routes: str = "") -> list[HcaPort]:
+    """Read every port of every RDMA device in one pass, ordered by device and port. No RDMA at all gives ``[]``.
+
+    ``routes`` is the text of /proc/net/route.
+    """
+    subnets = connected(routes)
     base = "class/infiniband"
     return [
-        _read_port(sysfs, f"{base}/{device}", device, port)
+        _read_port(sysfs, f"{base}/{device}", device, port, subnets)
         for device in sorted(sysfs.names(base))
         for port in sorted(_numbers(sysfs.names(f"{base}/{device}/ports")))
     ]
@@ -126,7 +132,30 @@ def _numbers(names: Sequence[str]) -> Iterator[int]:
     return (int(name) for name in names if name.isascii() and name.isdecimal() and len(name) < 10)
 
 
-def _read_port(sysfs: Sysfs, hca: str, device: str, port: int) -> HcaPort:
+def connected(routes: str) -> dict[str, tuple[str, ...]]:
+    """The subnets that each netdev is in: the lines of /proc/net/route without a gateway, numbers as in memory."""
+    found: dict[str, list[str]] = {}
+    for line in routes.splitlines()[1:]:
+        fields = line.split()
+        try:
+            target, gateway, mask = (int(fields[number], 16).to_bytes(4, sys.byteorder) for number in (1, 2, 7))
+            network = ipaddress.IPv4Network((target, str(ipaddress.IPv4Address(mask))))
+        except (IndexError, ValueError, OverflowError):
+            continue  # no line of this table
+        if not any(gateway) and network.prefixlen:
+            found.setdefault(fields[0], []).append(str(network))
+    return {netdev: tuple(networks) for netdev, networks in found.items()}
+
+
+def subnet_of(address: str, subnets: Sequence[str]) -> tuple[str, bool]:
+    """The narrowest of the subnets that holds an IPv4 address, and True; else its /24, a guess, and False."""
+    holding = [net for net in map(ipaddress.IPv4Network, subnets) if ipaddress.IPv4Address(address) in net]
+    if holding:
+        return str(max(holding, key=lambda net: net.prefixlen)), True
+    return str(ipaddress.IPv4Network(f"{address}/24", strict=False)), False
+
+
+def _read_port(sysfs: Sysfs, hca: str, device: str, port: int, subnets: Mapping[str, tuple[str, ...]]) -> HcaPort:
     base = f"{hca}/ports/{port}"
     indices = sorted(_numbers(sysfs.names(f"{base}/gids")))
     table = _read_table(sysfs, base, indices)
@@ -175,6 +204,7 @@ def _read_port(sysfs: Sysfs, hca: str, device: str, port: int) -> HcaPort:
         sys_image_guid=of_hca("sys_image_guid"),
         slots=len(indices),
         gids=tuple(gid for gid in (make_gid(*entry, mac=mac) for entry in table) if gid),
+        subnets=tuple(dict.fromkeys(net for name in (netdev, *netdevs) if name for net in subnets.get(name, ()))),
     )
 
 

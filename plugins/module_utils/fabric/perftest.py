@@ -81,6 +81,8 @@ def argv(executable: str, test: Test, *, ib_port: int, gid_index: int | str) -> 
 
 
 SETTINGS = re.compile(r"RDMA_Write BW Test")
+# Its figure is the sum of both directions.
+BIDIRECTIONAL = re.compile(r"^[ \t]*RDMA_\w{1,16} Bidirectional ", re.MULTILINE)
 ANSI = re.compile(r"\x1b\[[0-9;?]{0,16}[A-Za-z]")
 TABLE_HEADER = re.compile(r"^[ \t]*#bytes[ \t]+#iterations[ \t]+BW peak\[(?P<unit>[^\]]{1,16})\]", re.MULTILINE)
 TABLE_ROW = re.compile(
@@ -90,14 +92,14 @@ GID_LINE = r"^[ \t]*{end} address:[^\n]*\n[ \t]*GID:[ \t]{{1,16}}(?P<gid>[0-9:]{
 
 
 def parse_text(output: str) -> Report | None:
-    """Read the report from what perftest printed; None if there is no complete one."""
-    text = ANSI.sub("", output).replace("\r", "")
+    """Read the report from what perftest printed; None if there is no complete one, or it is of another test."""
+    text = _plain(output)
     header = TABLE_HEADER.search(text)
     row = TABLE_ROW.search(text + "\n", header.end()) if header else None
     factor = {"Gb/sec": 1.0, "MB/sec": MIB_IN_GIGABITS, "MiB/sec": MIB_IN_GIGABITS}.get(
         header["unit"] if header else ""
     )
-    if row is None or factor is None:
+    if row is None or factor is None or _other_test(text):
         return None
     return Report(
         gbps=round(float(row.group(4)) * factor, 6),
@@ -111,6 +113,22 @@ def parse_text(output: str) -> Report | None:
         local_address=_gid_address(text, "local"),
         remote_address=_gid_address(text, "remote"),
     )
+
+
+def _plain(output: str) -> str:
+    return ANSI.sub("", output).replace("\r", "")
+
+
+def _other_test(text: str) -> Fault | None:
+    """A table that is not of one size in one direction: no row of it is what a rail carries."""
+    way_out = "run ib_write_bw with one size (-s) and without -a and -b, as the command of this result has it"
+    if BIDIRECTIONAL.search(text):
+        return Fault("other_test", "perftest measured both directions, and its figure is their sum", way_out)
+    header = TABLE_HEADER.search(text)
+    sizes = {row[1] for row in TABLE_ROW.finditer(text + "\n", header.end())} if header else set()
+    if len(sizes) > 1:
+        return Fault("other_test", f"perftest measured {len(sizes)} message sizes, and none of them counts", way_out)
+    return None
 
 
 def _field(text: str, name: str) -> str | None:
@@ -237,12 +255,15 @@ KNOWN_FAULTS = tuple(
 
 def classify(output: str, status: int) -> Fault:
     """Name the failure of a perftest that ended by itself."""
-    text = ANSI.sub("", output)
+    text = _plain(output)
     for pattern, fault in KNOWN_FAULTS:
         match = pattern.search(text)
         if match:
             return replace(fault, text=f"{fault.text} (perftest: {_line_around(text, match)!r})")
     quote = next((line.strip() for line in reversed(text.splitlines()) if line.strip(" -")), "nothing")
+    other = _other_test(text) if status == 0 else None
+    if other:
+        return other
     if status == 0 and SETTINGS.search(text):
         return Fault(
             "no_report",

@@ -75,6 +75,11 @@ def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, dea
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}", test.device):
             raise ValueError(f"{where}.device {test.device!r} is no name of an RDMA device, such as rocep1s0f0")
         check_ipv4(where, test, ("address", "peer"))
+        if test.address == test.peer:
+            raise ValueError(
+                f"{where}.peer {test.peer} is this end's own address, and a test with itself proves no link: "
+                "give the rail address of the other host"
+            )
         check_ranges(where, test, (("port", 1, 65535), *MEASURING))
     meetings = [(test.end, test.port if test.end == "server" else (test.peer, test.port)) for test in tests]
     for number, meeting in enumerate(meetings):

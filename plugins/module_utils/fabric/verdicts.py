@@ -29,6 +29,7 @@ THRESHOLDS = (
     "rail_ceiling_gbps",
     "degraded_min_gbps",
     "degraded_max_gbps",
+    "degraded_switched_min_gbps",
     "pcie_width_lanes",
 )
 
@@ -85,16 +86,18 @@ def thresholds_from(catalog: Mapping[str, Any], overrides: Mapping[str, Any] | N
         numbers[name] = float(value)
     if numbers["degraded_min_gbps"] >= numbers["degraded_max_gbps"]:
         raise ThresholdError("threshold degraded_min_gbps must be below degraded_max_gbps")
+    # Whoever lowers the signature of a cable means the one behind a switch too.
+    numbers["degraded_switched_min_gbps"] = min(numbers["degraded_switched_min_gbps"], numbers["degraded_min_gbps"])
     return numbers
 
 
 Judged = tuple[str, str, str, str]  # verdict, severity, text, way out
 
 
-def judge_port(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float]) -> Verdict:
-    """Judge one port against one peer by its rails, which were measured at the same time."""
+def judge_port(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float], *, switched: bool = False) -> Verdict:
+    """Judge one port against one peer by its rails, which were measured at the same time; `switched`: via a switch."""
     figures = _figures(rails)
-    for name, severity, text, way_out in _judgements(rails, thresholds):
+    for name, severity, text, way_out in _judgements(rails, thresholds, switched):
         return Verdict(name, severity, text, way_out, figures)
     total = figures["gbps"]
     return Verdict("healthy", "ok", f"{total:.1f} Gb/s ({total / 8:.1f} GB/s) over {_names(rails)}", "", figures)
@@ -128,7 +131,7 @@ def _port(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float]) -> _Po
     return _Port(rails, sum(rail.gbps or 0.0 for rail in rails), wanted, whole, idle)
 
 
-def _judgements(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float]) -> Iterable[Judged]:
+def _judgements(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float], switched: bool) -> Iterable[Judged]:
     """Yield what is wrong, the gravest first."""
     yield from _faults(rails)
     if not rails or any(rail.gbps is None for rail in rails):
@@ -137,7 +140,7 @@ def _judgements(rails: Sequence[MeasuredRail], thresholds: Mapping[str, float]) 
     port = _port(rails, thresholds)
     yield from _unbelievable(rails, thresholds["rail_ceiling_gbps"])
     # Before the low figure itself: a cause that explains it. Two rails in one subnet look like more than they are.
-    yield from _causes(port, thresholds)
+    yield from _causes(port, thresholds, switched)
     if not port.whole:
         yield _one_rail(port)
     if port.low:
@@ -154,7 +157,7 @@ def _faults(rails: Sequence[MeasuredRail]) -> Iterable[Judged]:
         yield "unknown", "error", f"{netdev}: {fault['name']}: {fault['text']}", fault["way_out"]
 
 
-def _causes(port: _Port, thresholds: Mapping[str, float]) -> Iterable[Judged]:
+def _causes(port: _Port, thresholds: Mapping[str, float], switched: bool) -> Iterable[Judged]:
     """Where the bandwidth is right, a cause is a warning; not beside a rail that is missing."""
     severity = "error" if port.low or not port.whole else "warn"
     shared = _shared(port.rails)
@@ -175,7 +178,9 @@ def _causes(port: _Port, thresholds: Mapping[str, float]) -> Iterable[Judged]:
             f"PCIe link narrower than x{lanes:.0f}: {links}; {port.measured}",
             "update the system firmware there with fwupdmgr, then shut down and pull the power plug for a minute",
         )
-    lowest, highest = thresholds["degraded_min_gbps"], thresholds["degraded_max_gbps"]
+    # The same fault carries less behind a switch than over a cable.
+    lowest = thresholds["degraded_switched_min_gbps" if switched else "degraded_min_gbps"]
+    highest = thresholds["degraded_max_gbps"]
     degraded = [rail for rail in port.rails if port.low and lowest <= (rail.gbps or 0.0) <= highest]
     if degraded:
         yield _degraded(degraded[0])
@@ -200,6 +205,7 @@ def _too_low(port: _Port, ceiling: float) -> Iterable[Judged]:
             f"{_names(port.idle)} carries {port.idle[0].gbps:.1f} Gb/s of {port.measured}",
             "check the cable, subnet and PCIe width of that rail (show_gids), then measure again",
         )
+    yield from _slow_rail(port)
     if ceiling / 2 < port.total <= ceiling:
         yield (
             "half_width",
@@ -215,6 +221,24 @@ def _too_low(port: _Port, ceiling: float) -> Iterable[Judged]:
         f"{port.measured}, expected at least {port.wanted:g} Gb/s",
         f"{advice}check the cable and its link rate (200 Gb/s), and that the hosts are idle; then measure again",
     )
+
+
+def _slow_rail(port: _Port) -> Iterable[Judged]:
+    """Twins share a cable and split it evenly; one that carries less than half of the other has a fault of its own."""
+    slow, *_, fast = sorted(port.rails, key=lambda rail: rail.gbps or 0.0)
+    if 2 * (slow.gbps or 0.0) < (fast.gbps or 0.0):
+        yield (
+            "slow_rail",
+            "error",
+            f"{_place(slow)} carries {slow.gbps:.1f} Gb/s, its twin {fast.netdev} {fast.gbps:.1f} Gb/s over the same"
+            " cable",
+            "compare address, MTU, link rate and PCIe link of that rail with its twin's on both hosts (show_gids), "
+            "reboot both hosts with the cable in, then measure again",
+        )
+
+
+def _place(rail: MeasuredRail) -> str:
+    return " to ".join(map(str, rail.ends)) or rail.netdev
 
 
 def _shared(rails: Sequence[MeasuredRail]) -> str | None:
@@ -244,7 +268,7 @@ def _degraded(rail: MeasuredRail) -> Judged:
     return (
         "degraded_cx7",
         "error",
-        f"{' to '.join(map(str, rail.ends)) or rail.netdev} carries {rail.gbps:.1f} Gb/s, the signature of a "
+        f"{_place(rail)} carries {rail.gbps:.1f} Gb/s, the signature of a "
         "ConnectX-7 that came up degraded. Some guides explain such a figure with the single queue pair of the test; "
         "this verdict follows the measurements, in which one queue pair gives 107 to 112 Gb/s on a healthy rail and "
         "more queue pairs do not help a degraded one. Nor is it a mistaken unit: 13.3 GB/s would be a healthy rail, "

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import subnet_of
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling
 
@@ -143,10 +143,14 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
         }
         read = tuple(_end(members, end) for end in (server, client))
         rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, read)
-    return [
-        {**pairing, **asdict(verdicts.judge_port([rails[key][twin] for twin in sorted(rails[key])], thresholds))}
-        for key, pairing in pairings.items()
-    ]
+    return [{**pairing, **asdict(_judged(members, rails[key], thresholds))} for key, pairing in pairings.items()]
+
+
+def _judged(
+    members: Mapping[str, Record], rails: Mapping[int, verdicts.MeasuredRail], thresholds: Mapping[str, float]
+) -> verdicts.Verdict:
+    switched = next(iter(members.values()))["topology"] == "switch"
+    return verdicts.judge_port([rails[twin] for twin in sorted(rails)], thresholds, switched=switched)
 
 
 def _results_by_test(members: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
@@ -193,9 +197,9 @@ def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, 
 
 
 def _subnets(port: Mapping[str, Any]) -> list[str]:
-    """The /24s that a port has an address in; the plan gives every rail its own."""
-    addresses = (ipaddress.ip_address(text) for text in port.get("addresses", []))
-    return sorted({str(ipaddress.ip_network(f"{item}/24", strict=False)) for item in addresses if item.version == 4})
+    """The subnets that a port has an address in, a /24 where no route tells; the plan gives every rail its own."""
+    addresses = (text for text in port.get("addresses", []) if ":" not in text)
+    return sorted({subnet_of(text, port.get("subnets", []))[0] for text in addresses})
 
 
 def gid_port(members: Mapping[str, Record], end: Mapping[str, Any]) -> Record:

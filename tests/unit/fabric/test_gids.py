@@ -142,6 +142,55 @@ def test_the_netdev_of_a_port_is_not_the_vlan_on_top_of_it(tmp_path: Path) -> No
     assert (hca.netdev, hca.netdevs) == ("eth0", ("eth0.100", "eth0"))
 
 
+ROUTES = """\
+Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT
+eth0\t00000000\t0101000A\t0003\t0\t0\t100\t00000000\t0\t0\t0
+enp1s0f0np0\t0064A8C0\t00000000\t0001\t0\t0\t101\t{mask}\t0\t0\t0
+enP2p1s0f0np0\t{second}64A8C0\t00000000\t0001\t0\t0\t102\t{mask}\t0\t0\t0
+"""  # the kernel's own columns (fib_route_seq_show), 192.168.100.N in the byte order of a Spark
+
+
+@pytest.mark.parametrize(
+    ("last", "routes", "found"),
+    [
+        (5, ROUTES.format(mask="FCFFFFFF", second="04"), []),
+        (2, ROUTES.format(mask="FCFFFFFF", second="00"), ["192.168.100.0/30"]),
+        (5, ROUTES.format(mask="00FFFFFF", second="00"), ["192.168.100.0/24"]),
+        (5, "", ["192.168.100.0/24 (a /24 assumed)"]),
+        (5, ROUTES.format(mask="FCFFFFFF", second="08"), []),
+        (2, ROUTES.format(mask="00FFFFFF", second="00").replace("enP2", "eth"), ["192.168.100.0/24 (a /24 assumed)"]),
+        (5, ROUTES.format(mask="x", second="04"), ["192.168.100.0/24 (a /24 assumed)"]),
+    ],
+)
+def test_the_twins_own_prefix_decides_whether_they_share_a_subnet(
+    last: int, routes: str, found: list[str], tmp_path: Path
+) -> None:
+    hcas = CASES["shared_subnet"]["hcas"]
+    for (name, hca), number in zip(hcas.items(), (1, last), strict=True):
+        gid = f"0000:0000:0000:0000:0000:ffff:c0a8:64{number:02x}"
+        hcas = {**hcas, name: {**hca, "gids": {3: [gid, "RoCE v2", hca["net"]["name"]]}}}
+    remarks = gid_remarks.remarks(gids.read_hcas(build(tmp_path, hcas), routes))
+    assert [remark.name for remark in remarks] == ["shared_subnet"] * len(found)
+    assert all(f"both have an address in {subnet}, " in remarks[0].text for subnet in found)
+
+
+def test_a_vlan_on_a_rail_is_a_foreign_address_and_no_rail(tmp_path: Path) -> None:
+    # The kernel puts a VLAN's GIDs into the table of the device below it (roce_gid_mgmt.c), here before the rail's own.
+    tree = build(tmp_path, CASES["vlan"]["hcas"])
+    (tmp_path / "class/infiniband/rocep1s0f0/device/net/enp1s0f0np0").mkdir(parents=True)
+    put(tmp_path / "class/net/enp1s0f0np0.100/operstate", "up")
+    hcas = gids.read_hcas(tree)
+    rails = [gid_remarks.DeclaredRail("enp1s0f0np0", "192.168.100.10")]
+    result = gid_report.describe(hcas, None, rails)
+    (port,) = result["ports"]
+    assert (port["netdev"], port["netdevs"]) == ("enp1s0f0np0", ["enp1s0f0np0", "enp1s0f0np0.100"])
+    assert port["addresses"] == ["10.0.0.1", "192.168.100.10"], "both take a GID of the device"
+    (rail,) = result["rails"]
+    assert (rail["index"], rail["nccl_index"], rail["agrees"]) == (5, 3, False)
+    assert [remark["name"] for remark in result["remarks"]] == ["several_addresses", "other_picked"]
+    assert gid_report.describe(hcas, "192.168.100.0/23", rails)["rails"][0]["agrees"]
+
+
 def test_a_name_of_another_namespace_is_not_taken_for_ours(tmp_path: Path) -> None:
     # rxe names its parent to everybody; the eth0 of a container is another one, with an MTU of its own.
     unreadable = ["0000:0000:0000:0000:0000:ffff:0a00:0001", None, None]

@@ -136,6 +136,30 @@ def test_exit_0_without_a_report_and_death_by_signal() -> None:
     assert (died.name, "signal 9" in died.text) == ("died", True)
 
 
+SWEEP = fixture("rocm_sweep_bidirectional.txt")
+ROWS = SWEEP[SWEEP.index(" 2    ") : SWEEP.index(" 8388608")]
+
+
+@pytest.mark.parametrize(
+    ("output", "word"),
+    [
+        (SWEEP, "both directions"),
+        (SWEEP.replace(ROWS, ""), "both directions"),
+        (SWEEP.replace("Bidirectional ", ""), "5 message sizes"),
+        (SWEEP.replace("Bidirectional ", "").replace("\n", "\r\n"), "5 message sizes"),
+    ],
+)
+def test_a_sweep_and_a_sum_of_both_directions_are_no_report(output: str, word: str) -> None:
+    assert perftest.parse_text(output) is None
+    fault = perftest.classify(output, 0)
+    assert fault.name == "other_test" and word in fault.text and "without -a and -b" in fault.way_out
+
+
+def test_one_size_in_one_direction_is_read() -> None:
+    report = perftest.parse_text(SWEEP.replace("Bidirectional ", "").replace(ROWS, ""))
+    assert report is not None and (report.gbps, report.message_bytes) == (204.59, 8388608)
+
+
 def test_settings_without_a_result_are_named() -> None:
     # Seen on a Spark with the wrong GID index: all settings, no row, exit status 0.
     text = fixture("24.01_spark_4qp.txt")

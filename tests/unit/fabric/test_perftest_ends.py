@@ -392,6 +392,12 @@ def test_bad_input_is_refused_with_its_field(change: dict[str, Any], field: str)
         perftest_ends.parse_tests([{**GOOD, "port": 1}, {**GOOD, **change}], pairing_timeout_s=60, deadline_s=180)
 
 
+def test_a_test_of_an_address_with_itself_is_refused() -> None:
+    # Such a loopback was seen to give 371 Gb/s, and no cable was in it.
+    with pytest.raises(ValueError, match=r"tests\[0\]\.peer 192\.\S+ is this end's own address.*the other host"):
+        perftest_ends.parse_tests([{**GOOD, "peer": GOOD["address"]}], pairing_timeout_s=60, deadline_s=180)
+
+
 def test_ports_and_times_must_fit() -> None:
     with pytest.raises(ValueError, match="port 18515 is taken"):
         perftest_ends.parse_tests([GOOD, GOOD], pairing_timeout_s=60, deadline_s=180)

@@ -70,6 +70,34 @@ def test_verdicts(measured: list[MeasuredRail], verdict: str, severity: str) -> 
     assert bool(result.way_out) == (severity != "ok")
 
 
+@pytest.mark.parametrize("gbps", [5.0, 6.2, 7.0, 7.9])
+def test_a_degraded_adapter_behind_a_switch_has_the_same_verdict_and_way_out(gbps: float) -> None:
+    # Reported by owners with a switch: 5 to 7 Gb/s where a cable shows 13. Over a cable such a figure has no name.
+    found = judge_port(rails(gbps, gbps), NUMBERS, switched=True)
+    known = judge_port(rails(13.3, 13.3), NUMBERS)
+    assert (found.verdict, found.severity, found.way_out) == ("degraded_cx7", "error", known.way_out)
+    assert judge_port(rails(gbps, gbps), NUMBERS).verdict == "below_expected"
+    assert judge_port(rails(4.9, 4.9), NUMBERS, switched=True).verdict == "below_expected"
+    lowered = thresholds_from(DATA, {"degraded_min_gbps": 2})
+    assert judge_port(rails(3.0, 3.0), lowered, switched=True).verdict == "degraded_cx7"
+
+
+@pytest.mark.parametrize("slow", [7.0, 27.0, 40.0, 48.9])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_slow_rail_beside_a_healthy_twin_is_named(slow: float, first: bool) -> None:
+    # 98 Gb/s is a rail's half of the 196 Gb/s that healthy twins carry over one cable (catalog, port_min_gbps).
+    found = judge_port(rails(slow, 98.0) if first else rails(98.0, slow), NUMBERS)
+    assert (found.verdict, found.severity) == ("slow_rail", "error")
+    place = "spark-a enp1s0f0np0 to spark-b enp1s0f0np0" if first else "enP2p1s0f0np0"
+    assert found.text.startswith(f"{place} carries {slow:.1f} Gb/s, its twin ")
+    assert "one PCIe function" not in found.text and "measure again" in found.way_out
+
+
+@pytest.mark.parametrize(("first", "second", "verdict"), [(40.0, 80.0, "half_width"), (60.0, 98.0, "below_expected")])
+def test_rails_that_differ_by_less_than_half_share_a_cause(first: float, second: float, verdict: str) -> None:
+    assert judge_port(rails(first, second), NUMBERS).verdict == verdict
+
+
 def test_a_figure_above_the_ceiling_is_not_believed() -> None:
     result = judge_port(rails(200.0, 98.0), NUMBERS)
     assert result.verdict == "unknown"

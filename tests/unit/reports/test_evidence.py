@@ -53,6 +53,12 @@ def test_a_degraded_rail_makes_the_fleet_unhealthy_and_is_named() -> None:
     assert "13.2 Gb/s" in reason["text"] and "power" in reason["way_out"]
 
 
+@pytest.mark.parametrize(("topology", "verdict"), [("pair", "below_expected"), ("switch", "degraded_cx7")])
+def test_six_gigabits_mean_a_degraded_adapter_where_the_plan_has_a_switch(topology: str, verdict: str) -> None:
+    document = build(proof(topology, dict.fromkeys(HOSTS[topology], 6.2)))
+    assert {reason["what"] for reason in document["reasons"]} == {verdict}
+
+
 def test_the_hosts_own_thresholds_count() -> None:
     slow = proof("pair", {"spark-b": 0.34})
     assert build(slow)["verdict"] == "unhealthy"
@@ -96,6 +102,30 @@ def test_twins_in_one_subnet_are_noticed() -> None:
     hosts["spark-b"]["gids"]["ports"][1]["addresses"].append("192.168.100.77")
     [pairing] = build(hosts)["clusters"][0]["pairings"]
     assert pairing["text"].startswith("spark-b: enp1s0f0np0 + enP2p1s0f0np0 share the subnet 192.168.100.0/24")
+
+
+def test_the_address_of_a_vlan_on_a_rail_is_foreign_and_the_rail_stays_measured() -> None:
+    hosts = proof("pair")
+    hosts["spark-b"]["gids"]["ports"][0]["addresses"].insert(0, "10.0.0.1")  # enp1s0f0np0.100, first in the table
+    document = build(hosts)
+    [reason] = document["reasons"]
+    assert (reason["where"], reason["what"]) == ("spark-b enp1s0f0np0", "foreign_address")
+    assert "also has 10.0.0.1; planned is 192.168.100." in reason["text"]
+    [pairing] = document["clusters"][0]["pairings"]
+    assert pairing["verdict"] == "healthy"
+
+
+def test_twins_in_two_small_subnets_share_none() -> None:
+    hosts = proof("pair")
+    for last, port in zip((1, 5), hosts["spark-b"]["gids"]["ports"], strict=True):
+        port["addresses"] = [f"192.168.100.{last}"]
+        port["subnets"] = [f"192.168.100.{last - 1}/30"]
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert pairing["verdict"] == "healthy"
+    for port in hosts["spark-b"]["gids"]["ports"]:
+        port["subnets"] = ["192.168.100.0/29"]
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert "share the subnet 192.168.100.0/29" in pairing["text"]
 
 
 def test_a_narrow_link_is_told_with_the_host_that_has_it() -> None:
