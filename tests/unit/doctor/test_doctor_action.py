@@ -74,13 +74,13 @@ def test_the_first_look_only_asks_and_the_second_settles_in_one_call(plays: Play
     assert look(plays) == {"unchanged": True, "changes": [], "pending": [], "orphans": []}
     (request,) = plays.requests()
     assert [document["role"] for document in request["documents"]] == list(catalog.ROLES)
-    assert {"packages", "holds"} <= set(request["expect"])
+    assert {"packages", "apt_sources"} <= set(request["expect"])
     assert request["verb"] == "converge" and request["project"] == catalog.collection_version()
 
 
 def test_facts_that_changed_cost_no_second_call_and_unsettle(plays: Plays) -> None:
     look(plays)
-    plays.host("ok", facts={"holds": [*FACTS["holds"], "something-else"]})
+    plays.host("ok", facts={"apt_sources": {**FACTS["apt_sources"], "offered": ["something-else"]}})
     assert look(plays)["unchanged"] is False
     assert look(plays)["unchanged"] is True
     assert len(plays.requests()) == 2
