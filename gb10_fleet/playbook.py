@@ -164,7 +164,7 @@ class Report:
         action, host = data.get("resolved_action"), data.get("host", "")
         probes = {}  # an unchanged host gets no other call
         if action == "gb10.fleet.probe":
-            probes, self.unchanged = result.get("looks", {}), result.get("unchanged", [])
+            probes, self.unchanged = result.get("probes", {}), result.get("unchanged", [])
         elif action == "gb10.fleet.doctor":
             probes = {host: result.get("ansible_facts", {}).get("gb10_probe", {})}
         if action in ("gb10.fleet.host_state", "gb10.fleet.undo") and data.get("step") != REFUSE:

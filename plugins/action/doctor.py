@@ -27,10 +27,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={"refuse": {"type": "bool", "default": True}, "said": {"type": "raw"}}
+            argument_spec={"refuse": {"type": "bool", "default": True}, "judged": {"type": "raw"}}
         )
-        if arguments["said"] is not None:
-            result.update(_delivered(arguments["said"]))
+        if arguments["judged"] is not None:
+            result.update(_delivered(arguments["judged"]))
             return result
         task_vars = task_vars or {}
         asked = probe.prepare(host.Host(self, task_vars), task_vars, int(task_vars["ansible_forks"]))
@@ -45,14 +45,14 @@ class ActionModule(ActionBase):
         return result
 
 
-def _delivered(said: Any) -> dict[str, Any]:
+def _delivered(judged: Any) -> dict[str, Any]:
     """What the action look has found out of this host, as the result of its own task."""
     try:
-        result = documents.plain(said)
+        result = documents.plain(judged)
     except TypeError as error:
-        raise AnsibleActionFail(f"said: {error}") from None  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail(f"judged: {error}") from None  # type: ignore[no-untyped-call]
     if not isinstance(result, dict) or not {"findings", "msg", "failed"} <= result.keys():
-        raise AnsibleActionFail("said: expected what gb10.fleet.probe has said of this host")  # type: ignore[no-untyped-call]
+        raise AnsibleActionFail("judged: expected the result of gb10.fleet.probe for this host")  # type: ignore[no-untyped-call]
     return result
 
 

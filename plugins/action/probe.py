@@ -35,7 +35,7 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         self.validate_argument_spec(argument_spec={})  # type: ignore[no-untyped-call]
         task_vars = task_vars or {}
-        said: dict[str, dict[str, Any]] = {}
+        judged: dict[str, dict[str, Any]] = {}
         members: dict[str, list[str]] = {}
         # A password that was typed for this run is with Ansible, and only the task of a host gets it.
         if not (self._play_context.password or self._play_context.become_pass):
@@ -50,13 +50,13 @@ class ActionModule(ActionBase):
                 asked = questions[reply.host]
                 # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
                 with contextlib.suppress(Exception):
-                    said[reply.host] = _judged(asked, reply)
+                    judged[reply.host] = _judged(asked, reply)
                     members[reply.host] = asked.host.members
         unchanged = [
-            name for name, cluster in members.items() if all(_unchanged(said.get(member, {})) for member in cluster)
+            name for name, cluster in members.items() if all(_unchanged(judged.get(member, {})) for member in cluster)
         ]
-        result.update(_of_the_unchanged({name: said.pop(name) for name in unchanged}))
-        result.update(changed=False, unchanged=unchanged, said=said)
+        result.update(_of_the_unchanged({name: judged.pop(name) for name in unchanged}))
+        result.update(changed=False, unchanged=unchanged, judged=judged)
         hosts = len(task_vars["ansible_current_hosts"])
         result["msg"] = f"{len(unchanged)} of {hosts} hosts are as they should be"
         Display().display(result["msg"])
@@ -99,16 +99,16 @@ def _judged(asked: probe.Question, reply: scan.Reply) -> dict[str, Any]:
     return probe.judge(asked, answer, failure, refuse=True)
 
 
-def _unchanged(said: Mapping[str, Any]) -> bool:
-    return bool(said.get("ansible_facts", {}).get("gb10_probe", {}).get("unchanged"))
+def _unchanged(judged: Mapping[str, Any]) -> bool:
+    return bool(judged.get("ansible_facts", {}).get("gb10_probe", {}).get("unchanged"))
 
 
-def _of_the_unchanged(said: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _of_the_unchanged(judged: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What there is to say of hosts that get no task of their own."""
     return {
-        "findings": [finding for one in said.values() for finding in one["findings"]],
-        "warnings": _folded({name: one["warnings"] for name, one in said.items()}),
-        "looks": {name: one["ansible_facts"]["gb10_probe"] for name, one in said.items()},
+        "findings": [finding for one in judged.values() for finding in one["findings"]],
+        "warnings": _folded({name: one["warnings"] for name, one in judged.items()}),
+        "probes": {name: one["ansible_facts"]["gb10_probe"] for name, one in judged.items()},
     }
 
 

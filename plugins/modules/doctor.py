@@ -29,9 +29,9 @@ options:
       - V(false) only reports, as a proof wants it that has to be written for a sick host too.
     type: bool
     default: true
-  said:
+  judged:
     description:
-      - What M(gb10.fleet.probe) has said of this host. It becomes the result, and the host is not asked.
+      - The result of M(gb10.fleet.probe) for this host. It becomes the result, and the host is not asked.
     type: raw
 author:
   - gb10-fleet contributors (@gb10-fleet)
@@ -120,7 +120,7 @@ ansible_facts:
   type: dict
   contains:
     gb10_run:
-      description: The run that said so, for P(gb10.fleet.this_run#test); a fact cache may keep facts for later ones.
+      description: The run that read them, for P(gb10.fleet.this_run#test); a fact cache may keep facts for later ones.
       type: str
       returned: always
     gb10_spark:

@@ -64,7 +64,7 @@ EXAMPLES = r"""
 
     - name: Say what each other host is and what would block
       gb10.fleet.doctor:
-        said: "{{ gb10_seen.said[inventory_hostname] | default(omit) }}"
+        judged: "{{ gb10_seen.judged[inventory_hostname] | default(omit) }}"
 """
 
 RETURN = r"""
@@ -74,7 +74,7 @@ unchanged:
   type: list
   elements: str
   sample: [spark-a, spark-b]
-said:
+judged:
   description: The result of M(gb10.fleet.doctor) for each other host that could be asked, by host name.
   returned: always
   type: dict
@@ -83,7 +83,7 @@ findings:
   returned: always
   type: list
   elements: dict
-looks:
+probes:
   description: C(gb10_probe) of the unchanged hosts, as M(gb10.fleet.doctor) sets it, by host name.
   returned: always
   type: dict

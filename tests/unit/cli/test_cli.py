@@ -379,7 +379,7 @@ def test_a_host_that_only_the_look_has_seen_is_reported(use: Use) -> None:
     }
     use(
         0,
-        event("runner_on_ok", "gb10.fleet.probe", looks=looks, unchanged=list(looks), findings=[finding("swap")]),
+        event("runner_on_ok", "gb10.fleet.probe", probes=looks, unchanged=list(looks), findings=[finding("swap")]),
         stats(ok={"spark-a": 3}),
     )
     answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)

@@ -194,9 +194,9 @@ def test_a_template_in_a_fact_is_never_evaluated(plays: Plays) -> None:
 def test_the_doctor_takes_nothing_but_a_result(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
     for name, said in zip(fleet, (5, {}, {"findings": []}), strict=True):
-        fleet[name]["said"] = said
-    play = [{"hosts": "sparks", "gather_facts": False, "tasks": [{"gb10.fleet.doctor": {"said": "{{ said }}"}}]}]
+        fleet[name]["judged"] = said
+    play = [{"hosts": "sparks", "gather_facts": False, "tasks": [{"gb10.fleet.doctor": {"judged": "{{ judged }}"}}]}]
     rc, output = plays.play(fleet, play, **OURS)
     assert rc == 2 and alone(output).count("failed=1") == 3
-    assert "said: expected what gb10.fleet.probe has said of this host" in output
+    assert "judged: expected the result of gb10.fleet.probe for this host" in output
     assert calls(plays, "a", "b", "c") == [0, 0, 0]
