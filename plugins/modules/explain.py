@@ -8,7 +8,8 @@ DOCUMENTATION = r"""
 module: explain
 short_description: Say what was decided for a host, and why
 version_added: "0.1.0"
-author: gb10-fleet contributors
+author:
+  - gb10-fleet contributors (@gb10-fleet)
 description:
   - Returns the settings of each role with the place where each was set, the plan of the role, what speaks against it,
     and the resources that follow. Changes nothing.
@@ -19,6 +20,9 @@ options:
     type: list
     elements: str
 attributes:
+  action:
+    description: Runs on the controller. It calls the host only where this run has no facts of it.
+    support: full
   check_mode:
     description: Runs in check mode as ever, since it changes nothing.
     support: full

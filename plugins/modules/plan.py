@@ -8,7 +8,8 @@ DOCUMENTATION = r"""
 module: plan
 short_description: Plan roles for a host, and refuse what speaks against them
 version_added: "0.1.0"
-author: gb10-fleet contributors
+author:
+  - gb10-fleet contributors (@gb10-fleet)
 description:
   - Decides for each role what the host is to get, from its settings, the facts of its cluster and the catalog.
     Changes nothing.
@@ -26,6 +27,9 @@ options:
     type: bool
     default: true
 attributes:
+  action:
+    description: Runs on the controller. It calls the host only where this run has no facts of it.
+    support: full
   check_mode:
     description: Runs in check mode as ever, since it changes nothing.
     support: full
