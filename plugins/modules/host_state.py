@@ -13,7 +13,7 @@ short_description: Bring one host to the state that documents describe
 version_added: "0.1.0"
 description:
   - Renders the documents of roles (C(roles/<role>/desired.yml) of this collection) or takes a list of resources, and
-    sends them to the host in one call, as a program on the standard input of C(python3 -I -S -).
+    sends them to the host in one call, as a program on the standard input of an isolated Python (C(python3 -I -S)).
   - There, one engine reads the whole state that they talk about in a few batches, plans, applies only what differs, and
     reads again - what still differs then is a failure.
   - Check mode runs the same code up to the plan, so what it reports is what a real run does.

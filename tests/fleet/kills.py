@@ -25,7 +25,7 @@ _RUNNING = """
 for pid in $(ls /proc | grep '^[0-9]*$'); do
 	words=$(tr '\\0' ' ' </proc/$pid/cmdline 2>/dev/null) || continue
 	case "$words" in
-	*"-I -S - "|apt-get\\ *|dpkg\\ *|/usr/bin/dpkg\\ *) echo "$words" ;;
+	*"-I -S -c import sys;"*|apt-get\\ *|dpkg\\ *|/usr/bin/dpkg\\ *) echo "$words" ;;
 	esac
 done
 """

@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-ENGINE = ["-I", "-S", "-"]
+ENGINE = ["-I", "-S", "-c"]  # and what it reads of standard input then
 
 
 def main(delay_s: float, children: bool, limit_s: float) -> None:
@@ -43,7 +43,7 @@ def main(delay_s: float, children: bool, limit_s: float) -> None:
 
 def engines() -> list[int]:
     numbers = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-    return [number for number in numbers if words(number)[1:] == ENGINE]
+    return [number for number in numbers if words(number)[1:4] == ENGINE and "opening.py" in words(number)[-1]]
 
 
 def words(pid: int) -> list[str]:
