@@ -102,7 +102,7 @@ def test_a_number_that_is_none_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("role", "alone"),
-    [("benchmark", True), ("vllm", False), ("coherence", False), ("reboot", False), ("vllm_settings", False)],
+    [("benchmark", True), ("vllm", False), ("coherence", False), ("reboot", True), ("vllm_settings", False)],
 )
 def test_a_role_for_tasks_only_plans_and_declares_no_resources(role: str, alone: bool) -> None:
     assert plans.serves_tasks_only(role) is alone
