@@ -18,7 +18,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, plan, vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
 
 MODULE = "gb10.fleet.model_files"
@@ -55,9 +55,9 @@ class ActionModule(ActionBase):
         self._name, self._vars = own.name, task_vars or {}
         context, _ = own.render([], own.facts)
         self._files = asdict(context.plan(vllm.plan).files)
-        self._plan = plan.shown(context.plan(fabric.plan))
+        self._fabric = context.plan(fabric.plan)
         self._given = documents.plain(options["given"])
-        self._source = model_files.source(own.name, context.members, self._plan["topology"], fetch=self._files["fetch"])
+        self._source = model_files.source(own.name, context.members, self._fabric.topology, fetch=self._files["fetch"])
         self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""
         result.update(changed=False, source=self._source, name=self._files["name"])
         result.update(getattr(self, f"_{options['step']}")())
@@ -86,7 +86,7 @@ class ActionModule(ActionBase):
         takers = self._takers()
         if self._task.check_mode or self._source != self._name or not takers:
             return {}
-        ways = model_files.ways(self._plan, self._name)
+        ways = model_files.ways(self._fabric.hosts, self._name)
         request = {
             "parts": sorted({part for parts in takers.values() for part in parts}),
             "ways": [ways[taker] for taker in takers],
@@ -102,7 +102,7 @@ class ActionModule(ActionBase):
         parts = self._takers().get(self._name)
         if not parts:
             return self._predicted() if self._task.check_mode else {}
-        way = model_files.ways(self._plan, self._source)[self._name]
+        way = model_files.ways(self._fabric.hosts, self._source)[self._name]
         text = (
             f"{' and '.join(parts)} ({model_files.size(offered, parts) / 1e9:.1f} GB) from {self._source}, {way['at']}"
         )

@@ -14,6 +14,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 
 class ActionModule(ActionBase):
@@ -31,19 +32,27 @@ class ActionModule(ActionBase):
                 "refuse": {"type": "bool", "default": True},
             }
         )
-        host.check_roles(options["roles"])
+        documented = [role for role in options["roles"] if not plan.serves_tasks_only(role)]
+        host.check_roles(documented)
         own = host.Host(self, task_vars or {})
-        view, rendered = own.render(options["roles"], own.facts or own.read_facts())
+        view, rendered = own.render(documented, own.facts or own.read_facts())
         refusals = [f"{own.name}: {text}" for document in rendered for text in host.refusals(document)]
+        for role in options["roles"]:
+            if role not in documented:
+                refusals += [f"{own.name}: {text}" for text in _plan(role, view).refusals]
         result.update(changed=False, refusals=refusals)
         if options["refuse"] and refusals:
             result.update(failed=True, msg="\n".join(refusals))
             return result
-        try:
-            result.update({role: plan.shown(plan.of(role, view)) for role in options["roles"]})
-        except (plan.PlanError, plan.SettingsError) as error:
-            raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
+        result.update({role: plan.shown(_plan(role, view)) for role in options["roles"]})
         return result
+
+
+def _plan(role: str, view: View) -> plan.RolePlan:
+    try:
+        return plan.of(role, view)
+    except (plan.PlanError, plan.SettingsError) as error:
+        raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
 
 
 host.preload()

@@ -18,7 +18,7 @@ description:
   - Register it as C(gb10_plan); the roles of this collection read it under that name.
 options:
   roles:
-    description: The roles to plan.
+    description: The roles to plan. Besides those that a host gets, C(benchmark) and C(reboot) may be named.
     type: list
     elements: str
     required: true

@@ -14,6 +14,9 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible.template import Templar, trust_as_template
 from ansible_collections.gb10.fleet.plugins.action import await_boot
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, reboot
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.reboot import plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 ROOT = Path(__file__).parents[2]
 BEFORE: dict[str, Any] = json.loads((ROOT / "tests/fixtures/facts/spark.json").read_text())
@@ -110,10 +113,20 @@ def test_nothing_is_rebooted_in_the_middle_of_an_installation(apt: dict[str, Any
     place = names.index("Refuse in the middle of an installation")
     assert place < next(index for index, name in enumerate(names) if name.startswith("Reboot into"))
     refuse = tasks[place]["ansible.builtin.assert"]
-    templar = Templar(None, {"ansible_facts": {"gb10_spark": {"apt": apt}}, "inventory_hostname": "spark-a"})
-    assert all(templar.evaluate_conditional(trust_as_template(each)) for each in refuse["that"]) is (words is None)
+    planned = shown(plan(View("spark-a", {"apt": apt})))
+    templar = Templar(None, {"gb10_plan": {"reboot": planned}, "inventory_hostname": "spark-a"})
+    assert templar.evaluate_conditional(trust_as_template(refuse["that"])) is (words is None)
     if words:
-        assert words in templar.template(trust_as_template(refuse["fail_msg"]))
+        said = templar.template(trust_as_template(refuse["fail_msg"]))
+        assert words in said and said.startswith("spark-a is not rebooted: ")
+
+
+@pytest.mark.parametrize(("said", "waits"), [({}, 1800), ({"reboot_wait": 60}, 60), ({"reboot_wait": "60"}, 60)])
+def test_the_catalog_says_how_long_to_wait_unless_the_operator_does(said: dict[str, Any], waits: int) -> None:
+    made = plan(View("spark-a", after(), said))
+    assert made.wait_s == waits
+    assert made.tries * made.pause_s == catalog.load("reboot")["settle_s"]["value"]
+    assert made.refusals == ()
 
 
 @pytest.mark.parametrize(("said", "batch"), [(None, 1), (0, 1), (-1, 1), ("0", 1), ("no", 1), (3, 3), ("2", 2)])

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils import arguments
@@ -16,29 +16,23 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import R
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import PORTS, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric_arguments
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 
 SEE_FABRIC = "correct it in the inventory; roles/fabric/README.md says what is allowed"
 
 
 def check_settings(subject: Subject) -> Iterator[Finding]:
     """What is inside the variables of the fabric: else the plan or the proof would trip over it, much later."""
-    network, mtu, ports = (subject.setting(f"fabric_{name}") for name in ("network", "mtu", "ports"))
-    checks: list[Callable[[], object]] = []
-    if isinstance(network, str):
-        checks.append(lambda: fabric_arguments.check_network(network))
-    if _is_number(mtu):
-        checks.append(lambda: fabric_arguments.check_mtu(mtu))
-    if subject.topology in ("pair", "switch") and isinstance(ports, (list, tuple)):
-        checks.append(lambda: fabric_arguments.check_ports(ports))
+    # A ring is cabled on both ports, whatever fabric_ports says.
+    idle = () if subject.topology in ("pair", "switch") else ("fabric_ports",)
+    planned = {name: subject.setting(name) for name in fabric_arguments.CHECKS if name not in idle}
+    for text in fabric_arguments.mistakes(planned):
+        yield subject.error("bad_variable", text, SEE_FABRIC)
     thresholds = subject.mapping("fabric_thresholds")
-    if thresholds:
-        checks.append(lambda: verdicts.thresholds_from(subject.catalog["thresholds"], thresholds))
-    for check in checks:
-        try:
-            check()
-        except (PlanError, verdicts.ThresholdError) as error:
-            yield subject.error("bad_variable", str(error), SEE_FABRIC)
+    try:
+        if thresholds:
+            verdicts.thresholds_from(subject.catalog["thresholds"], thresholds)
+    except verdicts.ThresholdError as error:
+        yield subject.error("bad_variable", str(error), SEE_FABRIC)
     yield from _test_settings(subject)
     yield from _declared_rails(subject)
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
@@ -91,3 +91,23 @@ def check_network(network: str) -> ipaddress.IPv4Network:
                 "192.168.100.0/22"
             )
     return whole
+
+
+# What each variable is judged by on its own, with the type that it must have for that.
+CHECKS: Mapping[str, tuple[type | tuple[type, ...], Callable[[Any], object]]] = {
+    "fabric_network": (str, check_network),
+    "fabric_mtu": (int, check_mtu),
+    "fabric_ports": ((list, tuple), check_ports),
+}
+
+
+def mistakes(settings: Mapping[str, Any]) -> Iterator[str]:
+    """What no plan takes of these variables, a text for each. A value of another type than declared is not judged."""
+    for name, value in settings.items():
+        kind, check = CHECKS[name]
+        if not isinstance(value, kind) or isinstance(value, bool):
+            continue
+        try:
+            check(value)
+        except PlanError as error:
+            yield str(error)

@@ -16,10 +16,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
-__all__ = ["PlanError", "RolePlan", "SettingsError", "of", "shown"]
+__all__ = ["PlanError", "RolePlan", "SettingsError", "of", "serves_tasks_only", "shown"]
 
 
 class PlanError(ValueError):
@@ -44,6 +45,11 @@ def of(role: str, view: View) -> RolePlan:
     """The plan of a role; of one that decides nothing an empty one. PlanError where none can be made."""
     planner = _planner(role)
     return view.plan(planner) if planner else RolePlan()
+
+
+def serves_tasks_only(role: str) -> bool:
+    """Whether a role plans for its own tasks and declares no resources: it is none of those that a host gets."""
+    return role not in catalog.ROLES and role in catalog.declared_variables().roles and _planner(role) is not None
 
 
 def shown(plan: Any) -> dict[str, Any]:

@@ -98,7 +98,6 @@ class Model:
     id: str
     architecture: str
     traits: frozenset[str]
-    parameters_total: float  # billions
     parameters_active: float
     geometry: Geometry
     checkpoints: tuple[Checkpoint, ...]
@@ -185,7 +184,6 @@ def _model(entry: Mapping[str, Any]) -> Model:
         id=entry["id"],
         architecture=entry["architecture"],
         traits=frozenset(entry["traits"]),
-        parameters_total=entry["parameters"]["total"],
         parameters_active=entry["parameters"]["active"],
         geometry=Geometry(**geometry, linear=Linear(**linear) if linear else None),
         checkpoints=tuple(Checkpoint(**item) for item in entry["checkpoints"]),

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import HostFabric
+
 # Of the daemons of this run. Made where Ansible imports the action plugins, before it forks: the same in all tasks.
 PASSWORD = secrets.token_hex(32)
 PARTS = ("image", "model")
@@ -19,19 +21,20 @@ def source(host: str, members: Sequence[str], topology: str, *, fetch: bool) -> 
     return members[0] if fetch and topology != "none" else host
 
 
-def ways(plan: Mapping[str, Any], giver: str) -> dict[str, dict[str, str]]:
-    """For each other host the address of the giver (`at`) and its own (`to`): over a rail, if one joins the two.
+def ways(hosts: Mapping[str, HostFabric], giver: str) -> dict[str, dict[str, str]]:
+    """For each other host of a fabric the address of the giver (`at`) and its own (`to`): over a rail, if one joins the
+    two.
 
     In a ring two hosts may have none, and meet as vLLM does.
     """
     found: dict[str, dict[str, str]] = {}
-    hosts = plan["hosts"]
-    for profile in hosts[giver]["profiles"]:
-        for peer in profile["peers"]:
-            found.setdefault(peer["host"], {"at": profile["address"], "to": peer["address"]})
-    for host, own in hosts.items():
-        if host != giver:
-            found.setdefault(host, {"at": hosts[giver]["control"]["address"], "to": own["control"]["address"]})
+    own = hosts[giver]
+    for profile in own.profiles:
+        for peer in profile.peers:
+            found.setdefault(peer.host, {"at": profile.address, "to": peer.address})
+    for host, other in hosts.items():
+        if host != giver and own.control and other.control:
+            found.setdefault(host, {"at": own.control.address, "to": other.control.address})
     return found
 
 

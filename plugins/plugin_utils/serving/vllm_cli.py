@@ -128,11 +128,6 @@ def everything() -> Cli:
     return found
 
 
-def problems(version: str | None, args: Sequence[str], environment: Mapping[str, str]) -> list[Fired]:
-    """What this version's parser would refuse, and VLLM_ variables that it would ignore."""
-    return [*of_words(version, words(version, args)), *of_environment(version, environment)]
-
-
 def of_words(version: str | None, read: Words) -> list[Fired]:
     return [_fired(version, *wrong) for wrong in read.wrong]
 

@@ -77,3 +77,13 @@ def test_a_plan_is_registered_and_read_by_a_later_task(plays: Plays) -> None:
     rc, output = plays.play(BOTH, play, **PAIR)
     assert rc == 0, output
     assert output.count('"enp1s0f0np0"') == 2
+
+
+def test_a_role_without_resources_is_planned_and_refused_by_name(plays: Plays) -> None:
+    play = HEAD + "    - gb10.fleet.doctor: {refuse: false}\n    - gb10.fleet.plan: {roles: [benchmark]}\n"
+    for kind in "ab":
+        plays.host(kind)
+    rc, output = plays.play(BOTH, play, benchmark_prompts=0, **PAIR)
+    assert rc != 0
+    assert "spark-a: benchmark_prompts is 0; it must be at least 1" in output
+    assert "spark-b: benchmark_prompts is 0" in output

@@ -18,7 +18,7 @@ ROOM = Path(plans.__file__).parent
 PACKAGE = plans.__name__.rpartition(".")[0]
 MODULES = [import_module(f"{PACKAGE}.{path.stem}") for path in sorted(ROOM.glob("*.py"))]
 SETTINGS = RoleSettings.__subclasses__()
-PLANNED = [role for role in catalog.ROLES if (ROOM / f"{role}.py").is_file()]
+PLANNED = [role for role in catalog.declared_variables().roles if (ROOM / f"{role}.py").is_file()]
 SIMPLE = {"str": str, "path": str, "int": int, "float": float, "bool": bool, "raw": Any}
 
 

@@ -30,7 +30,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
 
 from lab.vendor.packages import FILES
@@ -240,13 +239,11 @@ def test_who_gets_what_from_whom() -> None:
 
 
 def test_files_go_over_the_first_rail_that_joins_two_hosts() -> None:
-    plan = shown(addressing.plan("pair", ["spark-a", "spark-b"], {host: facts() for host in ("spark-a", "spark-b")}))
-    assert deciding.ways(plan, "spark-a") == {"spark-b": {"at": "192.168.100.10", "to": "192.168.100.11"}}
+    pair = addressing.plan("pair", ["spark-a", "spark-b"], {host: facts() for host in ("spark-a", "spark-b")})
+    assert deciding.ways(pair.hosts, "spark-a") == {"spark-b": {"at": "192.168.100.10", "to": "192.168.100.11"}}
     far = {
-        "hosts": {
-            "a": {"profiles": [], "control": {"address": "192.0.2.1"}},
-            "b": {"profiles": [], "control": {"address": "192.0.2.2"}},
-        }
+        host: addressing.HostFabric(control=addressing.Control("eth0", address))
+        for host, address in (("a", "192.0.2.1"), ("b", "192.0.2.2"))
     }
     assert deciding.ways(far, "a") == {"b": {"at": "192.0.2.1", "to": "192.0.2.2"}}
 

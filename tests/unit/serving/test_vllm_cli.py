@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import vllm_cli
 
 
+def problems(version: str | None, args: Sequence[str], environment: Mapping[str, str]) -> list[vllm_cli.Fired]:
+    """Whatever of a profile a version would refuse or ignore."""
+    return [
+        *vllm_cli.of_words(version, vllm_cli.words(version, args)),
+        *vllm_cli.of_environment(version, environment),
+    ]
+
+
 def objections(args: str, version: str | None = "0.19.0") -> list[tuple[str, str]]:
-    return [(each.id, each.severity) for each in vllm_cli.problems(version, args.split(), {})]
+    return [(each.id, each.severity) for each in problems(version, args.split(), {})]
 
 
 def values(args: str, version: str | None = "0.19.0") -> dict[str, list[str]]:
@@ -96,15 +106,15 @@ def test_what_a_version_refuses(args: str, version: str, name: str | None) -> No
 
 
 def test_a_typo_names_the_nearest_flag_and_a_flag_that_went_says_when() -> None:
-    (typo,) = vllm_cli.problems("0.19.0", ["--gpu-memory-utilisation", "0.8"], {})
+    (typo,) = problems("0.19.0", ["--gpu-memory-utilisation", "0.8"], {})
     assert typo.way_out == "did you mean --gpu-memory-utilization?"
-    (gone,) = vllm_cli.problems("0.22.0", ["--swap-space=4"], {})
+    (gone,) = problems("0.22.0", ["--swap-space=4"], {})
     assert "0.17.0 was the last that we know to have it; 0.18.0 has not" in gone.text
     assert gone.way_out.startswith("leave it out")
-    (young,) = vllm_cli.problems("0.19.0", ["--linear-backend", "marlin"], {})
+    (young,) = problems("0.19.0", ["--linear-backend", "marlin"], {})
     assert "vLLM 0.19.0 does not know it, 0.22.0 does" in young.text
     assert "VLLM_NVFP4_GEMM_BACKEND" in young.way_out
-    (negation,) = vllm_cli.problems("0.19.0", ["--disable-prefix-caching"], {})
+    (negation,) = problems("0.19.0", ["--disable-prefix-caching"], {})
     assert "vLLM 0.19.0 does not know it, 0.33.0 does" in negation.text
 
 
@@ -122,20 +132,20 @@ def test_a_typo_names_the_nearest_flag_and_a_flag_that_went_says_when() -> None:
     ],
 )
 def test_variables(environment: dict[str, str], version: str, expected: list[tuple[str, str]]) -> None:
-    found = vllm_cli.problems(version, [], environment)
+    found = problems(version, [], environment)
     assert [(each.id, each.severity) for each in found] == expected
 
 
 def test_a_variable_that_went_names_its_successor() -> None:
-    (gone,) = vllm_cli.problems("0.24.0", [], {"VLLM_NVFP4_GEMM_BACKEND": "marlin"})
+    (gone,) = problems("0.24.0", [], {"VLLM_NVFP4_GEMM_BACKEND": "marlin"})
     assert gone.way_out.startswith("--linear-backend")
-    (typo,) = vllm_cli.problems("0.24.0", [], {"VLLM_ENGINE_READY_TIMEOUT": "1"})
+    (typo,) = problems("0.24.0", [], {"VLLM_ENGINE_READY_TIMEOUT": "1"})
     assert typo.way_out == "did you mean VLLM_ENGINE_READY_TIMEOUT_S?"
 
 
 @pytest.mark.parametrize("version", [None, "nightly", "0.99.0", "0.16.0"])
 def test_beyond_what_is_known_an_objection_is_a_warning(version: str | None) -> None:
-    (found,) = vllm_cli.problems(version, ["--moe-bakend", "marlin"], {})
+    (found,) = problems(version, ["--moe-bakend", "marlin"], {})
     assert (found.id, found.severity, found.verified) == ("unknown_flag", "warn", False)
     assert found.text.endswith(f"({vllm_cli.unverified(version)})")
 

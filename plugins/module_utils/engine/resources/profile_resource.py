@@ -35,6 +35,14 @@ class Profile(Resource):
     def identities(self) -> tuple[str, ...]:
         return (self.label, f"uuid {self.uuid}", f"interface {self.interface}")
 
+    def differences(self, mtu: int, addresses: frozenset[str]) -> list[str]:
+        """What of an interface as it is now is other than wanted, a text for each."""
+        found = [f"live MTU {mtu} -> {self.mtu}"] if mtu != self.mtu else []
+        if addresses != set(self.addresses):
+            now = ", ".join(sorted(addresses)) or "none"
+            found.append(f"live addresses {now} -> {', '.join(self.addresses)}")
+        return found
+
     @property
     def settings(self) -> dict[str, str]:
         """The profile as nmcli reads and writes it."""

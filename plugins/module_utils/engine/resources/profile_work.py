@@ -102,7 +102,7 @@ def activate(system: System, profile: Profile) -> None:
     while True:
         link = read_link(system, profile.interface, read_network(system))
         found = f"MTU {link.mtu}, addresses {', '.join(sorted(link.addresses)) or 'none'}" if link else "no interface"
-        if link is not None and link.mtu == profile.mtu and link.addresses == set(profile.addresses):
+        if link is not None and not profile.differences(link.mtu, link.addresses):
             return
         if system.clock.now() >= deadline:
             raise HostError(f"{profile.label}: is active, but the link has {found}; NetworkManager rolled back")

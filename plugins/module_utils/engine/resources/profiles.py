@@ -284,12 +284,7 @@ def _live_differences(resource: Profile, stored: Stored | None, link: Link) -> l
         differences.append("not active")
     if link.carrier is None:
         differences.append("link is down")
-    if link.mtu != resource.mtu:
-        differences.append(f"live MTU {link.mtu} -> {resource.mtu}")
-    if link.addresses != set(resource.addresses):
-        found = ", ".join(sorted(link.addresses)) or "none"
-        differences.append(f"live addresses {found} -> {', '.join(resource.addresses)}")
-    return differences
+    return [*differences, *resource.differences(link.mtu, link.addresses)]
 
 
 def _refuse_lifelines(resource: Profile, state: NetworkState) -> None:

@@ -1,0 +1,135 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role benchmark: which loads the served model gets, and what cannot be measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+
+
+@dataclass(frozen=True)
+class BenchmarkSettings(RoleSettings, role="benchmark"):
+    """The public variables of the role benchmark."""
+
+    benchmark_concurrency: tuple[int, ...]
+    benchmark_prompts: int
+    benchmark_input_tokens: int
+    benchmark_output_tokens: int
+    benchmark_timeout: int
+
+    @property
+    def shared_tokens(self) -> int:
+        """The part of each prompt that all prompts of a step have in common."""
+        return self.benchmark_input_tokens // 2
+
+
+@dataclass(frozen=True)
+class Load:
+    """One step, as the module serving_load takes it. The seed is missing: it is new each time, or the prompts would all
+    be in the cache already."""
+
+    model: str
+    served_name: str
+    url: str
+    requests: int
+    concurrency: int
+    input_tokens: int
+    shared_tokens: int
+    output_tokens: int
+    timeout_s: int
+    serve_args: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How the GPU is read meanwhile."""
+
+    busy_percent: float
+    readings: int
+    within_s: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkPlan(RolePlan):
+    """``loads`` are the steps in their order, ``request`` is what all of them share, and ``wait_s`` is how long Ansible
+    waits for one. ``conditions`` are noted beside each figure, which is worth nothing without them."""
+
+    loads: tuple[Load, ...]
+    watch: Watch
+    wait_s: int
+    request: Mapping[str, int]
+    conditions: Mapping[str, Any]
+
+
+def plan(view: View) -> BenchmarkPlan:
+    """The plan for one host. The first host of a cluster puts the load, the others read their GPU."""
+    said, model = view.settings(BenchmarkSettings), view.settings(VllmSettings)
+    url = view.plan(vllm.plan).url
+    limits = catalog.load("thresholds")["benchmark"]
+    within_s = limits["busy_within_s"]["value"]
+    return BenchmarkPlan(
+        refusals=tuple(_refusals(view, said, model)),
+        loads=tuple(_load(said, model, url, at_once) for at_once in said.benchmark_concurrency),
+        watch=Watch(limits["busy_percent"]["value"], limits["busy_readings"]["value"] * 2, within_s),
+        wait_s=said.benchmark_timeout + within_s,
+        request={
+            "prompts": said.benchmark_prompts,
+            "input_tokens": said.benchmark_input_tokens,
+            "shared_tokens": said.shared_tokens,
+            "output_tokens": said.benchmark_output_tokens,
+        },
+        conditions={
+            "model": model.vllm_model,
+            "served_name": model.served_name,
+            "image": model.vllm_image,
+            "args": model.vllm_extra_args,
+            "environment": model.vllm_environment,
+            "max_model_len": model.vllm_max_model_len,
+            "gpu_memory_utilization": model.vllm_gpu_memory_utilization,
+        },
+    )
+
+
+def _load(said: BenchmarkSettings, model: VllmSettings, url: str, at_once: int) -> Load:
+    return Load(
+        model=model.vllm_model,
+        served_name=model.served_name,
+        url=url,
+        requests=at_once * said.benchmark_prompts,
+        concurrency=at_once,
+        input_tokens=said.benchmark_input_tokens,
+        shared_tokens=said.shared_tokens,
+        output_tokens=said.benchmark_output_tokens,
+        timeout_s=said.benchmark_timeout,
+        serve_args=model.vllm_extra_args,
+    )
+
+
+def _refusals(view: View, said: BenchmarkSettings, model: VllmSettings) -> Iterator[str]:
+    """What cannot be measured, each with its way out."""
+    if "vllm" not in view.variables.get("gb10_roles", catalog.ROLES):
+        yield "gb10_roles has no vllm: it serves no model; leave it out with --limit"
+    at_once, given, asked = said.benchmark_concurrency, said.benchmark_input_tokens, said.benchmark_output_tokens
+    if min(at_once, default=0) < 1:
+        yield f"benchmark_concurrency is {list(at_once)}; name at least one number of requests, each at least 1"
+    if said.benchmark_prompts < 1:
+        yield f"benchmark_prompts is {said.benchmark_prompts}; it must be at least 1"
+    if given < 2:
+        yield f"benchmark_input_tokens is {given}; it must be at least 2"
+    if asked < 2:
+        yield f"benchmark_output_tokens is {asked}; it must be at least 2: the speed is that between two tokens"
+    if said.benchmark_timeout < 1:
+        yield f"benchmark_timeout is {said.benchmark_timeout}; it must be at least 1"
+    if 0 < model.vllm_max_model_len < given + asked:
+        longest = model.vllm_max_model_len
+        yield f"benchmark_input_tokens and benchmark_output_tokens are more than vllm_max_model_len, {longest}"
