@@ -3,18 +3,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What went wrong when apt or dpkg failed: a name, and the way out, in front of apt's own words.
 
+apt puts its errors on stderr, and the packages that block an installation on stdout, so both are read.
+
 The words are those of apt 2.6 to 3.0 and dpkg 1.21 and 1.22 in the C locale; each was seen in a test with the fault.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
 
 _MAX_WORDS = 600  # characters of apt's own text in a message
 _ERRORS = ("E:", "dpkg: error")
+# apt says the same of a hold and of packages that can never stand beside each other; the holds tell which it is.
+_BLOCKED = r"(?m)^E: (Unable to correct problems|Error, pkgProblemResolver|Held packages were changed)"
+# ` cuda : Depends: driver (>= 2) but 1 is to be installed`; further lines of one package leave its name out.
+_UNMET = r"(?m)^ +(?:(\S+) : +)?(?:Pre)?(?:Depends|Recommends|Conflicts|Breaks): (\S+).*$"
+_IS_HELD = ("is on hold", "are on hold")
+_UNMET_WAY_OUT = "`apt-cache policy` shows which source and pin offer these versions; ask for ones that fit together"
+_CHANGED = r"(?m)^The following held packages will be changed:\n((?: .*\n?)+)"
 
 
 class Fault(NamedTuple):
@@ -135,10 +146,41 @@ def explained(done: Completed, system: System) -> str:
     """The name of what went wrong, the way out and what the command said; only the latter if nobody knows it."""
     said = done.words[:_MAX_WORDS].rstrip(".")
     fault = find(done.stderr)
+    if fault is None and re.search(_BLOCKED, done.stderr):
+        return _blocked(done.stdout, _holds(system)) or said
     if fault is None:
         return said
     holder = _holder(done.stderr, system) if fault is LOCKED else ""
     return f"{fault.name}: {said}{holder}. Way out: {fault.way_out}"
+
+
+def _blocked(stdout: str, holds: Collection[str]) -> str:
+    """The packages that block, by name: those on hold among the named, else the dependencies that cannot be met."""
+    changed = re.search(_CHANGED, stdout)
+    unmet = list(re.finditer(_UNMET, stdout))
+    told = "; ".join(" ".join(line[0].split()) for line in unmet)
+    named = {name.partition(":")[0] for line in unmet for name in line.groups() if name}
+    held = sorted(changed[1].split() if changed else named.intersection(holds))
+    if held:
+        reason = f"; apt says: {told[:_MAX_WORDS]}" if told else ""
+        holding = f"{', '.join(held)} {_IS_HELD[len(held) > 1]}"
+        return f"apt_hold_blocks: {holding}{reason}. Way out: {_unhold_way_out(held)}"
+    if not told:
+        return ""
+    return f"apt_dependencies_unmet: {told[:_MAX_WORDS]}. Way out: {_UNMET_WAY_OUT}"
+
+
+def _unhold_way_out(held: Sequence[str]) -> str:
+    if any(map(moves_on_purpose, held)):
+        return "the driver and its kernel move only as a set: set driver_host_set and driver_allow_move, then run again"
+    return f"`apt-mark unhold {' '.join(held)}` if it may change, then run again"
+
+
+def _holds(system: System) -> set[str]:
+    """The packages on hold, out of dpkg's own status file."""
+    blocks = (system.text("/var/lib/dpkg/status") or "").split("\n\n")
+    fields = (dict(re.findall(r"(?m)^(Package|Status): (.*)$", block)) for block in blocks)
+    return {found["Package"] for found in fields if found.get("Status", "").startswith("hold ") and "Package" in found}
 
 
 def _holder(said: str, system: System) -> str:

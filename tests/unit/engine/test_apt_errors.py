@@ -94,3 +94,65 @@ def test_that_apt_has_waited_for_a_lock_is_no_failure_because_of_it() -> None:
 def test_what_apt_says_is_bounded(tmp_path: Path) -> None:
     done = Completed((), 100, stderr="E: " + "503  Service Unavailable " * 1000)
     assert len(apt_errors.explained(done, System(tmp_path, privileged=True))) < 1000
+
+
+# What apt 2.6.2 printed over a made-up status file and source with these packages; `-y --simulate`, then `-y`.
+UNMET = """Some packages could not be installed. This may mean that you have
+requested an impossible situation or if you are using the unstable
+distribution that some required packages have not yet been created
+or been moved out of Incoming.
+The following information may help to resolve the situation:
+
+The following packages have unmet dependencies:
+"""
+NEWER = " cuda-13-1 : Depends: nvidia-driver-580-open (>= 580.173) but 580.142-0ubuntu1 is to be installed\n"
+OLDER = (
+    " nvidia-driver-580-open : Depends: libnvidia-compute-580 (= 580.142-0ubuntu1) but 580.173.02-0ubuntu1 is to be"
+    " installed\n"
+)
+CONFLICT = " breaker : Conflicts: libnvidia-compute-580 but 580.142-0ubuntu1 is to be installed\n"
+CHANGED = """The following held packages will be changed:
+  libnvidia-compute-580 nvidia-driver-580-open
+The following packages will be upgraded:
+  libnvidia-compute-580 nvidia-driver-580-open
+"""
+BROKEN = "E: Unable to correct problems, you have held broken packages.\n"
+BREAKS = "E: Error, pkgProblemResolver::Resolve generated breaks, this may be caused by held packages.\n"
+NOT_ALLOWED = "E: Held packages were changed and -y was used without --allow-change-held-packages.\n"
+
+
+def told_with_holds(root: Path, stdout: str, stderr: str, *holds: str) -> str:
+    (root / "var/lib/dpkg").mkdir(parents=True)
+    blocks = [f"Package: {name}\nStatus: hold ok installed\nVersion: 1\n" for name in holds]
+    blocks.append("Package: breaker\nStatus: install ok installed\nVersion: 1\n")
+    (root / "var/lib/dpkg/status").write_text("\n".join(blocks))
+    return apt_errors.explained(Completed((), 100, stdout, stderr), System(root, privileged=True))
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "named"),
+    [
+        (UNMET + NEWER, BROKEN, "nvidia-driver-580-open is on hold; apt says: cuda-13-1 : Depends: nvidia-driver"),
+        (UNMET + OLDER, BREAKS, "libnvidia-compute-580, nvidia-driver-580-open are on hold; apt says: nvidia-driver"),
+        (UNMET + CONFLICT, BROKEN, "libnvidia-compute-580 is on hold; apt says: breaker : Conflicts: libnvidia-comp"),
+        (CHANGED, NOT_ALLOWED, "libnvidia-compute-580, nvidia-driver-580-open are on hold. Way out: "),
+    ],
+)
+def test_a_hold_that_blocks_is_named(stdout: str, stderr: str, named: str, tmp_path: Path) -> None:
+    told = told_with_holds(tmp_path, stdout, stderr, "libnvidia-compute-580", "nvidia-driver-580-open", "unrelated")
+    assert told.startswith(f"apt_hold_blocks: {named}")
+    assert "driver_allow_move" in told and "apt-mark unhold" not in told
+    assert "unrelated" not in told and "pkgProblemResolver" not in told and len(told) < 1000
+
+
+def test_a_hold_of_somebody_else_is_theirs_to_lift(tmp_path: Path) -> None:
+    said = UNMET + " perftest : Depends: libibverbs1 (>= 50) but 39 is to be installed\n"
+    told = told_with_holds(tmp_path, said, BROKEN, "libibverbs1")
+    assert told.startswith("apt_hold_blocks: libibverbs1 is on hold; apt says: perftest : Depends: libibverbs1 (>= 50)")
+    assert told.endswith("Way out: `apt-mark unhold libibverbs1` if it may change, then run again")
+
+
+def test_dependencies_that_no_hold_blocks_are_named_as_apt_names_them(tmp_path: Path) -> None:
+    told = told_with_holds(tmp_path, UNMET + OLDER, BREAKS)
+    assert told.startswith("apt_dependencies_unmet: nvidia-driver-580-open : Depends: libnvidia-compute-580 (= 580.142")
+    assert "hold" not in told and "apt-cache policy" in told
