@@ -203,7 +203,16 @@ KERNEL = facts()["driver"]["kernels"][0]
             "proprietary_flavour", "error", ["proprietary", "-open"],
         ),
         (subject(driver={"module_loaded": "580.95.05"}), "pending_reboot", "warn", ["loaded 580.95.05", "reboot"]),
-        (subject(driver={"module_loaded": "580.95.05", "next_kernel": None}), "userland_newer", "error", ["580.95.05"]),
+        (
+            subject(driver={"module_loaded": "580.95.05", "next_kernel": None}),
+            "pending_reboot", "warn", ["loaded 580.95.05", "a reboot is missing", "gb10.fleet.reboot"],
+        ),
+        (
+            subject(
+                driver={"module_on_disk": "580.95.05", "kernels": [{**KERNEL, "module": "580.95.05"}]}
+            ),
+            "userland_newer", "error", ["580.95.05"],
+        ),
         (
             subject(driver={"next_kernel": "7.0.0-1"}),
             "next_kernel_without_module", "error", ["7.0.0-1", "do not reboot"],
@@ -282,6 +291,17 @@ def test_one_fault_gives_one_finding(judged: Subject, id_: str, severity: str, w
     assert (finding.id, finding.severity, finding.host) == (id_, severity, "spark-a")
     for word in words:
         assert word in f"{finding.fact} {finding.way_out}"
+
+
+def way_out_of_a_silent_gpu(said: str, **driver: Any) -> str:
+    judged = subject(driver=driver, gpu={"present": False, "query_error": said})
+    return only([finding for finding in evaluate(judged) if finding.id == "gpu_absent"]).way_out
+
+
+def test_a_gpu_that_waits_for_a_reboot_is_not_unplugged() -> None:
+    said = "Failed to initialize NVML: Driver/library version mismatch"
+    told = way_out_of_a_silent_gpu(said, module_loaded="580.95.05", next_kernel=None)
+    assert told.startswith("reboot (playbook gb10.fleet.reboot)")
 
 
 IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"

@@ -78,6 +78,10 @@ CASES = {
     "never held": (spark(unheld=None), ["coherent"]),
     "no GRUB, all is well": (spark(next_kernel=None), ["coherent"]),
     "no driver": (spark(userland=None, module_on_disk=None), ["no_driver"]),
+    # apt upgraded the set and nobody rebooted; /boot/grub/grub.cfg is not readable, or its default is no literal.
+    "all of the disk is new, GRUB does not tell": (
+        spark(module_loaded=NEW, next_kernel=None, kernels=[kernel(), kernel(OTHER)]), ["pending_reboot"],
+    ),
     "userland ahead": (spark(userland=NEW), ["userland_newer"]),
     "userland ahead, module loaded only": (
         spark(userland=NEW, module_on_disk=None, kernels=[kernel(module=None)]),
@@ -146,6 +150,12 @@ def test_verdicts(facts: dict[str, Any], ids: list[str]) -> None:
         assert verdict["severity"] in ("error", "warn", "info")
         assert verdict["fact"]
         assert verdict["way_out"] or verdict["id"] == "coherent"
+
+
+def test_a_reboot_helps_where_every_kernel_has_the_userland_s_module() -> None:
+    verdict = judge(spark(module_loaded="580.95.05", next_kernel=None))[0]
+    assert verdict["fact"] == f"a reboot is missing: userland {OLD}, module on disk {OLD}, module loaded 580.95.05"
+    assert "gb10.fleet.reboot" in verdict["way_out"]
 
 
 def test_every_verdict_has_a_case() -> None:

@@ -33,7 +33,7 @@ def judge(facts: Mapping[str, Any], more: Sequence[Verdict] = ()) -> list[Verdic
     if not driver["userland"]:
         return [_error("no_driver", "no NVIDIA driver is installed", f"install the {BRANCH} set that DGX OS offers")]
     then = against_the_next_boot(facts)
-    now = list(_now(facts, mends=bool(driver["next_kernel"]) and not then))
+    now = list(_now(facts, mends=not then))  # where GRUB does not tell, that holds for every kernel
     if now and driver["next_kernel"] == facts["kernel"]:  # the same kernel boots again: it is the same fault
         then = [verdict for verdict in then if verdict["id"] != "next_kernel_other_module"]
     found = [*now, *then, *_fallbacks(facts), *more]
@@ -100,7 +100,7 @@ def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:
     parts = ", ".join(f"{name} {version}" for name, version in modules.items() if version)
     kernels = {kernel["release"]: kernel for kernel in driver["kernels"]}
     if other and mends:
-        fact = f"a reboot into {due} is missing: userland {userland}, {parts}"
+        fact = f"a reboot{f' into {due}' if due else ''} is missing: userland {userland}, {parts}"
         yield _warn(
             "pending_reboot", fact, "reboot (playbook gb10.fleet.reboot): the GPU is not to be relied on until then"
         )
@@ -114,7 +114,7 @@ def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:
         )
         yield _error("userland_newer" if newer else "module_newer", fact, way_out)
     # A kernel that is not in GRUB's menu was not booted by GRUB, and its menu tells nothing about it.
-    elif mends and due != running and kernels.get(running, {}).get("listed"):
+    elif mends and due not in (None, running) and kernels.get(running, {}).get("listed"):
         fact = f"kernel {running} runs, and GRUB boots {due} next"
         yield _warn("pending_reboot", fact, "reboot when it suits (playbook gb10.fleet.reboot)")
     if driver["module_on_disk"] == userland and not driver["module_loaded"]:
