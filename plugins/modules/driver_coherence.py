@@ -46,8 +46,8 @@ verdicts:
     - Named verdicts, worst first, each with C(id), C(severity) (V(error), V(warn), V(info)), C(fact) and C(way_out).
     - The ids are C(coherent), C(userland_newer), C(module_newer), C(next_kernel_without_module),
       C(next_kernel_other_module), C(next_kernel_incomplete), C(proprietary_flavour), C(module_not_loaded),
-      C(hold_lost), C(invalid_pin), C(mixed_userland), C(candidate_not_580), C(candidates_unknown),
-      C(pending_reboot), C(no_driver) and C(fallback_kernel_without_module).
+      C(module_rejected), C(hold_lost), C(invalid_pin), C(mixed_userland), C(candidate_not_580),
+      C(candidates_unknown), C(pending_reboot), C(no_driver) and C(fallback_kernel_without_module).
   returned: always
   type: list
   elements: dict
@@ -82,6 +82,8 @@ driver:
     next_missing: []
     pins: []
     unheld: []
+    secure_boot: false
+    rejected: null
 stdout_lines:
   description: The same for people.
   returned: always

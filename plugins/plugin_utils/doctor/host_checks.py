@@ -108,15 +108,21 @@ def check_coherence(subject: Subject) -> Iterator[Finding]:
 def check_gpu(subject: Subject) -> Iterator[Finding]:
     gpu = subject.facts["gpu"]
     if not gpu["present"]:
-        way_out = (
-            "check that this kernel has its nvidia module (modinfo nvidia) and dmesg for NVRM; if the module is there,"
-            " power off, unplug the brick for 60 s, start again"
-        )
-        if any(verdict["id"] == "pending_reboot" for verdict in judgement.judge(subject.facts)):
-            way_out = "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
         # So it is in the middle of a move, after `dpkg -i`, and in the fallback kernel: where a move is the way out.
         told = subject.warn if _moves(subject) else subject.error
-        yield told("gpu_absent", f"no GPU answers: {gpu['query_error']}", way_out)
+        yield told("gpu_absent", f"no GPU answers: {gpu['query_error']}", _way_out_without_a_gpu(subject))
+
+
+def _way_out_without_a_gpu(subject: Subject) -> str:
+    known = {verdict["id"] for verdict in judgement.judge(subject.facts)}
+    if "pending_reboot" in known:
+        return "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
+    if "module_rejected" in known:
+        return "do what module_rejected says: the kernel does not load the driver's module"
+    return (
+        "check that this kernel has its nvidia module (modinfo nvidia) and dmesg for NVRM; if the module is there,"
+        " power off, unplug the brick for 60 s, start again"
+    )
 
 
 def check_apt(subject: Subject) -> Iterator[Finding]:

@@ -239,6 +239,10 @@ KERNEL = facts()["driver"]["kernels"][0]
         ),
         (subject(driver={"module_loaded": None}), "module_not_loaded", "error", ["580.178.04", "modprobe nvidia"]),
         (
+            subject(driver={"module_loaded": None, "secure_boot": True, "rejected": "Loading of x is rejected"}),
+            "module_rejected", "error", ["Secure Boot is on", "Loading of x is rejected", "mokutil", "screen"],
+        ),
+        (
             subject(driver={"next_missing": ["/boot/initrd.img-1"]}),
             "next_kernel_incomplete", "error", ["/boot/initrd.img-1", "do not reboot"],
         ),
@@ -302,6 +306,12 @@ def test_a_gpu_that_waits_for_a_reboot_is_not_unplugged() -> None:
     said = "Failed to initialize NVML: Driver/library version mismatch"
     told = way_out_of_a_silent_gpu(said, module_loaded="580.95.05", next_kernel=None)
     assert told.startswith("reboot (playbook gb10.fleet.reboot)")
+
+
+def test_a_gpu_whose_module_is_rejected_waits_for_the_key() -> None:
+    said = "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."
+    told = way_out_of_a_silent_gpu(said, module_loaded=None, secure_boot=True, rejected="Loading of x is rejected")
+    assert told == "do what module_rejected says: the kernel does not load the driver's module"
 
 
 IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"

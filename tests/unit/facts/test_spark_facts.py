@@ -154,6 +154,7 @@ def test_a_spark(spark: HostReader) -> None:
             },
         ],
         "next_kernel": None, "next_missing": [], "pins": [], "unheld": None,
+        "secure_boot": None, "rejected": None,
     }  # fmt: skip
     assert sorted(facts["packages"]) == [
         "docker-ce", "libnvidia-compute-580", "linux-image-6.17.0-1014-nvidia", "nvidia-driver-580-open",

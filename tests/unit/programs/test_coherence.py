@@ -57,11 +57,15 @@ def spark(**driver: Any) -> dict[str, Any]:
             "next_missing": [],
             "pins": [],
             "unheld": [],
+            "secure_boot": False,
+            "rejected": None,
         }
         | driver,
     }
 
 
+# kernel/module/signing.c of Linux 6.17: `Loading of %s is rejected`, with one of three reasons.
+REJECTED = "Loading of module with unavailable key is rejected"
 PROPRIETARY = {"license": "NVIDIA", "flavour": "proprietary"}
 CASES = {
     "all is well": (spark(), ["coherent"]),
@@ -75,6 +79,13 @@ CASES = {
         ),
         ["pending_reboot"],
     ),
+    "Secure Boot takes the module, and nothing is loaded": (
+        spark(module_loaded=None, secure_boot=True), ["module_not_loaded"],
+    ),
+    "Secure Boot rejects the module": (
+        spark(module_loaded=None, secure_boot=True, rejected=REJECTED), ["module_rejected"],
+    ),
+    "something else was rejected, and the driver runs": (spark(secure_boot=True, rejected=REJECTED), ["coherent"]),
     "never held": (spark(unheld=None), ["coherent"]),
     "no GRUB, all is well": (spark(next_kernel=None), ["coherent"]),
     "no driver": (spark(userland=None, module_on_disk=None), ["no_driver"]),
@@ -156,6 +167,14 @@ def test_a_reboot_helps_where_every_kernel_has_the_userland_s_module() -> None:
     verdict = judge(spark(module_loaded="580.95.05", next_kernel=None))[0]
     assert verdict["fact"] == f"a reboot is missing: userland {OLD}, module on disk {OLD}, module loaded 580.95.05"
     assert "gb10.fleet.reboot" in verdict["way_out"]
+
+
+def test_a_rejected_module_is_for_a_key_and_not_for_modprobe() -> None:
+    verdict = judge(spark(module_loaded=None, secure_boot=True, rejected=REJECTED))[0]
+    assert "Secure Boot is on" in verdict["fact"] and REJECTED in verdict["fact"]
+    for word in ("mokutil --import", "at the machine's own screen", "Secure Boot off", f"nvidia-580-open-{RUNNING}"):
+        assert word in verdict["way_out"]
+    assert "modprobe" not in verdict["way_out"] and "dmesg" not in verdict["way_out"]
 
 
 def test_every_verdict_has_a_case() -> None:
@@ -435,6 +454,49 @@ def test_the_kernels_of_a_host(tmp_path: Path) -> None:
     ]
     assert (said["module_on_disk"], said["next_kernel"], said["userland"]) == (OLD, OTHER, None)
     assert (said["pins"], said["unheld"]) == ([], None)
+
+
+SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+LOG = f"""[    1.083721] secureboot: Secure boot enabled
+[    7.113105] {REJECTED}
+[    9.300000] nvme nvme0: 20/0/0 default/read/poll queues
+"""
+
+
+@pytest.mark.parametrize(
+    ("variable", "log", "said"),
+    [
+        (b"\6\0\0\0\1", LOG, (True, REJECTED)),
+        (b"\6\0\0\0\1", "[    1.083721] secureboot: Secure boot enabled\n", (True, None)),
+        (b"\6\0\0\0\1", "", (True, None)),
+        (b"\6\0\0\0\0", None, (False, None)),
+        (b"\6\0", None, (None, None)),
+        (None, None, (None, None)),
+    ],
+)
+def test_secure_boot_and_what_it_rejected(
+    tmp_path: Path, variable: bytes | None, log: str | None, said: tuple[bool | None, str | None]
+) -> None:
+    write(tmp_path, "/proc/sys/kernel/osrelease", f"{RUNNING}\n")
+    install(tmp_path, RUNNING, OLD)
+    if variable is not None:
+        write(tmp_path, SECURE_BOOT, variable)
+
+    def dmesg(argv: Sequence[str]) -> str:
+        assert argv == ["dmesg"] and log is not None
+        return log
+
+    found = installed.read_driver(tmp_path, {}, (), dmesg)
+    assert (found["secure_boot"], found["rejected"]) == said
+
+
+def test_a_loaded_driver_needs_no_kernel_log(tmp_path: Path) -> None:
+    write(tmp_path, "/proc/sys/kernel/osrelease", f"{RUNNING}\n")
+    write(tmp_path, "/proc/driver/nvidia/version", f"NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  {OLD}\n")
+    write(tmp_path, SECURE_BOOT, b"\6\0\0\0\1")
+    install(tmp_path, RUNNING, OLD)
+    found = installed.read_driver(tmp_path, {}, (), silent)
+    assert (found["secure_boot"], found["rejected"]) == (True, None)
 
 
 def test_compressed_modules_are_asked_about_at_once(tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The facts of the driver: userland, kernel modules, and which kernel boots next.
 
-Read from files, apart from one `modinfo` where modules are compressed. The module `spark_facts` imports it as well.
+Read from files, apart from one `modinfo` where modules are compressed, and one `dmesg` where Secure Boot may be why
+the driver does not run. The module `spark_facts` imports it as well.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ from .texts import names_in, read_text
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 MAX_SECTION = 1024 * 1024  # bytes of an ELF section; real ones have some 5,000
 
+_SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+# kernel/module/signing.c: an unsigned module, one with unsupported crypto, one with unavailable key.
+_REJECTED = re.compile(r"Loading of (?:unsigned )?module(?: with [a-z ]+)? is rejected")
+
 VERSION = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)?)\b")
 # Which package tells the version of the userland, most telling first: libnvidia-compute carries libcuda itself.
 _USERLAND = (r"libnvidia-compute(-\d+)?\Z", r"nvidia-utils(-\d+)?\Z", r"nvidia-driver(-\d+)?(-open)?\Z")
@@ -37,6 +42,7 @@ def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str],
     modules = _modules(root, [*releases, *([running] if running not in releases else [])], run)
     loaded = VERSION.search(read_text(root, "/proc/driver/nvidia/version").partition("\n")[0])
     here = modules.get(running, {})
+    secure_boot = _secure_boot(root)
     return {
         "userland": _userland(root, packages),
         "module_on_disk": here.get("version"),
@@ -56,7 +62,22 @@ def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str],
         "next_missing": missing,
         "pins": read_pins(root),
         "unheld": read_unheld(root, packages, holds),
+        "secure_boot": secure_boot,
+        # The log is long: it is asked only where the driver should run and does not.
+        "rejected": _rejected(run) if secure_boot and here.get("version") and not loaded else None,
     }
+
+
+def _secure_boot(root: Path) -> bool | None:
+    """Whether the firmware boots signed programs only: the fifth byte of its variable, behind 4 bytes of attributes."""
+    value = read_text(root, _SECURE_BOOT)[4:5]
+    return value == "\1" if value in ("\0", "\1") else None
+
+
+def _rejected(run: Run) -> str | None:
+    """The kernel's own word that it has refused a module for its signature. It does not say which one."""
+    found = _REJECTED.search(run(["dmesg"]))
+    return found[0] if found else None
 
 
 def flavour(license_: str | None) -> str | None:

@@ -17,7 +17,8 @@ Verdict = dict[str, str]  # id, severity (error, warn), fact, way_out
 
 IDS = (
     "coherent", "userland_newer", "module_newer", "next_kernel_without_module", "next_kernel_other_module",
-    "next_kernel_incomplete", "proprietary_flavour", "module_not_loaded", "hold_lost", "invalid_pin", "mixed_userland",
+    "next_kernel_incomplete", "proprietary_flavour", "module_not_loaded", "module_rejected",
+    "hold_lost", "invalid_pin", "mixed_userland",
     "candidate_not_580", "candidates_unknown", "pending_reboot", "no_driver", "fallback_kernel_without_module",
 )  # fmt: skip
 # A host may stay like this: a move of the driver leaves the former kernel, GRUB's fallback, without its modules.
@@ -117,12 +118,24 @@ def _now(facts: Mapping[str, Any], mends: bool) -> Iterator[Verdict]:
     elif mends and due not in (None, running) and kernels.get(running, {}).get("listed"):
         fact = f"kernel {running} runs, and GRUB boots {due} next"
         yield _warn("pending_reboot", fact, "reboot when it suits (playbook gb10.fleet.reboot)")
-    if driver["module_on_disk"] == userland and not driver["module_loaded"]:
+    if driver["module_on_disk"] and not driver["module_loaded"] and driver["rejected"]:
+        yield _rejected(driver["rejected"], running)
+    elif driver["module_on_disk"] == userland and not driver["module_loaded"]:
         fact = f"kernel {running} has the nvidia module {userland}, and it is not loaded: no GPU now"
         yield _error("module_not_loaded", fact, "modprobe nvidia; if that fails, dmesg | grep -i nvrm says why")
     if flavour(driver["license"]) == "proprietary" and due not in (None, running):
         fact = f"the nvidia module of the running kernel {running} is the proprietary one, which does not start a GB10"
         yield _error("proprietary_flavour", fact, "install the -open flavour of the driver")
+
+
+def _rejected(said: str, running: str) -> Verdict:
+    fact = f"Secure Boot is on, and kernel {running} has rejected a module for its signature ({said}): no GPU now"
+    way_out = (
+        "enrol the key that signed the nvidia module: `mokutil --import /var/lib/shim-signed/mok/MOK.der`, reboot, and"
+        " confirm at the machine's own screen (no SSH there); or install the module that Ubuntu has signed,"
+        f" linux-modules-nvidia-{BRANCH}-open-{running}; or switch Secure Boot off in the firmware's setup"
+    )
+    return _error("module_rejected", fact, way_out)
 
 
 def _fallbacks(facts: Mapping[str, Any]) -> Iterator[Verdict]:

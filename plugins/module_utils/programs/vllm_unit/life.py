@@ -29,7 +29,7 @@ DROP_CACHES = "usr/local/sbin/gb10-drop-caches"
 MEMORY_GATE = "usr/local/sbin/gb10-memory-gate"
 GID_INDEX = "usr/local/sbin/gb10-gid-index"
 # Of the driver's verdicts those on what runs now. The others are about the next boot, and no reason to stay down.
-NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded")
+NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded", "module_rejected")
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
