@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.inventory import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
 
 GIB = 2**30
+_NO_NVIDIA_SMI = "nvidia-smi: No such file or directory"  # what the facts say of a program that is not there
 MENDED_BY_A_MOVE = frozenset(
     {
         "userland_newer", "module_newer", "module_not_loaded", "mixed_userland",
@@ -115,6 +116,14 @@ def check_gpu(subject: Subject) -> Iterator[Finding]:
 
 def _way_out_without_a_gpu(subject: Subject) -> str:
     known = {verdict["id"] for verdict in judgement.judge(subject.facts)}
+    if "no_driver" in known:
+        return "install the driver, as no_driver says"
+    if subject.facts["gpu"]["query_error"] == _NO_NVIDIA_SMI:
+        branch, userland = subject.catalog["host_sets"]["driver_branch"]["value"], subject.facts["driver"]["userland"]
+        return (
+            f"install the driver's utilities, nvidia-utils-{branch}, in the userland's version {userland}"
+            f" (`apt-cache policy nvidia-utils-{branch}`); where the package is installed, with --reinstall"
+        )
     if "pending_reboot" in known:
         return "reboot (playbook gb10.fleet.reboot): what runs is not what is installed, see pending_reboot"
     if "module_rejected" in known:

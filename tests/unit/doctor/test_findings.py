@@ -314,6 +314,23 @@ def test_a_gpu_whose_module_is_rejected_waits_for_the_key() -> None:
     assert told == "do what module_rejected says: the kernel does not load the driver's module"
 
 
+NO_NVIDIA_SMI = "nvidia-smi: No such file or directory"  # of `run_command`, for a program that is not there
+
+
+def test_a_driver_without_nvidia_smi_lacks_its_utilities() -> None:
+    told = way_out_of_a_silent_gpu(NO_NVIDIA_SMI)
+    branch = CATALOG["host_sets"]["driver_branch"]["value"]
+    assert told.startswith(
+        f"install the driver's utilities, nvidia-utils-{branch}, in the userland's version 580.178.04"
+    )
+    assert "unplug" not in told and "dmesg" not in told
+    # A reboot that is due brings no program.
+    assert "nvidia-utils-" in way_out_of_a_silent_gpu(NO_NVIDIA_SMI, module_loaded="580.95.05")
+    # Without a driver there is nothing to match: `no_driver` says what to install.
+    none = way_out_of_a_silent_gpu(NO_NVIDIA_SMI, userland=None, module_on_disk=None, module_loaded=None)
+    assert none == "install the driver, as no_driver says"
+
+
 IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"
 RAY_INSIDE = {"value": "example/vllm:1", "contains": {"vLLM": "0.19.0", "Ray": "2.49.2"}}
 OLD = {
