@@ -28,6 +28,8 @@ ROLES = (
 )
 # What only the rules of serving read; as long as all others together.
 OF_SERVING = frozenset({"images", "models", "rules", "sm"})
+# What our playbooks register, and what no inventory sets.
+REGISTERED = frozenset({"gb10_plan", "gb10_explained"})
 # Variables that belong to no single role.
 COLLECTION_VARIABLES: Options = {
     "gb10_hosts": {"type": "str"},

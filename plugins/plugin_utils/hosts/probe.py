@@ -150,7 +150,7 @@ def _evaluated(
     """The variables with a prefix of ours, templates rendered; those that do not render become findings."""
     values, failures = {}, []
     names = (name for name in task_vars if str(name).startswith(declared.prefixes))
-    for name in sorted(set(names) - set(task_vars.get("ansible_facts", {}))):
+    for name in sorted(set(names) - set(task_vars.get("ansible_facts", {})) - catalog.REGISTERED):
         try:
             values[name] = own.variables[name]
         except (AnsibleError, TypeError) as error:

@@ -87,3 +87,16 @@ def test_a_role_without_resources_is_planned_and_refused_by_name(plays: Plays) -
     assert rc != 0
     assert "spark-a: benchmark_prompts is 0; it must be at least 1" in output
     assert "spark-b: benchmark_prompts is 0" in output
+
+
+def test_what_our_playbooks_register_is_no_variable_of_the_inventory(plays: Plays) -> None:
+    play = HEAD + (
+        "    - gb10.fleet.doctor: {refuse: false}\n"
+        "    - gb10.fleet.plan: {roles: [fabric]}\n      register: gb10_plan\n"
+        "    - gb10.fleet.doctor:\n      register: again\n"
+        "    - ansible.builtin.debug: {var: again.findings}\n"
+    )
+    for kind in "ab":
+        plays.host(kind)
+    rc, output = plays.play(BOTH, play, **PAIR)
+    assert rc == 0 and "unknown_variable" not in output, output
