@@ -171,6 +171,7 @@ def collection_units(gate: Gate, environment: Path, fleet: Path, alone: dict[str
             ROOT / folder,
             fleet / folder,
             ignore=lambda where, names: {it for it in names if Path(where) / it in left_out or it == "__pycache__"},
+            dirs_exist_ok=True,  # ansible-test has written to tests/output
         )
     shutil.copy(ROOT / "pyproject.toml", fleet)  # pytest's settings
     python = _environment_without_checkout(gate, environment)
