@@ -70,7 +70,8 @@ class ActionModule(ActionBase):
         facts, verified = self._host.last_facts, self._host.facts is not None
         while self._calls < CALLS:
             if facts is None:
-                facts, verified = self._call([], check=True)["facts"], True
+                self._calls += 1
+                facts, verified = self._host.read_facts(), True
             context, rendered = self._host.render(roles, facts)
             refusals = [f"{self._host.name}: {text}" for document in rendered for text in host.refusals(document)]
             if not verified and refusals:
@@ -87,15 +88,9 @@ class ActionModule(ActionBase):
             "find out what changes them, then run again"
         )
 
-    def _call(
-        self, sent: Sequence[Mapping[str, Any]], *, check: bool = False, expect: Mapping[str, str] | None = None
-    ) -> dict[str, Any]:
+    def _call(self, sent: Sequence[Mapping[str, Any]], *, expect: Mapping[str, str] | None = None) -> dict[str, Any]:
         self._calls += 1
-        check = check or bool(self._task.check_mode)
-        answer = self._host.converge(sent, check=check, expect=expect, consents=self._consents)
-        if answer["error"] and not sent:  # asked for facts only
-            raise AnsibleActionFail(f"{self._host.name}: {answer['error']['message']}")  # type: ignore[no-untyped-call]
-        return answer
+        return self._host.converge(sent, check=bool(self._task.check_mode), expect=expect, consents=self._consents)
 
     def _outcome(self, result: dict[str, Any], answer: Mapping[str, Any]) -> dict[str, Any]:
         for key in ("changes", "pending", "orphans", "subprocesses"):
