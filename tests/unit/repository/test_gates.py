@@ -11,6 +11,7 @@ import pytest
 
 from scripts import check, gates
 from scripts.gates import Gate, GateFailed, execute, summarise
+from scripts.test import side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -128,3 +129,12 @@ def test_the_installed_collection_is_tested_where_the_checkout_cannot_be_importe
     for package in ("lab", "gb10_fleet", "ansible_collections.gb10"):
         assert run(f"import {package}") == 1, f"{package} was found"
     assert subprocess.run([python.with_name("ansible-playbook"), "--version"], check=False).returncode == 0
+
+
+def test_two_lanes_are_summed_up_together() -> None:
+    def lane(code: int) -> list[Gate]:
+        return [execute(says("===== 2 passed in 0.1s =====", code))]
+
+    done = side_by_side((lambda: lane(1), lambda: lane(0)))
+    assert [(gate.passed, bool(gate.failed)) for gate in done] == [(2, True), (2, False)]
+    assert summarise(done, 0.0) == 1
