@@ -59,8 +59,8 @@ class ActionModule(ActionBase):
             limit=str(limit) if limit else None,
             msg=drift_report.table(document),
         )
-        if clean:
-            Display().display(result["msg"])  # the playbook ends here: a task that shows it costs more
+        if not clean and options["report_only"]:
+            result["warnings"] = [drift_report.summary(document)]
         return result
 
     def _scan(
@@ -110,7 +110,7 @@ def _answer(reply: scan.Reply) -> dict[str, Any] | None:
 
 
 def _progress(done: int, total: int) -> None:
-    Display().display(f"drift: {done} of {total} hosts answered")
+    Display().v(f"drift: {done} of {total} hosts answered")
 
 
 before_forks()

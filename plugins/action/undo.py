@@ -39,9 +39,8 @@ class ActionModule(ActionBase):
         try:
             answer = transport.call(self, request, task_vars)
         except AnsibleConnectionFailure as error:
-            # Failed, not unreachable: past an unreachable host Ansible goes on, and takes back a part of a cluster.
             finding = from_failure(name, str(error))
-            result.update(failed=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
+            result.update(unreachable=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
             return result
         result.update(changed=bool(answer["changes"]), changes=answer["changes"])
         if answer["error"]:
