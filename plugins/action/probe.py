@@ -17,7 +17,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, target, transport
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
@@ -41,6 +41,7 @@ class ActionModule(ActionBase):
             }
         )
         task_vars = task_vars or {}
+        target.refuse_inventory(task_vars)
         names: list[str] = list(task_vars["ansible_current_hosts"])
         try:
             most = silence.most(arguments["unreachable_max"], len(names))
@@ -156,7 +157,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _progress(done: int, total: int) -> None:
-    Display().v(f"look: {done} of {total} hosts answered")
+    Display().display(f"look: {done} of {total} hosts answered", stderr=True)  # stdout is the callbacks'
 
 
 host.preload()
