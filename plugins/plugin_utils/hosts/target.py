@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible import constants as C
 from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
@@ -53,7 +54,8 @@ def check(pattern: Any, groups: Mapping[str, Sequence[str]], limit: str | None, 
 
 def _matches(inventory: InventoryManager, pattern: Any) -> bool:
     """Whether there is a host. A name that is neither a host's nor a group's is not asked for: Ansible would warn."""
-    if isinstance(pattern, str) and not _PATTERN.search(pattern) and pattern not in {*inventory.groups, *inventory.hosts}:
+    known = {*inventory.groups, *inventory.hosts, *C.LOCALHOST}  # type: ignore[attr-defined]
+    if isinstance(pattern, str) and not _PATTERN.search(pattern) and pattern not in known:
         return False
     try:
         return bool(inventory.get_hosts(pattern))  # type: ignore[no-untyped-call]
