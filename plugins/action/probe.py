@@ -136,7 +136,7 @@ def _of_the_left_out(judged: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _folded(judged: Mapping[str, dict[str, Any]]) -> list[str]:
-    """The warnings of all hosts, taken from their results: what several have in common, once. Each begins with its host."""
+    """The warnings of all hosts, taken out of their results; each begins with its host. What several share, once."""
     hosts: dict[str, list[str]] = {}
     for name, one in judged.items():
         for text in one.pop("warnings", []):

@@ -33,28 +33,28 @@ def refuse_inventory(variables: Mapping[str, Any]) -> None:
     host = str(variables["inventory_hostname"])
     place = origins.of([VARIABLE], variables["hostvars"], host)[VARIABLE]
     if place != origins.DEFAULT:
-        raise NoTarget(  # type: ignore[no-untyped-call]
-            f"{VARIABLE} is set in the inventory ({place}), and a play chooses its hosts before it reads their variables:"
-            f" remove it there, and say it with the run, -e {VARIABLE}=GROUP"
+        raise NoTarget(
+            f"{VARIABLE} is set in the inventory ({place}), and a play chooses its hosts before it reads their"
+            f" variables: remove it there, and say it with the run, -e {VARIABLE}=GROUP"
         )
 
 
-def check(pattern: Any, groups: Mapping[str, Sequence[str]], limit: str | None, loader: DataLoader) -> None:
+def check(pattern: Any, groups: Mapping[str, Sequence[str]], limit: str | None, loader: DataLoader | None) -> None:
     """Raise NoTarget where the pattern, within --limit, matches no host. `groups`: Ansible's magic variable."""
     if not limit and isinstance(pattern, str) and groups.get(pattern):
         return
     inventory = _inventory(groups, loader)
     if not _matches(inventory, pattern):
-        raise NoTarget(f"{_of(pattern)} matches no host; {_groups(groups)}")  # type: ignore[no-untyped-call]
+        raise NoTarget(f"{_of(pattern)} matches no host; {_groups(groups)}")
     if limit:
         inventory.subset(limit)  # type: ignore[no-untyped-call]
         if not _matches(inventory, pattern):
-            raise NoTarget(f"--limit {limit} leaves no host of {_of(pattern)}: name hosts or groups of it")  # type: ignore[no-untyped-call]
+            raise NoTarget(f"--limit {limit} leaves no host of {_of(pattern)}: name hosts or groups of it")
 
 
 def _matches(inventory: InventoryManager, pattern: Any) -> bool:
     """Whether there is a host. A name that is neither a host's nor a group's is not asked for: Ansible would warn."""
-    known = {*inventory.groups, *inventory.hosts, *C.LOCALHOST}  # type: ignore[attr-defined]
+    known = {*inventory.groups, *inventory.hosts, *C.LOCALHOST}
     if isinstance(pattern, str) and not _PATTERN.search(pattern) and pattern not in known:
         return False
     try:
@@ -63,7 +63,7 @@ def _matches(inventory: InventoryManager, pattern: Any) -> bool:
         return False
 
 
-def _inventory(groups: Mapping[str, Sequence[str]], loader: DataLoader) -> InventoryManager:
+def _inventory(groups: Mapping[str, Sequence[str]], loader: DataLoader | None) -> InventoryManager:
     """One with these groups and nothing else: Ansible gives a template no way to its own."""
     inventory = InventoryManager(loader, parse=False)  # type: ignore[no-untyped-call]
     for group, hosts in groups.items():
@@ -86,4 +86,4 @@ def _groups(groups: Mapping[str, Sequence[str]]) -> str:
         return f"the inventory has the groups {', '.join(found[:_SHOWN])}{more}: -e {VARIABLE}=GROUP takes another one"
     if groups.get("all"):
         return f"the inventory has hosts and no group: put them into a group {DEFAULT}, or say -e {VARIABLE}=all"
-    return "the inventory is empty: check -i, and what Ansible says about parsing it; docs/inventory.md says how to write one"
+    return "the inventory is empty: check -i, and what Ansible says about parsing it (docs/inventory.md)"

@@ -33,8 +33,8 @@ class CallbackModule(CallbackBase):
     CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "stdout", "lines"
 
     def say(self, event, result):
-        line = {"event": event, "host": result.host.get_name(), "keys": sorted(key for key in result.result if key[0] != "_")}
-        self._display.display(json.dumps(line))
+        keys = sorted(key for key in result.result if key[0] != "_")
+        self._display.display(json.dumps({"event": event, "host": result.host.get_name(), "keys": keys}))
 
     def v2_runner_on_ok(self, result):
         self.say("ok", result)

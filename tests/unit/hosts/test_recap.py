@@ -1,4 +1,4 @@
-"""Each playbook's recap and exit status beside those of Ansible's own ping, over an ssh that plays every kind of host."""
+"""Each playbook's recap and exit status beside those of Ansible's own ping."""
 
 from __future__ import annotations
 
