@@ -128,7 +128,8 @@ class Report:
         if kind in _FAILED and not data.get("ignore_errors"):
             said = _brief(result, "it failed and gave no reason")
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
-            if said not in (known := self.messages.setdefault(data["host"], [])) and said != self.drift.get("msg"):
+            in_table = action == "gb10.fleet.drifted" or said == self.drift.get("msg")
+            if said not in (known := self.messages.setdefault(data["host"], [])) and not in_table:
                 known.append(said)
         self._take_state(data, result)
         self._take_error(event)
