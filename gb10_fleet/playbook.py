@@ -27,7 +27,6 @@ from ansible_runner.interface import init_runner
 # one says after it which hosts came through.
 DOCTOR, REFUSE, DRAIN, ROLL_CALL = "doctor", "refuse", "drain", "roll_call"
 STEP = "__gb10_step"
-_OURS = "gb10.fleet."
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
 # Findings of a host that could not be read.
@@ -117,25 +116,31 @@ class Report:
         if kind == "playbook_on_stats":
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
         elif action in ("gb10.fleet.doctor", "gb10.fleet.probe", "gb10.fleet.undo"):
-            self.findings += result.get("findings", [])
+            self._take_findings(result)
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
         elif action == "gb10.fleet.explain" and "roles" in result:
             self.explained[data["host"]] = {key: result[key] for key in ("uncertain", "roles")}
-        if kind == "runner_on_failed" and data.get("step") in (DOCTOR, REFUSE):
+        if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):
             said = _brief(result, "it failed and gave no reason")
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
-            if said not in (known := self.messages.setdefault(data["host"], [])) and said != self.drift.get("msg"):
+            in_table = action == "gb10.fleet.drifted" or said == self.drift.get("msg")
+            if said not in (known := self.messages.setdefault(data["host"], [])) and not in_table:
                 known.append(said)
         self._take_state(data, result)
         self._take_error(event)
         if kind in _RESULTS and self.through is None:
             self._take_result(str(kind), data, result)
         return False
+
+    def _take_findings(self, result: Mapping[str, Any]) -> None:
+        """The probe has those of all hosts; the doctor of a host says them once more."""
+        for one in (result, *result.get("judged", {}).values()):
+            self.findings += [finding for finding in one.get("findings", []) if finding not in self.findings]
 
     def _take_result(self, kind: str, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
         host, step = data["host"], data.get("step")
@@ -147,16 +152,7 @@ class Report:
             self.seen.add(host)
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")
-            found = {
-                item["id"]
-                for item in (result.get("findings", []) if str(data.get("resolved_action")).startswith(_OURS) else [])
-                if item.get("host") == host and not item.get("accepted")
-            }
-            word = kind.removeprefix("runner_on_")
-            if ignored:
-                word = "ignored"
-            elif found & _NO_CONTACT:  # the doctor says itself that a host gives no answer, and fails
-                word = "unreachable"
+            word = "ignored" if ignored else kind.removeprefix("runner_on_")
             text = _brief(result, "it gave no reason")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 

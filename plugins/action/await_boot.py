@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
                 return {**result, "failed": True, "msg": msg, "boot_id": boot_id, "elapsed": elapsed}
             if now - told >= TELL_S:
                 told = now
-                Display().display(f"{host}: {state} ({elapsed} of {limit} s)")
+                Display().display(f"{host}: {state} ({elapsed} of {limit} s)", stderr=True)
             time.sleep(POLL_S)
 
     def _boot_id(self) -> str | None:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Front of plugin_utils/hosts/probe.py: looks at a host in one call, and fails it when something blocks.
 
-A host that cannot be reached becomes a *failed* host with a finding: Ansible's any_errors_fatal stops a run on failed
-hosts, but lets it go on (and change the others) past an unreachable one.
+A host that gives no answer is unreachable to Ansible, with a finding that says the way out; any_errors_fatal stops the
+run for all hosts then, too.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def _delivered(judged: Any) -> dict[str, Any]:
         raise AnsibleActionFail(f"judged: {error}") from None  # type: ignore[no-untyped-call]
     if not isinstance(result, dict) or not {"findings", "msg", "failed"} <= result.keys():
         raise AnsibleActionFail("judged: expected the result of gb10.fleet.probe for this host")  # type: ignore[no-untyped-call]
+    if result["failed"] or result.get("unreachable"):
+        del result["findings"]  # of a failure Ansible shows everything; `msg` says it, and the probe's result has them
     return result
 
 

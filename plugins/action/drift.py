@@ -17,7 +17,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
@@ -43,6 +43,7 @@ class ActionModule(ActionBase):
         for name in ("concurrency", "timeout_s"):
             if options[name] < 1:
                 raise AnsibleActionFail(f"{name}: expected 1 or more, found {options[name]}")  # type: ignore[no-untyped-call]
+        target.refuse_inventory(task_vars or {})
         started = time.monotonic()
         records, clusters = self._scan(task_vars or {}, options["concurrency"], options["timeout_s"])
         document = drift_report.build(records, clusters, datetime.now(UTC), time.monotonic() - started)
@@ -59,8 +60,8 @@ class ActionModule(ActionBase):
             limit=str(limit) if limit else None,
             msg=drift_report.table(document),
         )
-        if clean:
-            Display().display(result["msg"])  # the playbook ends here: a task that shows it costs more
+        if not clean and options["report_only"]:
+            result["warnings"] = [drift_report.summary(document)]
         return result
 
     def _scan(
@@ -110,7 +111,7 @@ def _answer(reply: scan.Reply) -> dict[str, Any] | None:
 
 
 def _progress(done: int, total: int) -> None:
-    Display().display(f"drift: {done} of {total} hosts answered")
+    Display().display(f"drift: {done} of {total} hosts answered", stderr=True)  # stdout is the callbacks'
 
 
 before_forks()

@@ -175,7 +175,7 @@ class ActionModule(ActionBase):
                 self._status(status, "cleanup")
                 return self._answer(said)
             if time.monotonic() - told >= TELL_S and (now := self._progress()):
-                Display().display(printable(model_files.progress(self._name, now, before)))
+                Display().display(printable(model_files.progress(self._name, now, before)), stderr=True)
                 told, before = time.monotonic(), now
 
     def _status(self, job: Mapping[str, Any], mode: str) -> dict[str, Any]:

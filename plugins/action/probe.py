@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The doctor's look at all hosts of a play, in one task: Ansible's process for each host costs more than the look.
 
-A host that is as it should be needs no task of its own. Each other one gets what was found out as the result of its own
-doctor, so that it is refused, shown and counted as a host.
+Each host then gets what was found out as the result of its own doctor, so that it is refused, shown and counted as a
+host.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, target, transport
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
@@ -33,39 +34,61 @@ class ActionModule(ActionBase):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        self.validate_argument_spec(argument_spec={})  # type: ignore[no-untyped-call]
+        _, arguments = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "recap": {"type": "str", "choices": ["all", "changed"], "default": "all"},
+                "unreachable_max": {"type": "raw", "default": 0},
+            }
+        )
         task_vars = task_vars or {}
+        target.refuse_inventory(task_vars)
+        names: list[str] = list(task_vars["ansible_current_hosts"])
+        try:
+            most = silence.most(arguments["unreachable_max"], len(names))
+        except ValueError as error:
+            raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
+        judged, clusters = self._look(task_vars, names)
+        unchanged = [
+            name for name, members in clusters.items() if all(_unchanged(judged.get(member, {})) for member in members)
+        ]
+        without = silence.tolerated(judged, most)
+        beside = [name for name in names if name not in without and set(clusters.get(name, ())) & set(without)]
+        result["warnings"] = [*_folded(judged), *_without(without, beside)]
+        left_out = unchanged if arguments["recap"] == "changed" else []
+        result.update(_of_the_left_out({name: judged.pop(name) for name in left_out}))
+        result.update(changed=False, unchanged=unchanged, judged=judged, tolerated=without, beside=beside)
+        result["msg"] = f"{len(unchanged)} of {len(names)} hosts are as they should be"
+        return result
+
+    def _look(
+        self, task_vars: Mapping[str, Any], names: Sequence[str]
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
+        """The doctor's result for each host that could be asked, and the hosts of its cluster."""
         judged: dict[str, dict[str, Any]] = {}
         members: dict[str, list[str]] = {}
         # A password that was typed for this run is with Ansible, and only the task of a host gets it.
-        if not (self._play_context.password or self._play_context.become_pass):
-            questions: dict[str, probe.Question] = {}
-            forks = int(task_vars["ansible_forks"])
-            for reply in scan.ask(
-                self._targets(task_vars, questions),
-                concurrency=forks,
-                timeout_s=TIMEOUT_S,
-                progress=_progress,
-            ):
-                asked = questions[reply.host]
-                # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
-                with contextlib.suppress(Exception):
-                    judged[reply.host] = _judged(asked, reply)
-                    members[reply.host] = asked.host.members
-        unchanged = [
-            name for name, cluster in members.items() if all(_unchanged(judged.get(member, {})) for member in cluster)
-        ]
-        result.update(_of_the_unchanged({name: judged.pop(name) for name in unchanged}))
-        result.update(changed=False, unchanged=unchanged, judged=judged)
-        hosts = len(task_vars["ansible_current_hosts"])
-        result["msg"] = f"{len(unchanged)} of {hosts} hosts are as they should be"
-        Display().display(result["msg"])
-        return result
+        if self._play_context.password or self._play_context.become_pass:
+            return judged, members
+        questions: dict[str, probe.Question] = {}
+        for reply in scan.ask(
+            self._targets(task_vars, names, questions),
+            concurrency=int(task_vars["ansible_forks"]),
+            timeout_s=TIMEOUT_S,
+            progress=_progress,
+        ):
+            asked = questions[reply.host]
+            # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
+            with contextlib.suppress(Exception):
+                judged[reply.host] = _judged(asked, reply)
+                members[reply.host] = asked.host.members
+        return judged, members
 
-    def _targets(self, task_vars: Mapping[str, Any], questions: dict[str, probe.Question]) -> Iterator[scan.Target]:
+    def _targets(
+        self, task_vars: Mapping[str, Any], names: Sequence[str], questions: dict[str, probe.Question]
+    ) -> Iterator[scan.Target]:
         """How to ask each host. One that cannot be asked from here is left to its own doctor."""
         routes = scan.Routes(self)
-        for name in task_vars["ansible_current_hosts"]:
+        for name in names:
             # As the host's own task would see them: those of the play are among them.
             variables = task_vars["hostvars"]._variable_manager.get_vars(
                 play=self._task.play, host=task_vars["hostvars"]._inventory.get_host(name), task=self._task
@@ -103,22 +126,30 @@ def _unchanged(judged: Mapping[str, Any]) -> bool:
     return bool(judged.get("ansible_facts", {}).get("gb10_probe", {}).get("unchanged"))
 
 
-def _of_the_unchanged(judged: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _of_the_left_out(judged: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """What there is to say of hosts that get no task of their own."""
     return {
+        "left_out": list(judged),
         "findings": [finding for one in judged.values() for finding in one["findings"]],
-        "warnings": _folded({name: one["warnings"] for name, one in judged.items()}),
         "probes": {name: one["ansible_facts"]["gb10_probe"] for name, one in judged.items()},
     }
 
 
-def _folded(warnings: Mapping[str, Sequence[str]]) -> list[str]:
-    """What several hosts have in common, once; each warning begins with its host."""
+def _folded(judged: Mapping[str, dict[str, Any]]) -> list[str]:
+    """The warnings of all hosts, taken out of their results; each begins with its host. What several share, once."""
     hosts: dict[str, list[str]] = {}
-    for name, texts in warnings.items():
-        for text in texts:
+    for name, one in judged.items():
+        for text in one.pop("warnings", []):
             hosts.setdefault(text.removeprefix(f"{name}: "), []).append(name)
     return [f"{_shown(names)}: {text}" for text, names in hosts.items()]
+
+
+def _without(silent: Sequence[str], beside: Sequence[str]) -> Iterator[str]:
+    """What the run does without, where gb10_unreachable_max lets it go on."""
+    if silent:
+        yield f"{_shown(silent)}: no answer; the run goes on, for gb10_unreachable_max allows it"
+    if beside:
+        yield f"{_shown(beside)}: left alone, for a host of the same cluster gives no answer"
 
 
 def _shown(names: Sequence[str]) -> str:
@@ -126,7 +157,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _progress(done: int, total: int) -> None:
-    Display().display(f"look: {done} of {total} hosts answered")
+    Display().display(f"look: {done} of {total} hosts answered", stderr=True)  # stdout is the callbacks'
 
 
 host.preload()

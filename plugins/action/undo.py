@@ -11,7 +11,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 
 
@@ -34,14 +34,14 @@ class ActionModule(ActionBase):
         )
         if bool(options["roles"]) == options["all"]:
             raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")  # type: ignore[no-untyped-call]
+        target.refuse_inventory(task_vars)
         name = task_vars["inventory_hostname"]
         request = self._request(options, task_vars)
         try:
             answer = transport.call(self, request, task_vars)
         except AnsibleConnectionFailure as error:
-            # Failed, not unreachable: past an unreachable host Ansible goes on, and takes back a part of a cluster.
             finding = from_failure(name, str(error))
-            result.update(failed=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
+            result.update(unreachable=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
             return result
         result.update(changed=bool(answer["changes"]), changes=answer["changes"])
         if answer["error"]:

@@ -16,8 +16,8 @@ description:
   - The same call plans the documents of all roles of the host (the variable C(gb10_roles)) - what would change is in
     C(ansible_facts.gb10_probe), and what a role refuses is a finding with the id C(<role>_refused). What follows from
     the facts of the other hosts of a cluster is refused by M(gb10.fleet.host_state), which knows them.
-  - Fails the host when a finding of severity error is not accepted. An unreachable host fails too, so that
-    C(any_errors_fatal) stops the whole run; Ansible alone would go on with the other hosts.
+  - Fails the host when a finding of severity error is not accepted. A host that gives no answer is unreachable, as it
+    is to Ansible; with C(any_errors_fatal) either stops the whole run.
   - The variable C(gb10_accept) (a mapping of finding id to written reason) accepts findings.
     C(unreachable), C(host_key), C(unreadable), C(no_sudo), C(bad_variable), C(no_driver), C(driver_branch), C(no_rdma),
     C(no_rail), C(cluster_members), C(state_refused) and what a role refuses cannot be accepted.
@@ -31,7 +31,8 @@ options:
     default: true
   judged:
     description:
-      - The result of M(gb10.fleet.probe) for this host. It becomes the result, and the host is not asked.
+      - The result of M(gb10.fleet.probe) for this host. It becomes the result, and the host is not asked. Of a refusal,
+        V(findings) are in the result of the probe only.
     type: raw
 author:
   - gb10-fleet contributors (@gb10-fleet)
@@ -75,7 +76,7 @@ EXAMPLES = r"""
 RETURN = r"""
 findings:
   description: What there is to say about the host; empty for a host without remarks.
-  returned: always
+  returned: always, but for a refusal by the option judged
   type: list
   elements: dict
   contains:

@@ -14,12 +14,25 @@ version_added: "0.1.0"
 description:
   - One task for all hosts of the play that are still in it. Each is read and judged as by M(gb10.fleet.doctor),
     in one call that changes nothing, as many at a time as Ansible's C(forks).
-  - Names the hosts that are as they should be, with their whole cluster; they need no other task. For each other host
-    it has the result that its own M(gb10.fleet.doctor) would have, to be handed on to that one, which then asks nobody.
+  - Names the hosts that are as they should be, with their whole cluster. For each host it has the result that its own
+    M(gb10.fleet.doctor) would have, to be handed on to that one, which then asks nobody.
   - Reaches a host as any task does, through Ansible's own ssh plugin, or on the spot where C(ansible_connection) is
     V(local). A host that needs a password or another connection is not asked and is in neither result, so that its
     M(gb10.fleet.doctor) asks it. A host that gives no answer within 300 seconds counts as unreachable.
   - Fails for no host; to refuse is left to M(gb10.fleet.doctor).
+  - Warns of what is no failure, once for all hosts that have it in common.
+options:
+  recap:
+    description:
+      - With V(changed), unchanged hosts are in RV(left_out) and not in RV(judged), because they get no task of their own.
+    type: str
+    choices: [all, changed]
+    default: all
+  unreachable_max:
+    description:
+      - With how many silent hosts the run goes on; a number (V(2)), or a share of the hosts (V(10%)), rounded down.
+    type: raw
+    default: 0
 author:
   - gb10-fleet contributors (@gb10-fleet)
 attributes:
@@ -58,11 +71,7 @@ EXAMPLES = r"""
       register: gb10_seen
       run_once: true
 
-    - name: Leave a host alone that is as it should be
-      ansible.builtin.meta: end_host
-      when: inventory_hostname in gb10_seen.unchanged
-
-    - name: Say what each other host is and what would block
+    - name: Say what each host is and what would block
       gb10.fleet.doctor:
         judged: "{{ gb10_seen.judged[inventory_hostname] | default(omit) }}"
 """
@@ -75,16 +84,31 @@ unchanged:
   elements: str
   sample: [spark-a, spark-b]
 judged:
-  description: The result of M(gb10.fleet.doctor) for each other host that could be asked, by host name.
+  description: The result of M(gb10.fleet.doctor) for each host that could be asked and is not left out, by host name.
   returned: always
   type: dict
+tolerated:
+  description: Silent hosts that the run goes on without. Empty where there are more than O(unreachable_max).
+  returned: always
+  type: list
+  elements: str
+beside:
+  description: Hosts whose cluster has a tolerated host; nothing is changed on them.
+  returned: always
+  type: list
+  elements: str
+left_out:
+  description: Unchanged hosts that get no task of their own, as O(recap) says.
+  returned: always
+  type: list
+  elements: str
 findings:
-  description: What there is to say about the unchanged hosts, as M(gb10.fleet.doctor) returns it.
+  description: What there is to say about the hosts left out, as M(gb10.fleet.doctor) returns it.
   returned: always
   type: list
   elements: dict
 probes:
-  description: C(gb10_probe) of the unchanged hosts, as M(gb10.fleet.doctor) sets it, by host name.
+  description: C(gb10_probe) of the hosts left out, as M(gb10.fleet.doctor) sets it, by host name.
   returned: always
   type: dict
 msg:

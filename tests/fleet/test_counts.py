@@ -31,7 +31,7 @@ class Counted:
     log: Path
 
     def way(self, name: str) -> Way:
-        return next(way for way in self.place.ours() if way.name == name)
+        return next(way for way in [*self.place.ours(), *self.place.ours_left_out()] if way.name == name)
 
     def of(self, name: str) -> list[Counts]:
         close_masters(self.place.sockets)
@@ -54,8 +54,16 @@ def clean(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
     shutil.rmtree(sockets)
 
 
-def test_a_clean_host_costs_one_call_of_a_bounded_size_and_no_task(clean: Counted) -> None:
-    counts = clean.of("ours")
+@pytest.mark.parametrize("name", ["ours", "drift"])
+def test_a_clean_host_costs_one_call_and_one_task(clean: Counted, name: str) -> None:
+    counts = clean.of(name)
+    assert [host.calls for host in counts] == [1] * len(counts)
+    # The look or the scan, which is one for all hosts, is shown for the first.
+    assert [host.tasks for host in counts] == [2] + [1] * (len(counts) - 1)
+
+
+def test_a_host_left_out_costs_one_call_of_a_bounded_size_and_no_task(clean: Counted) -> None:
+    counts = clean.of("ours-changed")
     # The look, which is one for all hosts, and shown for one.
     assert sum(host.tasks for host in counts) <= 1
     for host in counts:
@@ -65,7 +73,7 @@ def test_a_clean_host_costs_one_call_of_a_bounded_size_and_no_task(clean: Counte
 
 
 def test_a_scan_costs_one_call_and_one_task_for_all_hosts(clean: Counted) -> None:
-    counts = clean.of("drift")
+    counts = clean.of("drift-changed")
     assert all(host.calls == 1 and 0 < host.sent <= SENT_LIMIT for host in counts)
     assert all(host.subprocesses <= SUBPROCESS_LIMIT for host in counts)
     # The scan, which is shown for one host.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -96,6 +97,14 @@ def run_playbook(
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     return done.returncode, done.stdout
+
+
+def recap(output: str) -> dict[str, str]:
+    """The state of each host in Ansible's recap: changed, failed, ok, unreachable, or more than one of these."""
+    lines = output.rpartition("PLAY RECAP")[2].splitlines()[1:]
+    counts = {line.split()[0]: dict(re.findall(r"(\w+)=(\d+)", line)) for line in lines if " : ok=" in line}
+    words = ("unreachable", "failed", "changed")
+    return {host: "+".join(word for word in words if own[word] != "0") or "ok" for host, own in counts.items()}
 
 
 class Plays:

@@ -16,7 +16,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -78,6 +78,7 @@ class Host:
 
     def __init__(self, action: ActionBase, task_vars: Mapping[str, Any], templar: Any = None) -> None:
         """`templar`: for a host that is not the one of the action's own task."""
+        target.refuse_inventory(task_vars)
         self._action = action
         self._task_vars = task_vars
         self.name = str(task_vars["inventory_hostname"])

@@ -15,7 +15,7 @@ from typing import Any
 
 from ansible.errors import AnsibleError
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings, silence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
@@ -94,15 +94,19 @@ def judge(
         found += _refused(asked, answer)
         unchanged = bool(facts) and _unchanged(asked, answer)
     refusal = findings.refusal(found)
+    # Ansible's own word for it, in its recap and exit status.
+    away = failure is not None and failure.id in silence.NO_CONTACT
     refused = refusal is not None and refuse
     # What is shown of a failure is all of its result: the reason must not drown in facts.
     shown = [finding for finding in found if finding.blocks] if refused else found
     result: dict[str, Any] = {
         "changed": False,
-        "failed": refused,
+        "failed": refused and not away,
         "findings": [finding.as_dict() for finding in shown],
         "msg": refusal or f"{own.name}: nothing blocks ({_count(found)})",
     }
+    if away:
+        result["unreachable"] = True
     if answer and facts and not refused:
         # What is planned of a host that we may not see as root would be wrong.
         said = answer if facts["root"] else {key: [] for key in _SHOWN}

@@ -25,6 +25,7 @@ CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "un
 TO_CONVERGE = (DRIFT, UNFINISHED, NO_MANIFEST)
 # Why a host is silent. The first three are findings of the doctor as well.
 REASONS = ("unreachable", "host_key", "no_sudo", "permission", "timeout", "garbled", "error")
+NOT_REACHED = frozenset({"unreachable", "host_key", "permission", "timeout"})  # Ansible's word for these: unreachable
 DOCUMENT, LIMIT, SILENT_HOSTS = "drift.json", "drifted.txt", "silent.txt"
 TABLE_LINES = 200  # what a person may still read; drift.json has the rest
 
@@ -133,14 +134,34 @@ def _whole_clusters(
 
 def table(document: Mapping[str, Any]) -> str:
     """What differs and who is silent, one line each, and what to do next."""
-    rows = [
-        tuple(map(output.printable, row)) for host in document["hosts"] for row in _rows(host, document["hosts"][host])
-    ]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    lines = ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
+    lines = _lines([row for host in document["hosts"] for row in _rows(host, document["hosts"][host])])
     if len(lines) > TABLE_LINES:
         lines[TABLE_LINES:] = [f"... and {len(lines) - TABLE_LINES} lines more, in {DOCUMENT}"]
     return "\n".join([_summary(document), *lines, *_advice(document)])
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """The table without its lines, which the hosts themselves say."""
+    return "; ".join([_summary(document), *_advice(document)])
+
+
+def result(host: str, record: Mapping[str, Any]) -> Record:
+    """What Ansible is told of one host: ok, failed or unreachable, and why."""
+    away = record["silence"] is not None and record["silence"]["reason"] in NOT_REACHED
+    said: Record = {
+        "changed": False,
+        "failed": record["state"] != CLEAN and not away,
+        "state": record["state"],
+        "msg": "\n".join(_lines(list(_rows(host, record)))) or f"{host}: clean",
+    }
+    return {**said, "unreachable": True} if away else said
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of them, without what would steer a terminal."""
+    shown = [tuple(map(output.printable, row)) for row in rows]
+    widths = [max((len(row[column]) for row in shown), default=0) for column in range(3)]
+    return ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in shown]
 
 
 def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

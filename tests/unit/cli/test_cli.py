@@ -78,7 +78,7 @@ def use(monkeypatch: pytest.MonkeyPatch) -> Use:
 
 
 REFUSED = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR, findings=[finding("no_carrier")])
-NO_CONTACT = event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR, findings=[finding("unreachable")])
+NO_CONTACT = event("runner_on_unreachable", "gb10.fleet.doctor", playbook.DOCTOR, findings=[finding("unreachable")])
 LATE_REFUSAL = event("runner_on_failed", "gb10.fleet.host_state", playbook.REFUSE)
 
 
@@ -136,7 +136,10 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
     }
     tasks = {name: play["tasks"] for name, play in plays.items() if "tasks" in play} | roles
     refusing = Counter(
-        name for name, found in tasks.items() for task in found if task.get("vars", {}).get(playbook.STEP)
+        name
+        for name, found in tasks.items()
+        for task in found
+        if task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE
     )
     assert refusing == {"converge": 3, "undo": 2, "reboot": 3, "benchmark": 2}
     for name in refusing:

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
-from tests.support.plays import FACTS, Plays
+from tests.support.plays import FACTS, Plays, recap
 
 PLAY = """
 - hosts: sparks
@@ -57,13 +57,14 @@ def test_hosts_that_do_not_let_us_in_stop_the_run_for_all(plays: Plays) -> None:
     }  # fmt: skip
     hosts = {f"spark-{kind}": {"ansible_host": f"kind-{kind}"} for kind in kinds}
     rc, output = plays.play(hosts, PLAY)
-    assert rc == 2, output
+    assert rc == 4, output
     assert "the run went on" not in output
     for kind, id_ in kinds.items():
         assert id_ is None or f"spark-{kind}: {id_}: " in output
     assert "no usable Python" in output and "Welcome to a host that says much" in output
     assert "--limit '!spark-away'" in output, "a host without a cluster is left out by its own name"
-    assert output.count("unreachable=0") == len(kinds), "an unreachable host would not stop later plays"
+    states = {"ok": "ok", "away": "unreachable", "key": "unreachable"}
+    assert recap(output) == {f"spark-{kind}": states.get(kind, "failed") for kind in kinds}
 
 
 def test_the_first_look_only_asks_and_the_second_settles_in_one_call(plays: Plays) -> None:
@@ -201,7 +202,7 @@ def test_what_the_rules_of_serving_say_is_a_refusal_or_a_finding(plays: Plays) -
 def test_variables_are_evaluated_and_judged_before_the_host_answers(plays: Plays) -> None:
     hosts = {"spark-a": {"ansible_host": "kind-away", "fabric_topology": "{{ nobody_defined_this }}"}}
     rc, output = plays.play(hosts, PLAY, "-e", "fabric_mut=9000")
-    assert rc == 2
+    assert rc == 4
     assert "bad_variable: fabric_topology cannot be evaluated" in output
     assert "unknown_variable: no role declares the variable fabric_mut" in output
     assert "spark-a: unreachable" in output
@@ -210,7 +211,7 @@ def test_variables_are_evaluated_and_judged_before_the_host_answers(plays: Plays
 def test_too_few_forks_are_said_once_for_a_cluster(plays: Plays) -> None:
     hosts = {f"spark-{name}": {"ansible_host": "kind-away"} for name in "abc"}
     rc, output = plays.play(hosts, PLAY, "--forks", "2", gb10_cluster="sparks")
-    assert rc == 2
+    assert rc == 4
     assert "forks is 2, but the cluster sparks has 3 hosts" in output
     assert "spark-b: bad_variable: forks" not in output
 
@@ -262,7 +263,8 @@ def test_a_host_that_is_away_is_in_the_evidence(plays: Plays) -> None:
     plays.host("ok", facts={"rails": []})
     hosts = {"spark-a": {"ansible_host": "kind-away"}, "spark-b": {"ansible_host": "kind-ok"}}
     rc, output = plays.play(hosts, VALIDATE, **PAIR)
-    assert rc == 2 and "No route to host" in output, output
+    assert rc == 4 and "No route to host" in output, output
+    assert recap(output) == {"spark-a": "unreachable", "spark-b": "failed"}
     assert [reason[:2] for reason in reasons(plays) if reason[0] == "spark-a"] == [("spark-a", "unreachable")]
     assert {reason[1] for reason in reasons(plays)} == {"unreachable", "no_rdma", "unmeasured"}
 
@@ -303,7 +305,7 @@ def test_two_clusters_on_a_switch_with_the_same_subnets_are_refused(plays: Plays
         for name, cluster in zip("abcd", ["one", "one", "two", "two"], strict=True)
     }
     rc, output = plays.play(hosts, play.replace("  tasks", "  gather_facts: false\n  tasks", 1))
-    assert rc == 2
+    assert rc == 4
     said = "bad_variable: fabric_network gives 192.168.100.0/24, 192.168.101.0/24 to one and to two"
     # group_by puts whoever answers first at the head of the cluster, and the head speaks for it.
     assert [name for name in "ab" if f"spark-{name}: {said}" in output] in (["a"], ["b"]), output

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.plays import put_ssh, run_playbook
+from tests.support.plays import put_ssh, recap, run_playbook
 
 # Stands in for ssh: notes its arguments and a digest of its input, then is the host that its destination names.
 SSH = """#!/bin/bash
@@ -114,11 +114,39 @@ def test_a_tag_does_not_make_it_a_green_nothing(run: Run) -> None:
 def test_the_playbook_passes_a_clean_fleet(run: Run) -> None:
     run.play(kinds("drift"), PLAYBOOK)
     assert run.list("drifted")
-    rc, output = run.play(kinds("clean", "clean2"), PLAYBOOK)
+    rc, output = run.play(kinds("clean", "clean2"), PLAYBOOK, "-v", "-e", "gb10_recap=changed")
     assert rc == 0, output
     assert "there is no drifted.txt" in output
     assert run.list("drifted") is None
     assert output.count("spark-clean") and "spark-clean2 " not in output, "one task for all hosts"
+
+
+def test_every_host_stands_in_the_recap_and_none_is_blamed_for_another(run: Run) -> None:
+    fleet = ("clean", "drift", "new", "away", "key", "hangs", "nosudo", "garbled")
+    play = [
+        {**yaml.safe_load(task({"timeout_s": 2, "report_only": True}))[0]},
+    ]
+    play[0]["tasks"][0] |= {"register": "scan", "run_once": True}
+    play[0]["tasks"].append({"gb10.fleet.drifted": {"record": "{{ scan.hosts[inventory_hostname] }}"}})
+    rc, output = run.play(kinds(*fleet), yaml.safe_dump(play))
+    assert rc == 4, output
+    states = {"clean": "ok", "away": "unreachable", "key": "unreachable", "hangs": "unreachable"}
+    assert recap(output) == {f"spark-{kind}": states.get(kind, "failed") for kind in fleet}
+    rc, output = run.play(kinds("clean", "drift", "away"), PLAYBOOK)
+    assert rc == 4 and recap(output) == {"spark-away": "unreachable", "spark-clean": "ok", "spark-drift": "failed"}
+    rc, output = run.play(kinds("clean", "clean2"), PLAYBOOK)
+    assert rc == 0 and recap(output) == {"spark-clean": "ok", "spark-clean2": "ok"}
+
+
+def test_clean_hosts_can_be_left_out_of_the_recap(run: Run) -> None:
+    rc, output = run.play(kinds("drift", "clean", "clean2"), PLAYBOOK, "-e", "gb10_recap=changed")
+    assert rc == 2 and recap(output) == {"spark-drift": "failed"}, output
+
+
+def test_the_scan_is_no_place_for_a_record_of_somebody_else(run: Run) -> None:
+    play = [{"hosts": "sparks", "gather_facts": False, "tasks": [{"gb10.fleet.drifted": {"record": 5}}]}]
+    rc, output = run.play(kinds("clean"), yaml.safe_dump(play))
+    assert rc == 2 and "record: expected what gb10.fleet.drift says of this host" in output
 
 
 def test_the_folder_is_that_of_the_evidence(run: Run) -> None:

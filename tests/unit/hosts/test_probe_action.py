@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.support.plays import FACTS, Plays
+from tests.support.plays import FACTS, Plays, recap
 
 # Doctor and state as they are, on hosts that get one role; whoever gets past both says so.
 SITE = """
@@ -22,8 +24,27 @@ FACTS_OF = """
     - ansible.builtin.debug:
         msg: "look={{ (ansible_facts['gb10_probe'] | default({})).unchanged | default('alone') }}"
 """
+# A stdout callback as one that writes JSON.
+LINES = """
+import json
+from ansible.plugins.callback import CallbackBase
+
+class CallbackModule(CallbackBase):
+    CALLBACK_VERSION, CALLBACK_TYPE, CALLBACK_NAME = 2.0, "stdout", "lines"
+
+    def say(self, event, result):
+        keys = sorted(key for key in result.result if key[0] != "_")
+        self._display.display(json.dumps({"event": event, "host": result.host.get_name(), "keys": keys}))
+
+    def v2_runner_on_ok(self, result):
+        self.say("ok", result)
+
+    def v2_runner_on_unreachable(self, result):
+        self.say("unreachable", result)
+"""
 CHANGE = {"role": "page_cache", "resource": "file:/x", "action": "create", "detail": "absent"}
 OURS: dict[str, Any] = {"gb10_roles": ["page_cache"], "ansible_become": False}
+LEFT_OUT: dict[str, Any] = {**OURS, "gb10_recap": "changed"}
 
 
 @pytest.fixture
@@ -49,21 +70,107 @@ def alone(output: str) -> str:
 
 def test_a_unchanged_fleet_costs_one_call_a_host_and_no_task(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
-    rc, output = plays.play(fleet, SITE, **OURS)
+    rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)
     assert rc == 0 and "0 of 3 hosts are as they should be" in output, output
     hosts(plays, "a", "b", "c")
-    rc, output = plays.play(fleet, SITE, **OURS)
+    rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)
     assert rc == 0 and "3 of 3 hosts are as they should be" in output, output
     assert calls(plays, "a", "b", "c") == [1, 1, 1]
     assert "spark-a" in alone(output) and "spark-b" not in alone(output)
 
 
-def test_each_other_host_gets_its_own_result_and_no_second_look(plays: Plays) -> None:
+def test_every_host_of_a_run_stands_in_the_recap_with_its_facts(plays: Plays) -> None:
+    fleet = hosts(plays, "a", "b", "c")
+    plays.play(fleet, SITE, **OURS)
+    hosts(plays, "a", "b")
+    hosts(plays, "c", changes=[CHANGE])
+    rc, output = plays.play(fleet, SITE + FACTS_OF.partition("doctor\n")[2], **OURS)
+    assert rc == 0 and recap(output) == {"spark-a": "ok", "spark-b": "ok", "spark-c": "changed"}, output
+    assert output.count("look=True") == 2 and output.count("look=False") == 1
+    assert calls(plays, "a", "b", "c") == [1, 1, 2]
+    hosts(plays, "a", "b", "c")
+    rc, output = plays.play(fleet, SITE, **OURS)
+    assert rc == 0 and recap(output) == dict.fromkeys(fleet, "ok")
+    assert calls(plays, "a", "b", "c") == [1, 1, 1]
+
+
+def test_an_unchanged_host_can_be_left_out_of_the_recap(plays: Plays) -> None:
+    fleet = hosts(plays, "a", "b", "c")
+    plays.play(fleet, SITE, **OURS)
+    hosts(plays, "a", "b")
+    hosts(plays, "c", changes=[CHANGE])
+    rc, output = plays.play(fleet, SITE, **LEFT_OUT)
+    # The first host stands for the look at all of them.
+    assert rc == 0 and recap(output) == {"spark-a": "ok", "spark-c": "changed"}, output
+
+
+def test_one_host_without_an_answer_keeps_all_the_others_as_they_are(plays: Plays) -> None:
+    fleet = {**hosts(plays, "a", "b"), "spark-away": {"ansible_host": "kind-away"}}
+    plays.play(fleet, SITE, **OURS)
+    hosts(plays, "a", "b", changes=[CHANGE])
+    rc, output = plays.play(fleet, SITE, **OURS)
+    assert rc == 4, output
+    assert recap(output) == {"spark-a": "ok", "spark-b": "ok", "spark-away": "unreachable"}
+    assert [request["check"] for request in plays.requests("a") + plays.requests("b")] == [True, True]
+    assert "No route to host" in output and "--limit '!spark-away'" in output
+
+
+@pytest.mark.parametrize(("most", "goes_on"), [("1", True), ("50%", True), ("33%", False), (0, False)])
+def test_a_run_goes_on_without_as_many_as_it_may(plays: Plays, most: Any, goes_on: bool) -> None:
+    fleet = {"spark-away": {"ansible_host": "kind-away"}, **hosts(plays, "a")}
+    plays.play({"spark-a": fleet["spark-a"]}, SITE, **OURS)
+    hosts(plays, "a", changes=[CHANGE])
+    rc, output = plays.play(fleet, SITE, **OURS, gb10_unreachable_max=most)
+    assert rc == 4, "somebody was not reached"
+    assert recap(output) == {"spark-a": "changed" if goes_on else "ok", "spark-away": "unreachable"}, output
+    assert ("spark-away: no answer; the run goes on" in output) is goes_on
+
+
+@pytest.mark.parametrize("own", [{"ansible_host": "kind-key"}, {"ansible_host": "kind-away", "fabric_mut": 9000}])
+def test_a_wrong_key_and_a_wrong_variable_are_not_tolerated(plays: Plays, own: dict[str, Any]) -> None:
+    fleet = {**hosts(plays, "a", changes=[CHANGE]), "spark-b": own}
+    rc, output = plays.play(fleet, SITE, **OURS, gb10_unreachable_max=2)
+    assert rc == 4 and recap(output) == {"spark-a": "ok", "spark-b": "unreachable"}, output
+
+
+def test_the_cluster_of_a_silent_host_is_left_alone(plays: Plays) -> None:
+    fleet = {**hosts(plays, "a", "b"), "spark-away": {"ansible_host": "kind-away", "gb10_cluster": "pair"}}
+    fleet["spark-a"]["gb10_cluster"] = "pair"
+    for name in ("spark-a", "spark-away"):
+        fleet[name]["fabric_topology"] = "pair"
+    group = {"ansible.builtin.group_by": {"key": "pair"}, "changed_when": False}
+    play = yaml.safe_dump([{"hosts": "spark-a:spark-away", "gather_facts": False, "tasks": [group]}])
+    plays.play(fleet, play + SITE, **OURS)
+    hosts(plays, "a", "b", changes=[CHANGE])
+    rc, output = plays.play(fleet, play + SITE, **OURS, gb10_unreachable_max=1)
+    assert rc == 4, output
+    assert recap(output) == {"spark-a": "ok", "spark-b": "changed", "spark-away": "unreachable"}
+    assert "spark-a: left alone, for a host of the same cluster gives no answer" in " ".join(output.split())
+
+
+def test_how_many_may_be_silent_is_a_number_or_a_share(plays: Plays) -> None:
+    rc, output = plays.play(hosts(plays, "a"), SITE, **OURS, gb10_unreachable_max="some")
+    assert rc == 2 and "gb10_unreachable_max is 'some': write a number of hosts (2), or a share of them (10%)" in output
+
+
+def test_stdout_belongs_to_the_callback(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:
+    (plays.tmp_path / "lines.py").write_text(LINES)
+    monkeypatch.setenv("ANSIBLE_CALLBACK_PLUGINS", str(plays.tmp_path))
+    monkeypatch.setenv("ANSIBLE_STDOUT_CALLBACK", "lines")
+    fleet = {**hosts(plays, "a", "b"), "spark-away": {"ansible_host": "kind-away"}}
+    rc, output = plays.play(fleet, SITE, **OURS)
+    assert rc == 4
+    said = {(line["host"], line["event"]): line["keys"] for line in map(json.loads, output.splitlines())}
+    assert said.keys() == {("spark-a", "ok"), ("spark-b", "ok"), ("spark-away", "unreachable")}
+    assert said["spark-away", "unreachable"] == ["changed", "msg", "unreachable"], "said once"
+
+
+def test_each_other_other_host_gets_its_own_result_and_no_second_look(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
     plays.play(fleet, SITE, **OURS)
     hosts(plays, "a", "c")
     hosts(plays, "b", changes=[CHANGE])
-    rc, output = plays.play(fleet, FACTS_OF, **OURS)
+    rc, output = plays.play(fleet, FACTS_OF, "-v", **LEFT_OUT)
     assert rc == 0 and "2 of 3 hosts" in output, output
     assert calls(plays, "a", "b", "c") == [1, 1, 1]
     assert output.count("look=alone") == 2 and output.count("look=False") == 1
@@ -86,7 +193,7 @@ def test_a_cluster_is_unchanged_as_a_whole(plays: Plays) -> None:
     plays.play(fleet, FACTS_OF, **pair)
     hosts(plays, "a")
     hosts(plays, "b", changes=[CHANGE])
-    rc, output = plays.play(fleet, FACTS_OF, **pair)
+    rc, output = plays.play(fleet, FACTS_OF, "-v", **pair)
     assert rc == 0 and "0 of 2 hosts" in output, output
     assert "look=True" in output and "look=False" in output, "to apply, the facts of all members are needed"
 
@@ -104,13 +211,14 @@ def test_who_cannot_be_looked_at_stops_all_and_is_named(plays: Plays) -> None:
     sick = {f"spark-{kind}": {"ansible_host": f"kind-{kind}"} for kind in kinds}
     hosts(plays, "a", "b", changes=[CHANGE])
     rc, output = plays.play({**fleet, **sick}, SITE, **OURS)
-    assert rc == 2, output
+    assert rc == 4, output
     for kind, id_ in kinds.items():
         assert f"spark-{kind}: {id_}: " in output
         assert f"spark-{kind} " in alone(output)
     assert "--limit '!spark-away'" in output, "a host without a cluster is left out by its own name"
     assert "No route to host" in output and "Welcome to a host that says much" in output
-    assert output.count("unreachable=0") == 2 + len(kinds) and output.count("failed=1") == len(kinds)
+    states = {"spark-a": "ok", "spark-b": "ok", "spark-away": "unreachable", "spark-key": "unreachable"}
+    assert recap(output) == {name: states.get(name, "failed") for name in (*fleet, *sick)}
     assert [request["check"] for request in plays.requests("b")] == [True], "nothing changes on any host"
 
 
@@ -143,7 +251,7 @@ def test_what_is_to_say_of_a_unchanged_host_is_said(plays: Plays) -> None:
     fleet = hosts(plays, *kinds)
     plays.play(fleet, SITE, **OURS)
     hosts(plays, *kinds, pending=[waits])
-    rc, output = plays.play(fleet, SITE, **OURS)
+    rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)
     assert rc == 0 and "5 of 5 hosts" in output, output
     waiting = "unit:docker.service: restart waits for your consent, docker_allow_restart: true"
     said = " ".join(output.split())
@@ -165,7 +273,7 @@ def test_variables_of_the_play_count(plays: Plays) -> None:
     fleet = hosts(plays, "a")
     play = SITE.splitlines()[1] + "\n  vars: {gb10_roles: [page_cache]}\n"
     for _ in range(2):
-        rc, output = plays.play(fleet, play, ansible_become=False, gb10_roles=["driver"])
+        rc, output = plays.play(fleet, play, "-v", ansible_become=False, gb10_roles=["driver"])
     assert rc == 0 and "1 of 1 hosts" in output, output
     assert [document["role"] for document in plays.requests("a")[-1]["documents"]] == ["page_cache"]
 

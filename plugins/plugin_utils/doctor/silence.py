@@ -1,0 +1,36 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hosts that gave no answer, and how many of them a run tolerates."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+# Findings of a host with which there was no contact at all: Ansible calls it unreachable.
+NO_CONTACT = frozenset({"host_key", "unreachable"})
+# A host key that is wrong is no silence: it may be another machine.
+_SILENT = "unreachable"
+_LIMIT = re.compile(r"(\d+)(%?)")
+
+
+def most(limit: Any, hosts: int) -> int:
+    """How many of so many hosts may be silent: a number, or a share as in "10%", rounded down."""
+    found = None if isinstance(limit, bool) else _LIMIT.fullmatch(str(limit).strip())
+    if found is None:
+        raise ValueError(f"gb10_unreachable_max is {limit!r}: write a number of hosts (2), or a share of them (10%)")
+    number = int(found[1])
+    return number * hosts // 100 if found[2] else number
+
+
+def tolerated(judged: Mapping[str, Mapping[str, Any]], limit: int) -> list[str]:
+    """The silent hosts that the run goes on without; none where there are more. `judged`: results of the doctor."""
+    silent = [name for name, result in judged.items() if result.get("unreachable") and _only_silent(result)]
+    return silent if len(silent) <= limit else []
+
+
+def _only_silent(result: Mapping[str, Any]) -> bool:
+    """Whether nothing else blocks the host: a mistake in its variables is certain, and is nobody's to tolerate."""
+    return {finding["id"] for finding in result["findings"]} == {_SILENT}

@@ -1,0 +1,57 @@
+"""Each playbook's recap and exit status beside those of Ansible's own ping."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.support.plays import Plays, recap
+
+PING = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}])
+ON_A_HOST = {"drain", "serve", "reboot"}
+PLAYBOOKS = {"site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate", *ON_A_HOST}
+KINDS = ("ok", "away", "key", "nosudo", "nopython")
+VARIABLES: dict[str, Any] = {
+    "gb10_roles": ["page_cache"], "ansible_become": False, "gb10_undo": "all", "reboot_allow": True,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def plays(tmp_path_factory: pytest.TempPathFactory) -> Plays:
+    return Plays(tmp_path_factory.mktemp("recap"))
+
+
+@pytest.fixture(scope="module")
+def pinged(plays: Plays) -> tuple[int, dict[str, str]]:
+    rc, output = plays.play({kind: {"ansible_host": f"kind-{kind}"} for kind in KINDS}, PING, **VARIABLES)
+    return rc, recap(output)
+
+
+def test_what_ansible_says_of_these_hosts(pinged: tuple[int, dict[str, str]]) -> None:
+    states = {"ok": "ok", "away": "unreachable", "key": "unreachable", "nosudo": "failed", "nopython": "failed"}
+    assert pinged == (4, states)
+
+
+@pytest.mark.parametrize("playbook", sorted(PLAYBOOKS))
+def test_who_is_unreachable_to_ansible_is_unreachable_to_us(
+    plays: Plays, pinged: tuple[int, dict[str, str]], playbook: str
+) -> None:
+    rc, _states = pinged
+    # The host that answers is this machine: it is none to stop a model on, or to reboot.
+    kinds = ("away", "key") if playbook in ON_A_HOST else ("away", "key", "ok")
+    fleet = {kind: {"ansible_host": f"kind-{kind}"} for kind in kinds}
+    roles = ["vllm"] if playbook in ON_A_HOST else VARIABLES["gb10_roles"]
+    play = f"- ansible.builtin.import_playbook: gb10.fleet.{playbook}\n"
+    ours = plays.play(fleet, play, **{**VARIABLES, "gb10_roles": roles})
+    assert ours[0] == rc, ours[1]
+    found = recap(ours[1])
+    assert found.keys() == fleet.keys()
+    assert [kind for kind, state in found.items() if state == "unreachable"] == ["away", "key"], ours[1]
+
+
+def test_every_playbook_is_here() -> None:
+    folder = Path(__file__).parents[3] / "playbooks"
+    assert {path.stem for path in folder.glob("*.yml")} == PLAYBOOKS | {"hosts"}
