@@ -471,6 +471,14 @@ def test_a_unit_that_crashed_was_changed_by_nobody(world: World, state: tuple[st
     assert not world.host.path("/etc/systemd/system/serving.service").exists()
 
 
+def test_drift_that_waits_for_a_consent_says_what_differs(world: World) -> None:
+    world.done("converge")
+    world.apt.packages["docker-ce"] = "28.0"
+    world.apt.write()
+    (pending,) = world.done("drift")["pending"]
+    assert (pending["resource"], pending["detail"]) == ("package:docker-ce", "28.0 -> 29.1")
+
+
 def test_undo_needs_the_consent_that_the_change_needed(world: World) -> None:
     world.done("converge")
     before = world.digest()

@@ -148,7 +148,7 @@ class PackageKind(Kind[Package, PackageState]):
                     f" {resource.name}` and run again"
                 )
             if resource.name in state.closed:
-                plan.pending.append(Pending(resource, action, state.closed[resource.name]))
+                plan.pending.append(Pending(resource, action, state.closed[resource.name], detail))
                 continue
             if _unknown([resource], state.known):
                 if resource.way_back:

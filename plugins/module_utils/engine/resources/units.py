@@ -151,7 +151,7 @@ class UnitKind(Kind[Unit, UnitState]):
             if plan.consented(resource.consent):
                 step(action, detail)
             else:
-                plan.pending.append(Pending(resource, action, resource.consent or ""))
+                plan.pending.append(Pending(resource, action, resource.consent or "", detail))
 
         starts = resource.state == "started" and not live.running
         # What shall end up masked is unmasked only to be started; it may run on as it is.
