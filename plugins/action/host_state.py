@@ -75,7 +75,7 @@ class ActionModule(ActionBase):
                 self._calls += 1
                 facts, verified = self._host.read_facts(), True
             context, rendered = self._host.render(roles, facts)
-            refusals = [f"{self._host.name}: {text}" for document in rendered for text in host.refusals(document)]
+            refusals = [host.named(self._host.name, text) for document in rendered for text in host.refusals(document)]
             if not verified and refusals:
                 facts = None  # the host may be another one by now
                 continue

@@ -645,4 +645,7 @@ def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
         assert finding.id == id_ and finding.blocks
         assert str(finding).startswith(f"spark-a: {id_}: {finding.fact}")
     assert "roles/docker/README.md" in refused("spark-a", "docker", "x").way_out
+    for text in ("spark-a has no rail", "spark-a: has no rail"):  # a plan of a cluster names its host itself
+        assert str(refused("spark-a", "fabric", text)).startswith("spark-a: fabric_refused: has no rail\n")
+    assert refused("spark-a", "fabric", "spark-ab has no rail").fact == "spark-ab has no rail"
     assert "state_refused" in NEVER_ACCEPTED
