@@ -8,6 +8,7 @@ The engine plans the manifest that lies on the host, so nothing is rendered and 
 
 from __future__ import annotations
 
+import functools
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
@@ -85,7 +86,8 @@ class ActionModule(ActionBase):
                 records[name] = drift_report.silent("error", str(error), "correct the inventory")
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
         for reply in replies:
-            records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s)
+            given = functools.partial(_consented, routes, task_vars["hostvars"].raw_get(reply.host))
+            records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s, given)
         if records.keys() != set(names):
             raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")  # type: ignore[no-untyped-call]
         return {name: records[name] for name in names}, clusters
@@ -101,6 +103,14 @@ def _request() -> dict[str, Any]:
         "project": catalog.collection_version(),
         "run": RUN,
     }
+
+
+def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> bool:
+    """Whether the inventory gives a consent; a value that is no yes or no is for the doctor to refuse."""
+    try:
+        return host.consent(name, routes.value(variables, name, False))
+    except AnsibleError:
+        return False
 
 
 def _answer(reply: scan.Reply) -> dict[str, Any] | None:

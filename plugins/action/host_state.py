@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import pa
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 ARGUMENTS = {
     # Not typed: a message about a wrong type would show the value, which may be a secret.
@@ -45,6 +46,7 @@ class ActionModule(ActionBase):
         host.check_roles(options["roles"] or ())
         self._host = host.Host(self, task_vars or {})
         self._consents = options["consents"]
+        self._whole_diff = bool((task_vars or {}).get("ansible_diff_mode"))
         self._calls = 0
         if options["roles"] is None:
             role = options["role"] or str((task_vars or {}).get("ansible_role_name", "")).rpartition(".")[2]
@@ -73,7 +75,7 @@ class ActionModule(ActionBase):
                 self._calls += 1
                 facts, verified = self._host.read_facts(), True
             context, rendered = self._host.render(roles, facts)
-            refusals = [f"{self._host.name}: {text}" for document in rendered for text in host.refusals(document)]
+            refusals = [host.named(self._host.name, text) for document in rendered for text in host.refusals(document)]
             if not verified and refusals:
                 facts = None  # the host may be another one by now
                 continue
@@ -102,7 +104,7 @@ class ActionModule(ActionBase):
         if answer["facts"]:
             result["ansible_facts"] = host.said_now(answer["facts"])
         if self._task.diff:
-            result["diff"] = answer["diff"]
+            result["diff"] = changes.diff(self._host.name, answer, whole=self._whole_diff)
         result["warnings"] = host.warnings(self._host.name, answer)
         return result
 

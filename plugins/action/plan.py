@@ -36,10 +36,10 @@ class ActionModule(ActionBase):
         host.check_roles(documented)
         own = host.Host(self, task_vars or {})
         view, rendered = own.render(documented, own.facts or own.read_facts())
-        refusals = [f"{own.name}: {text}" for document in rendered for text in host.refusals(document)]
+        refusals = [host.named(own.name, text) for document in rendered for text in host.refusals(document)]
         for role in options["roles"]:
             if role not in documented:
-                refusals += [f"{own.name}: {text}" for text in _plan(role, view).refusals]
+                refusals += [host.named(own.name, text) for text in _plan(role, view).refusals]
         result.update(changed=False, refusals=refusals)
         if options["refuse"] and refusals:
             result.update(failed=True, msg="\n".join(refusals))

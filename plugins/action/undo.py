@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 
 class ActionModule(ActionBase):
@@ -43,11 +44,14 @@ class ActionModule(ActionBase):
             finding = from_failure(name, str(error))
             result.update(unreachable=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
             return result
-        result.update(changed=bool(answer["changes"]), changes=answer["changes"])
+        remains = changes.left_behind(answer["changes"], catalog.load("software")["left_behind"]["value"])
+        result.update(changed=bool(answer["changes"]), changes=answer["changes"], remains=remains)
         if answer["error"]:
             result.update(failed=True, msg=f"{name}: {answer['error']['message']}")
         elif self._task.diff:
-            result["diff"] = answer["diff"]
+            whole = bool(task_vars.get("ansible_diff_mode"))
+            stays = [f"{name}  stays: {text}" for text in remains]
+            result["diff"] = changes.diff(name, answer, whole=whole, more=stays)
         return result
 
     def _request(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:

@@ -89,7 +89,9 @@ attributes:
     description: Predicts exactly the changes of a real run.
   diff_mode:
     support: full
-    description: Shows the difference of every file that is not secret, and a line for every other change.
+    description:
+      - Shows the difference of every file that is not secret, and a line for every other change.
+        With C(diff) true on the task and no C(--diff), one line for each resource, as the roles of the collection do.
   facts:
     support: full
     description: Sets C(gb10_spark) (and C(gb10_run)) as the host is after the run.

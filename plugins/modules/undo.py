@@ -42,7 +42,9 @@ attributes:
     description: Says what would change, changes nothing. The refusals are those of a real run.
     support: full
   diff_mode:
-    description: Shows the changes line by line, contents of secrets excepted.
+    description:
+      - Shows the changes line by line, contents of secrets excepted.
+        With C(diff) true on the task and no C(--diff), one line for each resource.
     support: full
   platform:
     description: Target OS of the action.
@@ -86,6 +88,11 @@ changes:
     detail:
       description: What differed.
       type: str
+remains:
+  description: What the packages that were removed leave on the host.
+  returned: when the host answered
+  type: list
+  elements: str
 findings:
   description: Why the host did not answer, as M(gb10.fleet.doctor) says it.
   returned: when the host cannot be reached

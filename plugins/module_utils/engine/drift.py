@@ -39,7 +39,7 @@ def drift(system: System) -> Outcome | None:
     pending = [item for item in plan.pending if item.action != "restart" and _is_news(item, known, states)]
     return Outcome(
         changes=as_changes(steps),
-        pending=[item.as_result() for item in pending],
+        pending=[{**item.as_result(), "detail": item.detail} for item in pending],
         diff=[step.as_diff() for step in steps],
         orphans=[
             {"role": next(iter(entry.roles)), "resource": label}

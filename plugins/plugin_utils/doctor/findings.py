@@ -60,7 +60,8 @@ def evaluate_facts(subject: Subject) -> list[Finding]:
 def refused(host: str, role: str, text: str) -> Finding:
     """What a role's document refuses; the text names fact and way out, and no written reason changes it."""
     way_out = f"do what it says; roles/{role}/README.md lists the variables of the role"
-    return Finding(f"{role}{REFUSED}", "error", host, text, way_out)
+    fact = text.removeprefix(f"{host}: ").removeprefix(f"{host} ")  # the finding names the host
+    return Finding(f"{role}{REFUSED}", "error", host, fact, way_out)
 
 
 def of_document(host: str, said: Mapping[str, Any]) -> Finding:

@@ -16,12 +16,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import R
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import check_acceptances
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.model_check import check_model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
 
 
 def check_inventory(subject: Subject) -> Iterator[Finding]:
-    for check in (_variables, check_settings, _cluster, _shared_network):
+    for check in (_variables, check_settings, _cluster, _shared_network, check_model):
         yield from check(subject)
 
 

@@ -230,6 +230,11 @@ def refusals(document: documents.Rendered) -> list[str]:
     return document.refusals + ([missing] if document.unknown else [])
 
 
+def named(host: str, text: str) -> str:
+    """A refusal with the name of its host, once: the plan of a cluster names the host that it is about itself."""
+    return text if text.startswith((f"{host}: ", f"{host} ")) else f"{host}: {text}"
+
+
 def warnings(host: str, answer: Mapping[str, Any]) -> list[str]:
     """What an operator has to know of an answer that is no failure."""
     waiting = [

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,16 @@ Record = dict[str, Any]
 # -- one host ----------------------------------------------------------------------------------------------------------
 
 
-def judge(reply: Reply, answer: Mapping[str, Any] | None, timeout_s: float) -> Record:
-    """What is known of a host after its reply; `answer` is the engine's, None where there was none in it."""
+def judge(
+    reply: Reply,
+    answer: Mapping[str, Any] | None,
+    timeout_s: float,
+    consented: Callable[[str], bool] = lambda _name: False,
+) -> Record:
+    """What is known of a host after its reply; `answer` is the engine's, None where there was none in it.
+
+    `consented`: whether the inventory of the host gives a consent.
+    """
     if answer is None:
         return _no_answer(reply, timeout_s)
     try:
@@ -46,7 +54,7 @@ def judge(reply: Reply, answer: Mapping[str, Any] | None, timeout_s: float) -> R
             return _record(NO_MANIFEST)
         changes: dict[str, list[Record]] = {}
         for item in [*answer["changes"], *answer["pending"]]:
-            changes.setdefault(str(item["role"]), []).append(_difference(item))
+            changes.setdefault(str(item["role"]), []).append(_difference(item, consented))
         orphans = [{key: str(item[key]) for key in ("role", "resource")} for item in answer["orphans"]]
         state = DRIFT if changes else CLEAN if answer["recorded"] else UNFINISHED
     except (KeyError, TypeError, AttributeError) as error:
@@ -72,11 +80,16 @@ def _record(
     return {"state": state, "changes": dict(changes or {}), "orphans": list(orphans), "silence": silence}
 
 
-def _difference(item: Mapping[str, Any]) -> Record:
-    """One resource that differs. Drift that needs a consent to be repaired comes as pending; it is no less drift."""
+def _difference(item: Mapping[str, Any], consented: Callable[[str], bool]) -> Record:
+    """One resource that differs. Drift that needs a consent to be repaired comes as pending; it is no less drift.
+
+    The scan sends the host no consents, so one that is set is not asked for here.
+    """
     consent = item.get("consent")
-    detail = f"to be repaired, this needs {consent}" if consent else item.get("detail") or ""
-    return {"resource": str(item["resource"]), "action": str(item["action"]), "detail": str(detail), "consent": consent}
+    consent = None if consent and consented(consent) else consent
+    asks = f"to be repaired, this needs {consent}: true" if consent else None
+    detail = "; ".join(filter(None, (str(item.get("detail") or ""), asks)))
+    return {"resource": str(item["resource"]), "action": str(item["action"]), "detail": detail, "consent": consent}
 
 
 def _no_answer(reply: Reply, timeout_s: float) -> Record:

@@ -48,7 +48,8 @@ DECLARED = catalog.Declared(
         "vllm": {"vllm_model": {"type": "str"}},
     }
 )
-PAIR = {"gb10_cluster": "pair1", "fabric_topology": "pair", "vllm_model": "m"}
+MODEL = "openai/gpt-oss-120b"
+PAIR = {"gb10_cluster": "pair1", "fabric_topology": "pair", "vllm_model": MODEL}
 GROUPS = {"pair1": ["spark-a", "spark-b"], "ring1": ["spark-a", "spark-b", "spark-c"], "one": ["spark-a"]}
 
 
@@ -165,7 +166,13 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject({**PAIR, "gb10_minimum_free_gib": {"/x": "1"}}), "bad_variable", "error", ["/x", "'1'"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"x": 1}}), "bad_variable", "error", ["'x'", "absolute"]),
         (subject({**PAIR, "gb10_minimum_free_gib": {"/x": 0}}), "bad_variable", "error", ["positive"]),
-        (subject({"vllm_model": "m", "gb10_cluster": ""}), "bad_variable", "error", ["gb10_cluster is empty"]),
+        (
+            subject({**PAIR, "vllm_model": "openai/gpt-os-120b"}),
+            "unknown_model",
+            "warn",
+            ["vllm_model openai/gpt-os-120b is not in the catalog", "did you mean openai/gpt-oss-120b"],
+        ),
+        (subject({"vllm_model": MODEL, "gb10_cluster": ""}), "bad_variable", "error", ["gb10_cluster is empty"]),
         (subject({**PAIR, "gb10_accept": {"no_rail": "x"}}), "bad_variable", "error", ["cannot be accepted"]),
         (
             subject({**PAIR, "gb10_accept": {"rail_is_management": "x"}}),
@@ -183,9 +190,9 @@ KERNEL = facts()["driver"]["kernels"][0]
         (subject(groups={"pair1": ["spark-b"]}), "cluster_members", "error", ["does not hold this host"]),
         (subject(groups={"pair1": [*"abc", "spark-a"]}), "cluster_members", "error", ["exactly 2", "has 4"]),
         (subject({**PAIR, "fabric_topology": "ring"}), "cluster_members", "error", ["3 or more", "has 2"]),
-        (subject({"fabric_topology": "pair", "vllm_model": "m"}), "cluster_members", "error", ["gb10_cluster"]),
+        (subject({"fabric_topology": "pair", "vllm_model": MODEL}), "cluster_members", "error", ["gb10_cluster"]),
         (
-            subject({"gb10_cluster": "pair1", "vllm_model": "m"}),
+            subject({"gb10_cluster": "pair1", "vllm_model": MODEL}),
             "cluster_members", "error", ["none needs 1 host", "spark-b"],
         ),
         (
@@ -419,6 +426,31 @@ def test_who_may_be_stopped_is_not_named() -> None:
     assert evaluate_facts(subject({**PAIR, "memory_protection_allow_stop": True}, oom_daemons=["earlyoom"])) == []
 
 
+def test_a_model_of_ones_own_is_information_and_can_be_accepted() -> None:
+    own = {**PAIR, "vllm_model": "acme/zyx-9"}
+    found = only(evaluate(subject(own)))
+    assert (found.id, found.severity) == ("unknown_model", "info") and "did you mean" not in found.way_out
+    assert only(evaluate(subject({**own, "gb10_accept": {"unknown_model": "ours"}}))).accepted == "ours"
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {**PAIR, "vllm_model": "openai/gpt-os-120b", "gb10_roles": ["docker"]},
+        {"vllm_model": ""},
+        {"vllm_model": MODEL.upper()},
+    ],
+)
+def test_a_host_that_serves_nothing_or_a_known_model_has_no_unknown_one(variables: dict[str, Any]) -> None:
+    assert "unknown_model" not in {found.id for found in evaluate(subject(variables))}
+
+
+def test_a_misspelt_model_is_said_by_the_first_host_of_a_cluster_alone() -> None:
+    first = subject({**PAIR, "vllm_model": "openai/gpt-os-120b"})
+    assert only(evaluate(first)).host == "spark-a"
+    assert evaluate(replace(first, host="spark-b")) == []
+
+
 def test_every_id_of_the_contract_can_be_found() -> None:
     parameters = test_one_fault_gives_one_finding.pytestmark[0].args[1]  # type: ignore[attr-defined]
     elsewhere = {"unreachable", "host_key", "unreadable", "state_refused", "fabric_plan"}
@@ -433,7 +465,7 @@ def test_a_gpu_that_a_reboot_brings_back_needs_no_power_pull() -> None:
 
 
 def test_without_a_fabric_rails_do_not_matter() -> None:
-    alone = {"vllm_model": "m"}
+    alone = {"vllm_model": MODEL}
     assert evaluate(subject(alone, rails=[])) == []
 
 
@@ -613,4 +645,7 @@ def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
         assert finding.id == id_ and finding.blocks
         assert str(finding).startswith(f"spark-a: {id_}: {finding.fact}")
     assert "roles/docker/README.md" in refused("spark-a", "docker", "x").way_out
+    for text in ("spark-a has no rail", "spark-a: has no rail"):  # a plan of a cluster names its host itself
+        assert str(refused("spark-a", "fabric", text)).startswith("spark-a: fabric_refused: has no rail\n")
+    assert refused("spark-a", "fabric", "spark-ab has no rail").fact == "spark-ab has no rail"
     assert "state_refused" in NEVER_ACCEPTED

@@ -471,12 +471,51 @@ def test_a_unit_that_crashed_was_changed_by_nobody(world: World, state: tuple[st
     assert not world.host.path("/etc/systemd/system/serving.service").exists()
 
 
+def test_drift_that_waits_for_a_consent_says_what_differs(world: World) -> None:
+    world.done("converge")
+    world.apt.packages["docker-ce"] = "28.0"
+    world.apt.write()
+    (pending,) = world.done("drift")["pending"]
+    assert (pending["resource"], pending["detail"]) == ("package:docker-ce", "28.0 -> 29.1")
+
+
 def test_undo_needs_the_consent_that_the_change_needed(world: World) -> None:
     world.done("converge")
     before = world.digest()
     said = world.ask("undo", consents={})
     assert "docker_allow_restart: true (to remove package:docker-ce" in said["error"]["message"]
     assert world.digest() == before
+
+
+def test_a_missing_consent_is_named_and_no_package_to_remove_by_hand(world: World) -> None:
+    """apt would take docker-ce along with a package that needs no consent; whoever removes it ends the model."""
+    world.done("converge")
+    world.apt.removed = ["docker-ce"]
+    before = world.digest()
+    for check in (True, False):
+        text = world.ask("undo", consents={}, check=check)["error"]["message"]
+        assert "set docker_allow_restart: true" in text
+        assert "remove those yourself" not in text
+    assert world.digest() == before
+
+
+def test_the_stamp_of_a_timer_goes_with_the_timer(world: World) -> None:
+    """systemd writes it for Persistent=true, and nothing removes it with the unit file."""
+    unit = "/etc/systemd/system/mine.timer"
+    timer = {"unit": "mine.timer", "enabled": True, "state": "started"}
+    world.done("converge", documents=documents_of({"file": unit, "content": "[Timer]\n"}, timer))
+    stamp = world.host.file("/var/lib/systemd/timers/stamp-mine.timer", "")
+    other = world.host.file("/var/lib/systemd/timers/stamp-apt-daily.timer", "")
+    assert "file:/var/lib/systemd/timers/stamp-mine.timer" in places(world.done("undo"))
+    assert (stamp.exists(), other.exists()) == (False, True)
+
+
+def test_a_timer_that_stood_there_before_keeps_its_stamp(world: World) -> None:
+    world.systemd.add("theirs.timer")
+    stamp = world.host.file("/var/lib/systemd/timers/stamp-theirs.timer", "")
+    world.done("converge", documents=documents_of({"unit": "theirs.timer", "enabled": True}))
+    world.done("undo")
+    assert stamp.exists()
 
 
 def test_a_secret_that_stood_there_before_cannot_come_back(world: World) -> None:

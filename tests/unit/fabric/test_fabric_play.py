@@ -132,3 +132,19 @@ def test_doctor_says_what_the_rails_will_get(plays: Plays) -> None:
     pair(plays, live=True)
     rc, output = plays.play(BOTH, DOCTOR, **PAIR)
     assert "fabric_plan" not in output
+
+
+def test_a_refusal_of_the_plan_names_its_host_once(plays: Plays) -> None:
+    """As a result of the task, and as a finding."""
+    pair(plays, live=False)
+    plays.host("a", facts={"rails": []})
+    doctor = {"gb10.fleet.doctor": {"refuse": False}}
+    plan = {"gb10.fleet.plan": {"roles": ["fabric"]}}
+    said = {"ansible.builtin.debug": {"msg": "{{ ansible_failed_result.msg }}"}}
+    tasks = [doctor, {"block": [plan], "rescue": [said]}, doctor]
+    rc, output = plays.play(BOTH, [{"hosts": "sparks", "gather_facts": False, "tasks": tasks}], **PAIR)
+    assert rc == 0, output
+    words = " ".join(output.split())
+    assert '"msg": "spark-a has no rail on port p0' in words
+    assert "spark-b: spark-a has no rail on port p0" in words, "the other host of the cluster has the same refusal"
+    assert "spark-a: spark-a" not in words and "spark-a: fabric_refused: spark-a" not in words

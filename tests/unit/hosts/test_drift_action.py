@@ -21,7 +21,8 @@ read -r size
 digest=$(head -c "${size:1}" | sha256sum)
 echo "$kind $digest" >>"$here/input"
 differs='{"role": "driver", "resource": "hold:driver-set", "action": "update", "detail": "to hold: libcuda"}'
-waits='{"role": "fabric", "resource": "nm_profile:a", "action": "create", "consent": "fabric_allow_activation"}'
+waits='{"role": "fabric", "resource": "nm_profile:a", "action": "create", "detail": "mtu 1500 -> 9000"'
+waits+=', "consent": "fabric_allow_activation"}'
 rest='"recorded": true, "orphans": [], "error": null'
 say() { echo; echo "GB10-ANSWER:{\\"known\\": $1, \\"changes\\": [$2], \\"pending\\": [$3], $rest}"; }
 case $kind in
@@ -79,6 +80,24 @@ def task(arguments: dict[str, Any] | None = None, become: bool = False) -> str:
 
 def kinds(*names: str, **own: Any) -> dict[str, dict[str, Any]]:
     return {name: dict(own) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        (None, "create: mtu 1500 -> 9000; to be repaired, this needs fabric_allow_activation: true"),
+        (True, "create: mtu 1500 -> 9000"),
+        ("{{ 1 == 1 }}", "create: mtu 1500 -> 9000"),
+        ("maybe", "create: mtu 1500 -> 9000; to be repaired, this needs fabric_allow_activation: true"),
+    ],
+)
+def test_the_value_that_differs_is_named_and_a_consent_that_is_set_is_not_asked_for(
+    run: Run, word: Any, said: str
+) -> None:
+    run.play(kinds("waits", **({} if word is None else {"fabric_allow_activation": word})), task({"report_only": True}))
+    ((row,),) = run.document["hosts"]["spark-waits"]["changes"].values()
+    assert f"{row['action']}: {row['detail']}" == said
+    assert (row["consent"] is None) is ("needs" not in said)
 
 
 def test_every_kind_of_host_is_told_apart(run: Run) -> None:

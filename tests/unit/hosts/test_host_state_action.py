@@ -25,6 +25,7 @@ def task(**arguments: Any) -> dict[str, Any]:
     return {"gb10.fleet.host_state": arguments, "register": "done"}
 
 
+NAMED = {"gb10.fleet.host_state": {"role": "demo", "resources": [{"file": "/etc/x", "content": "x"}]}, "diff": True}
 SHOWN = {
     "ansible.builtin.debug": {
         "msg": "done={{ done | dict2items | rejectattr('key', 'eq', 'ansible_facts') | items2dict | to_json }}"
@@ -114,6 +115,17 @@ RESOURCES: list[dict[str, Any]] = [
     {"file": "/etc/y", "content": "{{ word }}\n", "mode": "0600", "owner": None},
     {"package": "docker-ce", "consent": "demo_consent"},
 ]
+
+
+def test_a_task_that_says_diff_names_its_changes_also_without_the_option(plays: Plays) -> None:
+    """As those of our roles do: the log of a night tells what happened."""
+    changes = [{"role": "demo", "resource": "file:/etc/x", "action": "create", "detail": "absent"}]
+    plays.host("ok", changes=changes, diff=[{"prepared": "the engine's own"}])
+    content = [{"hosts": "sparks", "gather_facts": False, "tasks": [NAMED]}]
+    _, output = plays.play(A, content)
+    assert "\nspark-a  demo  file:/etc/x  create: absent\n" in output
+    _, output = plays.play(A, content, "--diff")
+    assert "the engine's own" in output and "create: absent" not in output
 
 
 def test_inline_resources_are_sent_as_a_document_of_their_role(plays: Plays) -> None:

@@ -23,6 +23,7 @@ change='{"role": "fabric", "resource": "nm_profile:a", "action": "remove", "deta
 say() { echo "GB10-ANSWER:{\\"changes\\": [$1], \\"diff\\": [], \\"error\\": $2}"; }
 case $kind in
   applied) say "$change" null;;
+  docked) say "{\\"role\\": \\"docker\\", \\"resource\\": \\"package:docker-ce\\", \\"action\\": \\"remove\\"}" null;;
   untouched) say "" null;;
   away) echo "ssh: connect to host 192.0.2.9 port 22: No route to host" >&2; exit 255;;
   changed) say "" '{"kind": "host", "message": "file:/etc/a: changed since: mode 0600, left as 0644"}';;
@@ -144,6 +145,16 @@ def test_all_hosts_are_asked_before_one_is_changed(run: Run) -> None:
     assert "changed=1" in output and "changed=2" not in output
     assert [request["check"] for request in run.requests] == [True, True, False, False]
     assert {tuple(request["roles"]) for request in run.requests} == {("fabric", "docker")}
+
+
+def test_the_log_names_what_was_taken_back_and_what_stays(run: Run) -> None:
+    """Without --diff and without -v; the first task, which only asks, says nothing of it."""
+    rc, output = run.play(PLAYBOOK, "-e", "gb10_undo=all", kinds=("applied", "docked"))
+    assert rc == 0, output
+    assert output.count("spark-applied  fabric  nm_profile:a  remove\n") == 1
+    assert output.count("spark-docked  docker  package:docker-ce  remove\n") == 1
+    assert output.count("spark-docked  stays: Docker's bridge docker0") == 1
+    assert "spark-applied  stays" not in output
 
 
 def test_one_refusal_leaves_every_host_alone(run: Run) -> None:

@@ -768,3 +768,44 @@ def test_every_verdict_has_a_way_out_and_stands_in_the_manual() -> None:
     manual = (ROOT / "docs/troubleshooting.md").read_text()
     assert {name for name in failures.WAYS_OUT if f"`{name}`" not in manual} == set()
     assert set(failures.LASTING) <= set(failures.WAYS_OUT)
+
+
+def tables(host: Host, rails: int, slots: int = 255) -> Life:
+    """A life of the unit with so many rails, each with a GID table as long as a ConnectX-7's."""
+    host.raw["rails"] = []
+    for number in range(rails):
+        address = f"192.168.{number}.10"
+        rail = {"netdev": f"enp{number}", "hca": f"roce{number}", "hca_port": 1, "address": address}
+        host.raw["rails"].append({**rail, "gid": f"::ffff:{address}"})
+        carrier = host.root / f"sys/class/net/enp{number}/carrier"
+        carrier.parent.mkdir(parents=True)
+        carrier.write_text("1\n")
+        table = host.root / f"sys/class/infiniband/roce{number}/ports/1/gids"
+        table.mkdir(parents=True)
+        for slot in range(slots):
+            (table / str(slot)).write_text(f"::ffff:{address}\n" if slot == 3 else "::\n")
+    config = parse_config(json.dumps(host.raw))
+    return Life(config, Status(host.path, Notify(""), config.digest), Notify(""), host.root)
+
+
+def test_a_look_at_the_rails_costs_two_reads_of_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every 3 s while the model serves; it read the tables from their beginning, up to 255 slots of each."""
+    life = tables(Host(tmp_path), rails=4)
+    assert life._rail_fault() == ""
+    reads: list[Path] = []
+    real = Path.read_text
+    monkeypatch.setattr(Path, "read_text", lambda path, **how: (reads.append(path), real(path, **how))[1])
+    assert life._rail_fault() == ""
+    assert len(reads) == 2 * 4
+
+
+def test_an_address_that_moves_in_its_table_is_found_again_and_one_that_goes_is_missed(tmp_path: Path) -> None:
+    life = tables(Host(tmp_path), rails=1)
+    assert life._rail_fault() == ""
+    table = tmp_path / "sys/class/infiniband/roce0/ports/1/gids"
+    (table / "3").rename(table / "7")
+    assert life._rail_fault() == ""
+    (table / "7").write_text("::\n")
+    assert life._rail_fault() == "enp0 does not have its address 192.168.0.10"
+    (table / "9").write_text("::ffff:192.168.0.10\n")
+    assert life._rail_fault() == ""

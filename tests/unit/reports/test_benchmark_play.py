@@ -123,6 +123,9 @@ def test_a_pair_is_measured_judged_and_written_down(plays: Plays, port: int) -> 
     assert "bench serve" in argv and KEY not in argv
     assert KEY not in output
     assert "Requests at once: 2" in output
+    assert "Requests at once: 2 (step 2 of 2, 2 requests)" in output
+    said = [line for line in output.splitlines() if "at once:" in line and "tok/s in sum" in line]
+    assert len(said) == 2 and "step 1 of 2, 1 at once: " in said[0] and "step 2 of 2, 2 at once: " in said[1]
 
 
 def test_a_throttled_gpu_of_another_rank_is_named(plays: Plays, port: int) -> None:

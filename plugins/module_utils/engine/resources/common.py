@@ -137,11 +137,15 @@ class Step(Generic[R]):
 
 @dataclass(frozen=True)
 class Pending:
-    """A change that the operator has not consented to; `consent` is the variable that would allow it."""
+    """A change that the operator has not consented to; `consent` is the variable that would allow it.
+
+    `detail`: what differs, as of a step.
+    """
 
     resource: Resource
     action: str
     consent: str
+    detail: str = ""
 
     def as_result(self) -> dict[str, str]:
         return {

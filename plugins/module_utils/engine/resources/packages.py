@@ -148,7 +148,7 @@ class PackageKind(Kind[Package, PackageState]):
                     f" {resource.name}` and run again"
                 )
             if resource.name in state.closed:
-                plan.pending.append(Pending(resource, action, state.closed[resource.name]))
+                plan.pending.append(Pending(resource, action, state.closed[resource.name], detail))
                 continue
             if _unknown([resource], state.known):
                 if resource.way_back:
@@ -169,7 +169,8 @@ class PackageKind(Kind[Package, PackageState]):
                 raise HostError(f"{told}; {apt_sources.WAY_OUT}")
             trusted = None if any(step.resource.index < last for step in sources) else state.simulation
             if trusted is not None and not (plan.pending and drifted[0].way_back):
-                # An undo that waits for consent changes nothing, and apt was asked for less than all of it.
+                # An undo that waits for consent changes nothing, and apt was asked for less than all of it: what
+                # it would remove besides is what waits, and no person has to remove that by hand.
                 _refuse(drifted, trusted, state)
             plan.prediction = predict(drifted, state.database, trusted)
 
@@ -258,7 +259,7 @@ class PackageKind(Kind[Package, PackageState]):
 
 def purged(package: Package, name: str) -> Package:
     """The removal of `name`, which is the package itself or one that came along with it."""
-    return replace(package, name=name, state="absent", version="", purge=True)
+    return replace(package, name=name, state="absent", version="", purge=True, way_back=True)
 
 
 def predict(drifted: Sequence[Package], database: Database, simulation: Simulation | None) -> Prediction:

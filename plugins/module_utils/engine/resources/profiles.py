@@ -129,7 +129,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
             if plan.consented(resource.consent):
                 plan.steps.append(step)
             else:
-                plan.pending.append(Pending(resource, step.action, resource.consent))
+                plan.pending.append(Pending(resource, step.action, resource.consent, step.detail))
 
     def apply(self, system: System, steps: Sequence[Step[Profile]], state: NetworkState, progress: Progress) -> None:
         profiles = [step.resource for step in steps]

@@ -26,10 +26,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
     Step,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
+STAMPS = "/var/lib/systemd/timers"  # when each timer with Persistent= last elapsed
 START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only ends a run that nobody would end otherwise
 
 SETTLE_S = 1.0  # systemd calls a simple service started before its program has had the time to fail
@@ -149,7 +151,7 @@ class UnitKind(Kind[Unit, UnitState]):
             if plan.consented(resource.consent):
                 step(action, detail)
             else:
-                plan.pending.append(Pending(resource, action, resource.consent or ""))
+                plan.pending.append(Pending(resource, action, resource.consent or "", detail))
 
         starts = resource.state == "started" and not live.running
         # What shall end up masked is unmasked only to be started; it may run on as it is.
@@ -252,14 +254,19 @@ class UnitKind(Kind[Unit, UnitState]):
         return {"load": live.load, "file_state": live.file_state, "active": active}
 
     def restore(self, resource: Unit, record: Mapping[str, Any]) -> list[Resource]:
-        """What was not there is stopped and disabled; whoever brought it takes it away afterwards."""
+        """What was not there is stopped and disabled; whoever brought it takes it away afterwards.
+
+        Of a timer systemd keeps a stamp, which outlives the timer.
+        """
         states = {"active": "started", "inactive": "stopped", None: ""}
         gone, masked = record["load"] == "not-found", record["load"] == "masked"
         enabled = True if record["file_state"] in ("enabled", "alias") else None
         if gone or masked or record["file_state"] in ("disabled", "enabled-runtime"):
             enabled = False
         state = "stopped" if gone else states[record["active"]]
-        return [replace(resource, enabled=enabled, state=state, masked=masked, probe=(), lenient=True)]
+        former = replace(resource, enabled=enabled, state=state, masked=masked, probe=(), lenient=True)
+        stamp = File(resource.index, f"{STAMPS}/stamp-{resource.name}", resource.role, state="absent")
+        return [former, stamp] if gone and resource.name.endswith(".timer") else [former]
 
     def untouched(self, resource: Unit, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
         """A unit that shall run, and does not, may have crashed."""

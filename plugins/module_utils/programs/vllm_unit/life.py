@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .config import Config
+from .config import Config, WatchedRail
 from .failures import WAYS_OUT, Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end
@@ -58,6 +58,7 @@ class Life:
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.log = Log(config, read_secrets(config.env_file))
         self.link = Link(config.join, config.timing, self.events.put) if config.join else None
+        self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
         self.stopping = False
         self.child: subprocess.Popen[bytes] | None = None
 
@@ -204,10 +205,18 @@ class Life:
         for rail in self.config.rails:
             if _read(self.root / f"sys/class/net/{rail.netdev}/carrier") != "1":
                 return f"{rail.netdev} has no carrier"
-            table = self.root / f"sys/class/infiniband/{rail.hca}/ports/{rail.hca_port}/gids"
-            if rail.gid not in (_read(slot) for slot in _slots(table)):
-                return f"{rail.netdev} does not have its address {rail.address}"
+            slot = self.slots.get(rail.netdev)
+            if slot is None or _read(slot) != rail.gid:
+                slot = self._slot_of(rail)
+                if slot is None:
+                    return f"{rail.netdev} does not have its address {rail.address}"
+                self.slots[rail.netdev] = slot
         return ""
+
+    def _slot_of(self, rail: WatchedRail) -> Path | None:
+        """Where in the GID table of its port the rail's address stands. A table of a ConnectX-7 has 255 slots."""
+        table = self.root / f"sys/class/infiniband/{rail.hca}/ports/{rail.hca_port}/gids"
+        return next((slot for slot in _slots(table) if _read(slot) == rail.gid), None)
 
     # Meeting the others.
 

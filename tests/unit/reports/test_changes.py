@@ -1,0 +1,48 @@
+"""The lines that name what a run changed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
+
+
+def change(resource: str, action: str, detail: str = "", role: str = "docker") -> dict[str, str]:
+    return {"role": role, "resource": resource, "action": action, "detail": detail}
+
+
+MADE = [
+    change("file:/etc/a", "create"),
+    change("unit:docker.service", "enable", "disabled -> enabled"),
+    change("unit:docker.service", "restart", "changed: file:/etc/a"),
+    change("sysctl:a.b", "update", "1 -> 2", role="kernel_parameters"),
+]
+WHOLE = [{"prepared": "the engine's own\n"}]
+
+
+def test_each_resource_is_one_line_with_host_role_and_what_was_done() -> None:
+    assert changes.lines("spark-a", MADE) == [
+        "spark-a  docker             file:/etc/a          create",
+        "spark-a  docker             unit:docker.service  enable: disabled -> enabled; restart: changed: file:/etc/a",
+        "spark-a  kernel_parameters  sysctl:a.b           update: 1 -> 2",
+    ]
+
+
+def test_the_diff_is_the_engines_own_only_where_the_operator_asked_for_it() -> None:
+    answer: dict[str, Any] = {"changes": MADE[:1], "diff": WHOLE}
+    assert changes.diff("spark-a", answer, whole=True) == WHOLE
+    assert changes.diff("spark-a", answer, whole=False) == [{"prepared": "spark-a  docker  file:/etc/a  create\n"}]
+    assert changes.diff("spark-a", {"changes": [], "diff": WHOLE}, whole=False) == []
+
+
+def test_what_a_host_says_does_not_steer_the_terminal() -> None:
+    (line,) = changes.lines("spark-a", [change("file:/etc/\x1b[31m", "create")])
+    assert "\x1b" not in line and "\\x1b[31m" in line
+
+
+def test_what_docker_leaves_is_listed_only_where_it_was_removed() -> None:
+    known = catalog.load("software")["left_behind"]["value"]
+    left = changes.left_behind([change("package:docker-ce", "remove", "29")], known)
+    assert any("FORWARD" in text and "reboot" in text for text in left)
+    assert changes.left_behind([change("package:docker-ce", "install"), change("file:/a", "remove")], known) == []
