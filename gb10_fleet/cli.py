@@ -1,7 +1,8 @@
 """`gb10`: the collection's playbooks as a command, for people and for scripts.
 
 Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anything changed, 5 something drifted,
-6 partial: of a rollout some hosts are done, and it stopped before the rest, 128 and more: a signal ended a rollout.
+6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of status: a rollout waits for somebody
+to go on, or has left a model stopped, 128 and more: a signal ended a rollout.
 
 What follows `--` goes to ansible-playbook as it is, but nothing can be asked on the terminal. Passwords come from
 files: `-- --vault-password-file FILE --become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and
