@@ -129,7 +129,12 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
 def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
     plays = {file.stem: yaml.safe_load(file.read_text())[0] for file in PLAYBOOKS.glob("*.yml")}
     steps = {name: play.get("vars", {}).get(playbook.STEP) for name, play in plays.items()}
-    assert {name: step for name, step in steps.items() if step} == {"doctor": playbook.DOCTOR, "drain": playbook.DRAIN}
+    assert {name: step for name, step in steps.items() if step} == {
+        "doctor": playbook.DOCTOR,
+        "fetch": playbook.FETCH,
+        "drain": playbook.DRAIN,
+        "serve": playbook.SERVE,
+    }
     roles = {
         name: yaml.safe_load((PLAYBOOKS.parent / f"roles/{name}/tasks/main.yml").read_text())
         for name in ("reboot", "benchmark")
