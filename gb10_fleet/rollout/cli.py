@@ -278,7 +278,8 @@ def _show_way_on(record: Mapping[str, Any], folder: Path) -> None:
     for line in models.words(record):
         live.out(line)
     command = f"gb10 resume {record['run']} {_place(record, folder)}"
-    live.out(f"not at its end; this goes on: {command}" if record["ended"] is None else f"when it is repaired: {command}")
+    open_ = record["ended"] is None
+    live.out(f"not at its end, gb10 resume goes on: {command}" if open_ else f"when it is repaired: {command}")
 
 
 def _place(record: Mapping[str, Any], folder: Path) -> str:

@@ -370,8 +370,15 @@ def refusal(kind: str, reason: str) -> Record:
     return {
         "schema_version": SCHEMA_VERSION,
         **{"run": None, "kind": kind, "of": None, "version": __version__, "attempt": 0, "order": {}, "policy": {}},
-        **{"created": None, "ended": None, "outcome": "refused", "reason": reason, "counts": {}, "models": {},
-        "waves": []},
+        **{
+            "created": None,
+            "ended": None,
+            "outcome": "refused",
+            "reason": reason,
+            "counts": {},
+            "models": {},
+            "waves": [],
+        },
     }
 
 

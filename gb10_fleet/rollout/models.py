@@ -71,8 +71,6 @@ def down(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [*found.values()]
 
 
-
-
 def words(record: Mapping[str, Any]) -> list[str]:
     """A line for each cluster that does not serve."""
     lines = []

@@ -180,7 +180,10 @@ def test_who_ends_it_on_the_way_hears_what_does_not_serve_and_how_to_go_on(fleet
     lines = shown.output.splitlines()
     assert lines[0].startswith("the canary has 2 hosts and not 1: cluster pair")
     run = json.loads(CLI.invoke(cli.app, ["status", "-i", "hosts.yml", "--json"]).stdout)["run"]
-    way_on = ["does not serve now: cluster pair (a, b)", f"not at its end; this goes on: gb10 resume {run} -i hosts.yml"]
+    way_on = [
+        "does not serve now: cluster pair (a, b)",
+        f"not at its end, gb10 resume goes on: gb10 resume {run} -i hosts.yml",
+    ]
     assert [line for line in lines if line in way_on] == way_on
     status = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"])
     assert status.exit_code == Outcome.unfinished and status.output.splitlines()[-2:] == way_on
@@ -195,7 +198,10 @@ def test_a_bad_host_whose_model_stays_stopped_is_said_too(fleet: Fleet) -> None:
     status, record = start()
     assert status == Outcome.failed and record["models"] == {"a": "stopped"}
     shown = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"])
-    assert shown.exit_code == Outcome.unfinished and "does not serve now: a\nwhen it is repaired: gb10 resume" in shown.output
+    assert (
+        shown.exit_code == Outcome.unfinished
+        and "does not serve now: a\nwhen it is repaired: gb10 resume" in shown.output
+    )
     page = (Path(".gb10/reports") / record["run"] / "index.html").read_text()
     assert "does not serve now: a" in page
 

@@ -81,9 +81,7 @@ FETCHED = ["tag", "announce", "stop", "reset-failed"]
         ("active enabled", False, []),  # and what cannot be fetched takes nothing down
     ],
 )
-def test_image_and_model_are_fetched_before_the_drain(
-    plays: Plays, unit: str, there: bool, does: list[str]
-) -> None:
+def test_image_and_model_are_fetched_before_the_drain(plays: Plays, unit: str, there: bool, does: list[str]) -> None:
     (plays.tmp_path / "bin/docker").write_text(DOCKER)
     (plays.tmp_path / "bin/docker").chmod(0o755)
     host = plays.tmp_path / "hosts/serving"

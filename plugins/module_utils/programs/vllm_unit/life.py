@@ -67,7 +67,7 @@ class Life:
         self.events.put(Stop())
 
     def announce(self, *_: Any) -> None:
-        """The handler of SIGUSR1: the whole cluster is about to be stopped, so a peer that goes is none that is lost."""
+        """The handler of SIGUSR1: the whole cluster is about to be stopped, so a peer that goes is not lost."""
         self.announced = True
 
     def run(self) -> int:
