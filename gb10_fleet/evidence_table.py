@@ -15,7 +15,7 @@ from rich.table import Table
 _COLOURS = {
     **dict.fromkeys(("healthy", "as_planned", "serving"), "green"),
     **dict.fromkeys(("incomplete", "unknown", "accepted", "warn", "virtual"), "yellow"),
-    "": "default",
+    **dict.fromkeys(("api", "free", "changed"), "default"),
 }
 
 
@@ -42,10 +42,10 @@ def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
         if cluster["serving"]:
             yield Row(name, "model", cluster["serving"]["verdict"], _detail(cluster["serving"]))
             for label, value in evidence_page.api_rows(cluster["serving"]):
-                yield Row(name, label, "", value)
+                yield Row(name, label, "api", value)
         for host in cluster["hosts"]:
             if facts := evidence["hosts"][host]["facts"]:
-                yield Row(name, host, "", _room(facts))
+                yield Row(name, host, "free", _room(facts))
             for finding in evidence["hosts"][host]["findings"]:
                 if finding.get("accepted"):
                     yield Row(name, f"{host}: {finding['id']}", "accepted", finding["accepted"])
@@ -60,14 +60,14 @@ def remarks(evidence: Mapping[str, Any]) -> Iterator[Row]:
         yield Row(evidence["hosts"].get(warning["hosts"][0], {}).get("cluster", ""), warning["host"], "warn", text)
     if since := evidence["since"]:
         for line in since["changes"] or ["nothing has changed"]:
-            yield Row("", f"since {since['created']}", "", line)
+            yield Row("", f"since {since['created']}", "changed", line)
 
 
 def _room(facts: Mapping[str, Any]) -> str:
     """Free memory and disks."""
     memory = facts.get("memory_available_bytes")
-    free = [] if memory is None else [f"{memory / evidence_page.GIB:.1f} GiB of memory free"]
-    return "; ".join([*free, *(f"{disk['mount']}: {evidence_page.free_disk(disk)}" for disk in facts["disks"])])
+    free = [] if memory is None else [f"{memory / evidence_page.GIB:.1f} GiB of memory"]
+    return "; ".join([*free, *(f"{disk['mount']} {evidence_page.free_disk(disk)}" for disk in facts["disks"])])
 
 
 def reasons(evidence: Mapping[str, Any]) -> Iterator[Row]:

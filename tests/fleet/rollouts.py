@@ -34,8 +34,13 @@ SERVING = "tests/fleet/serving.yml"
 STOP = "/run/gb10-test-stop"
 UNIT = "gb10-vllm.service"
 ENDED = "it had ended"
-# In place of the model: it takes the signal by which a drain announces itself.
+# In place of model and Docker: one takes the signal by which a drain announces itself, the other has every image.
 MODEL = f"""
+cat >/usr/local/bin/docker <<'END'
+#!/bin/sh
+case "$*" in "image inspect"*) echo '[{{"RootFS": {{"Layers": []}}, "Size": 1}}]';; esac
+END
+chmod 755 /usr/local/bin/docker
 cat >/etc/systemd/system/{UNIT} <<'END'
 [Service]
 ExecStart=/bin/sh -c 'trap "" USR1; exec sleep infinity'
@@ -44,7 +49,11 @@ WantedBy=multi-user.target
 END
 systemctl daemon-reload && systemctl enable --quiet --now {UNIT}
 """
-NO_MODEL = f"systemctl disable --quiet --now {UNIT}; rm -f /etc/systemd/system/{UNIT}; systemctl daemon-reload"
+NO_MODEL = f"""
+systemctl disable --quiet --now {UNIT} || true
+rm -f /etc/systemd/system/{UNIT} /usr/local/bin/docker
+systemctl daemon-reload
+"""
 
 
 class Gb10:
@@ -67,7 +76,7 @@ class Gb10:
         roles = said.pop("gb10_roles")
         roles = json.loads(Path(self.fleet.words[-1][1:]).read_text())["gb10_roles"] if self.fleet.own_roles else roles
         variables, inventory = self.state / "serving.json", self.state / "serving.yml"
-        variables.write_text(json.dumps({**said, "fleet_roles": roles}))
+        variables.write_text(json.dumps({**said, "fleet_roles": roles, "vllm_fetch": False}))
         inventory.write_text(json.dumps({"all": {"vars": {"gb10_roles": [*roles, "vllm"]}}}))
         self.words = ("-e", f"@{variables}")
         self.inventories = (self.fleet.inventory, inventory)

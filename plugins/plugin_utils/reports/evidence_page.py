@@ -270,7 +270,7 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
         "GPU": gpu["name"],
         "GPU temperature": None if temperature is None else f"{temperature:.0f} °C",
         "Memory": None if memory is None else f"{memory / GIB:.1f} GiB{_of(facts.get('memory_available_bytes'))}",
-        **{f"Disk {disk['mount']}": free_disk(disk) for disk in facts["disks"]},
+        **{f"Free on {disk['mount']}": free_disk(disk) for disk in facts["disks"]},
         "Docker": docker["version"],
         "Held packages": len(facts["holds"]) or None,
         "Management": _management(facts),
@@ -288,7 +288,7 @@ def _of(available: int | None) -> str:
 
 
 def free_disk(disk: Mapping[str, Any]) -> str:
-    return f"{disk['free_bytes'] / GIB:.0f} of {disk['size_bytes'] / GIB:.0f} GiB free"
+    return f"{disk['free_bytes'] / GIB:.0f} of {disk['size_bytes'] / GIB:.0f} GiB"
 
 
 def _management(facts: Mapping[str, Any]) -> str | None:

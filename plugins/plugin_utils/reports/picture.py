@@ -22,7 +22,7 @@ STUB = 0.17  # of a broken cable's length, at each end
 # Width of a bold letter of the widest font of the page, DejaVu Sans, in parts of its size; other letters are average.
 FIGURE_SIZE = 14.0
 LETTER = 0.68
-LETTERS = {**dict.fromkeys("0123456789", 0.7), **dict.fromkeys(" .,:'il/-", 0.42), **dict.fromkeys("+mwMWG@%", 1.05)}
+LETTERS = {**dict.fromkeys("0123456789", 0.7), **dict.fromkeys(" .,:'il/-", 0.39), **dict.fromkeys("+mwMWG@%", 1.0)}
 
 
 def text_width(text: str) -> float:
@@ -61,7 +61,7 @@ class Cable:
 
     @property
     def label_width(self) -> float:
-        return max(text_width(line) for line in self.lines) + 14
+        return max(text_width(line) for line in self.lines) + 10
 
     @property
     def stubs(self) -> tuple[tuple[tuple[float, float], tuple[float, float]], ...]:
