@@ -1,7 +1,8 @@
 """`gb10`: the collection's playbooks as a command, for people and for scripts.
 
 Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anything changed, 5 something drifted,
-6 partial: of a rollout some hosts are done, and it stopped before the rest, 128 and more: a signal ended a rollout.
+6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of status: a rollout waits for somebody
+to go on, or has left a model stopped, 128 and more: a signal ended a rollout.
 
 What follows `--` goes to ansible-playbook as it is, but nothing can be asked on the terminal. Passwords come from
 files: `-- --vault-password-file FILE --become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and
@@ -13,7 +14,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -244,6 +245,13 @@ def plan(
         list[str] | None, typer.Option("--accept", metavar="RULE=REASON", help="Why a rule does not hold here.")
     ] = None,
     explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."
+        ),
+    ] = None,
+    group: Annotated[str, typer.Option("--group", help="With --into: the group that serves it.")] = "sparks",
     everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -266,7 +274,22 @@ def plan(
     except serving_plan.PlanError as error:
         raise typer.BadParameter(str(error)) from None
     print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(found.lines(explain)))
+    if into is not None and not found.refused:
+        _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} --hosts {hosts}")
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
+
+
+def _put_into(inventory: Path, group: str, lines: Sequence[str], variables: Mapping[str, Any], command: str) -> None:
+    from gb10_fleet import inventory_lines
+
+    if not inventory.exists():
+        raise typer.BadParameter(f"--into {inventory} is not there; docs/inventory.md says how to write one")
+    try:
+        file = inventory_lines.write(inventory, group, lines, variables, f"Made by `{command}`.")
+    except inventory_lines.Taken as taken:
+        print(printable(f"nothing written: {taken}"), file=sys.stderr)
+        raise typer.Exit(Outcome.refused) from None
+    print(printable(f"written: {file}"), file=sys.stderr)
 
 
 def _pairs(words: list[str] | None, option: str) -> dict[str, str | None]:

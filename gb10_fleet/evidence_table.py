@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 _COLOURS = {
     **dict.fromkeys(("healthy", "as_planned", "serving"), "green"),
-    **dict.fromkeys(("incomplete", "unknown", "accepted"), "yellow"),
+    **dict.fromkeys(("incomplete", "unknown", "accepted", "warn", "virtual"), "yellow"),
+    **dict.fromkeys(("api", "free", "changed"), "default"),
 }
 
 
@@ -33,15 +35,39 @@ def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
         yield Row(name, f"{len(cluster['hosts'])} hosts, {cluster['topology']}", cluster["verdict"], "")
         for pairing in cluster["pairings"]:
             ends = (f"{pairing[end]['host']} {pairing[end]['port']}" for end in ("server", "client"))
-            yield Row(name, " to ".join(ends), pairing["verdict"], _detail(pairing))
+            least = f"at least {pairing['least_gbps']:g} Gb/s wanted"
+            yield Row(name, " to ".join(ends), pairing["verdict"], "; ".join((_detail(pairing), least)))
         for cable in cluster["cabling"]:
             yield Row(name, f"{cable['host']} {cable['port']}", cable["verdict"], _detail(cable))
         if cluster["serving"]:
             yield Row(name, "model", cluster["serving"]["verdict"], _detail(cluster["serving"]))
+            for label, value in evidence_page.api_rows(cluster["serving"]):
+                yield Row(name, label, "api", value)
         for host in cluster["hosts"]:
+            if facts := evidence["hosts"][host]["facts"]:
+                yield Row(name, host, "free", _room(facts))
             for finding in evidence["hosts"][host]["findings"]:
                 if finding.get("accepted"):
                     yield Row(name, f"{host}: {finding['id']}", "accepted", finding["accepted"])
+
+
+def remarks(evidence: Mapping[str, Any]) -> Iterator[Row]:
+    """What the page says beside its verdicts: that hosts are no Sparks, warnings, and what has changed since."""
+    if hosts := evidence_page.virtual(evidence):
+        yield Row("", ", ".join(hosts), "virtual", "no real Sparks: their figures say nothing of a Spark")
+    for warning in evidence_page.warnings_of(evidence):
+        text = f"{warning['id']}: {warning['fact']}; {warning['way_out']}"
+        yield Row(evidence["hosts"].get(warning["hosts"][0], {}).get("cluster", ""), warning["host"], "warn", text)
+    if since := evidence["since"]:
+        for line in since["changes"] or ["nothing has changed"]:
+            yield Row("", f"since {since['created']}", "changed", line)
+
+
+def _room(facts: Mapping[str, Any]) -> str:
+    """Free memory and disks."""
+    memory = facts.get("memory_available_bytes")
+    free = [] if memory is None else [f"{memory / evidence_page.GIB:.1f} GiB of memory"]
+    return "; ".join([*free, *(f"{disk['mount']} {evidence_page.free_disk(disk)}" for disk in facts["disks"])])
 
 
 def reasons(evidence: Mapping[str, Any]) -> Iterator[Row]:
@@ -57,7 +83,7 @@ def _detail(judged: Mapping[str, Any]) -> str:
 
 def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
     """Print it: a table where somebody looks, lines of tab-separated fields where a program reads."""
-    found = list(rows(evidence))  # of what is no evidence, nothing is printed
+    found = [*rows(evidence), *remarks(evidence)]  # of what is no evidence, nothing is printed
     if not console.is_terminal:
         for row in dict.fromkeys([*found, *reasons(evidence)]):  # a port or cable that is at fault is its own reason
             print("\t".join(map(printable, row)))

@@ -23,9 +23,10 @@ from typing import Any, NamedTuple
 from ansible_runner.interface import init_runner
 
 # Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
-# the first two comes before anything changes. The others are plays of a rollout: one stops the model before the work,
-# one says after it which hosts came through.
-DOCTOR, REFUSE, DRAIN, ROLL_CALL = "doctor", "refuse", "drain", "roll_call"
+# the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
+# model, and one stops the model; after it one says which hosts came through, and one starts the model again.
+DOCTOR, REFUSE = "doctor", "refuse"
+FETCH, DRAIN, ROLL_CALL, SERVE = "fetch", "drain", "roll_call", "serve"
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
@@ -48,6 +49,7 @@ class Outcome(IntEnum):
     refused = 4
     drift = 5
     partial = 6  # of a rollout: some hosts are done, and it stopped before the rest
+    unfinished = 7  # of status: nobody is at work, and a run is not at its end or has left a model stopped
 
 
 @dataclass(frozen=True)
@@ -148,7 +150,7 @@ class Report:
             call = json.loads(result["msg"])
             self.through, self.called = set(call["through"]), set(call["called"])
             return
-        if step != DRAIN:
+        if step not in (FETCH, DRAIN):
             self.seen.add(host)
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")

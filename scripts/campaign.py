@@ -1,6 +1,7 @@
 """`make campaign`: kills runs of site.yml a hundred times at random moments; every next run must converge.
 
-With --rollout it is `gb10 rollout` that is killed, and `gb10 resume` that must end where an undisturbed rollout does.
+With --rollout it is `gb10 rollout` that is killed, in every step of every wave, and `gb10 resume` that must end where
+an undisturbed rollout does.
 On containers of the lab, as root. The seed is printed, and the same seed chooses the same moments again.
 """
 
@@ -37,12 +38,15 @@ def main() -> int:
     try:
         fleet.up()
         with tempfile.TemporaryDirectory(prefix="gb10-state-") as state:
-            campaign = (
-                RolloutCampaign(fleet, Path(state), args.seed, say, args.in_a_row)
-                if args.rollout
-                else Campaign(fleet, args.seed, say)
-            )
-            campaign.run(args.kills)
+            if not args.rollout:
+                Campaign(fleet, args.seed, say).run(args.kills)
+                return 0
+            # Half around a model that is stopped and started, half with the proof: containers have no model to prove.
+            for serving, kills in ((True, args.kills // 2), (False, args.kills - args.kills // 2)):
+                folder = Path(state, "serving" if serving else "proven")
+                folder.mkdir()
+                say(f"{kills} kills, {'drained and served' if serving else 'proven'}")
+                RolloutCampaign(fleet, folder, args.seed, say, args.in_a_row, serving=serving).run(kills)
     except AssertionError as error:
         say(f"FAILED with seed {args.seed}: {error}")
         return 1

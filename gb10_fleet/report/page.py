@@ -15,6 +15,7 @@ from urllib.parse import quote
 import jinja2
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page
 
+from gb10_fleet.rollout import models
 from gb10_fleet.rollout.journal import BAD, GOOD, moment_of
 
 Record = dict[str, Any]
@@ -70,6 +71,7 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
         "outcome": outcome or "not ended",
         "headline": _headline(document),
         "reason": document["reason"],
+        "down": models.words(document),
         "run": document["run"],
         "times": _times(document),
         "troubles": _troubles(rows, "" if outcome == "refused" else _BACK),

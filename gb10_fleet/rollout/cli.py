@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import sys
@@ -20,7 +21,7 @@ from rich.console import Console
 
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
-from gb10_fleet.rollout import live, locks, recipes, waves, window
+from gb10_fleet.rollout import live, locks, models, recipes, waves, window
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout.journal import WAY_OUT, Journal, JournalError, NoRun, place, refusal, resolved, text_of, utc
 from gb10_fleet.rollout.live import Lines, Silent, Terminal
@@ -103,10 +104,19 @@ def plan_rollout(
             found = [{**item, "hosts": [{"host": name} for name in item["hosts"]]} for item in timed]
             print(
                 json.dumps(
-                    {"playbook": playbook, "policy": asdict(policy), "wave_s": seconds, "waves": found}, indent=2
+                    {
+                        "playbook": playbook,
+                        "policy": asdict(policy),
+                        "wave_s": seconds,
+                        "widened": waves.widened(planned, policy),
+                        "waves": found,
+                    },
+                    indent=2,
                 )
             )
             return
+        if wide := waves.widened(planned, policy):
+            print(printable(wide))
         for item in timed:
             when = f", from about {item['begins']}" if item["begins"] else ""
             print(
@@ -166,7 +176,10 @@ def roll_out(
 
     def start(journal: Journal) -> tuple[str, int]:
         hosts = rollout.who(recipe, run)
-        return rollout.begin(journal, recipe, policy, hosts, waves.plan(hosts, policy)), 1
+        planned = waves.plan(hosts, policy)
+        if (wide := waves.widened(planned, policy)) and not as_json:
+            live.out(wide)
+        return rollout.begin(journal, recipe, policy, hosts, planned), 1
 
     with refusals(as_json):
         policy = _policy(canary, growth, threshold, soak, timeout, windows)
@@ -227,7 +240,7 @@ def rollback(
 
 @app.command()
 def status(inventory: Inventory, run_: Run = None, state: State = None, as_json: Json = False) -> None:
-    """Say how the latest rollout stands, or another one. Touches no host; exits with 0."""
+    """Say how the latest rollout stands, or another one. Touches no host; exits with 7 where it waits for somebody."""
     with refusals(as_json):
         folder = place(inventory, state)
         try:
@@ -241,10 +254,11 @@ def status(inventory: Inventory, run_: Run = None, state: State = None, as_json:
             return
         owner = locks.owner(folder)
         orphans = [] if owner else locks.orphans([record["run"]])
+        waits = owner is None and (record["ended"] is None or bool(models.down(record)))
         if as_json:
             more = {"owner": asdict(owner) if owner else None, "orphans": [asdict(process) for process in orphans]}
             print(json.dumps({**record, **more}, indent=2))
-            return
+            raise typer.Exit(Outcome.unfinished if waits else Outcome.done)
         for other in [item for item in runs if item["run"] != record["run"]][-OTHERS:]:
             print(printable(f"{_title(other)}: {other['outcome'] or 'not at its end'}"))
         _show(record)
@@ -253,7 +267,33 @@ def status(inventory: Inventory, run_: Run = None, state: State = None, as_json:
         if record["ended"] is None and owner:
             print(printable(f"at work: process {owner.pid}{_where(record)}"))
         elif record["ended"] is None:
-            print("nobody is at work on it: gb10 resume goes on")
+            print(printable(f"nobody is at work on it{_where(record)}"))
+        if waits:
+            _show_way_on(record, folder)
+    raise typer.Exit(Outcome.unfinished if waits else Outcome.done)
+
+
+def _show_way_on(record: Mapping[str, Any], folder: Path) -> None:
+    """Who does not serve now, and the one command that goes on. After a failure the way begins with its repair."""
+    for line in models.words(record):
+        live.out(line)
+    command = f"gb10 resume {record['run']} {_place(record, folder)}"
+    open_ = record["ended"] is None
+    live.out(f"not at its end, gb10 resume goes on: {command}" if open_ else f"when it is repaired: {command}")
+
+
+def _place(record: Mapping[str, Any], folder: Path) -> str:
+    """The options by which a command finds this run again, from the current folder."""
+    inventories = record["order"]["inventories"]
+    words = [word for name in inventories for word in ("-i", _from_here(name))]
+    if folder != place(inventories):
+        words += ["--state", _from_here(str(folder))]
+    return shlex.join(words)
+
+
+def _from_here(name: str) -> str:
+    path = Path(name)
+    return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else name
 
 
 def _where(record: Mapping[str, Any]) -> str:
@@ -307,6 +347,7 @@ def _go(
         name, attempt = start(journal)
         say(name)
         record = journal.record(name)
+        here = Path.cwd()
         os.chdir(record["order"]["directory"])
         console = Console()
         seconds = journal.seconds(record["order"]["playbook"])
@@ -330,9 +371,10 @@ def _go(
     if as_json:
         live.out(json.dumps(record, indent=2), keep="\n")
     else:
+        os.chdir(here)
         _show(record)
-        if record["ended"] is None:
-            live.out("not at its end: gb10 resume goes on")
+        if record["ended"] is None or models.down(record):
+            _show_way_on(record, folder)
         if page is not None:
             live.out(f"report: {page}")
     # As a shell has it for a command that a signal has ended.

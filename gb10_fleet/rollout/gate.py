@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gb10_fleet.playbook import ROLL_CALL, STEP, Report
+from gb10_fleet.rollout.journal import GOOD
 
 State = tuple[str, str | None]  # "done" or a state of journal.BAD, and why
 # States that say of a host itself that something is wrong; one that is `skipped` only waited for such a host.
@@ -80,21 +81,42 @@ def _state(host: str, report: Report) -> State | None:
 
 
 def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str, State]:
-    """Who is not proven by an evidence.json: a cluster is healthy as a whole or not at all."""
+    """Who is not proven by an evidence.json: a cluster is healthy as a whole or not at all.
+
+    Where all reasons are about one host, that one is at fault, and the others of its cluster only stand beside it.
+    """
     of = {host: cluster for cluster in (evidence or {}).get("clusters", []) for host in cluster["hosts"]}
     judged: dict[str, State] = {}
+    hosts = [*hosts]
     for host in hosts:
         cluster = of.get(host)
         if cluster is None:
             judged[host] = ("unhealthy", "nothing proves it: no evidence of this wave has it")
         elif cluster["verdict"] != "healthy":
             reasons = [f"{reason['where']}: {reason['what']}: {reason['text']}" for reason in cluster["reasons"]]
-            judged[host] = ("unhealthy", "; ".join(reasons) or f"its cluster is {cluster['verdict']}")
+            guilty = _guilty(cluster)
+            if guilty != host and guilty in hosts:
+                judged[host] = (CUT, f"{guilty} of its cluster is unhealthy")
+            else:
+                judged[host] = ("unhealthy", "; ".join(reasons) or f"its cluster is {cluster['verdict']}")
     return judged
+
+
+def _guilty(cluster: Mapping[str, Any]) -> str | None:
+    """The one host that every reason is about; None where there is no such host."""
+    named = {reason["where"] for reason in cluster["reasons"]}
+    return named.pop() if len(named) == 1 and named <= set(cluster["hosts"]) else None
+
+
+def faults(states: Iterable[State]) -> int:
+    """How many hosts are bad themselves: one that is skipped only stands beside a bad one."""
+    return sum(state not in (*GOOD, CUT) for state, _ in states)
 
 
 def judge(hosts: Collection[str], bad: Mapping[str, State], tolerated: int, earlier: int = 0) -> Judgement:
     """The gate after a wave. A bad host of an earlier wave keeps its place: it counts here as well."""
     states = {host: bad.get(host, ("done", None)) for host in hosts}
-    count = sum(state != "done" for state, _ in states.values())
-    return Judgement(earlier + count > tolerated, states)
+    count = faults(states.values())
+    # Where nobody of the wave is at fault, what stopped Ansible for these hosts is none that may be tolerated.
+    cut = not count and any(state == CUT for state, _ in states.values())
+    return Judgement(cut or earlier + count > tolerated, states)

@@ -28,6 +28,7 @@ SCHEMA_VERSION = 1
 # Of a host. `planned`, `running` and `done` are the way of a good one; each other word says what is wrong.
 GOOD = ("planned", "running", "done")
 BAD = ("failed", "unreachable", "rescued", "ignored", "absent", "unhealthy", "timed_out", "skipped")
+MODELS = "models"  # the event that says what became of models, {host: state}: rollout/models.py
 
 _TABLES = """
 CREATE TABLE run (
@@ -279,7 +280,7 @@ class Journal:
         """Everything about a run, or the latest one of these inventories: what `--json` prints and the report shows.
 
         `{schema_version, run, kind, of, version, attempt, order, policy, created, ended, outcome, reason,
-        counts: {state: hosts}, waves: [{wave, clusters, state, step, started, ended, evidence,
+        counts: {state: hosts}, models: {host: state}, waves: [{wave, clusters, state, step, started, ended, evidence,
         hosts: [{host, cluster, serves, state, reason, started, ended, changes: [...]}]}]}`; null is not known.
         """
         run = run or self._latest(inventories)
@@ -295,6 +296,7 @@ class Journal:
         return {
             **self._run(row),
             "counts": {state: states.count(state) for state in (*GOOD, *BAD) if state in states},
+            "models": self.models(row["run"]),
             "waves": [
                 {
                     **_without(wave, "run"),
@@ -331,6 +333,13 @@ class Journal:
     def _mates(self, record: Mapping[str, Any]) -> list[str]:
         return [run["run"] for run in self.runs(record["order"]["inventories"])]
 
+    def models(self, run: str) -> dict[str, str]:
+        """What became of the model of each host that the run was about to stop, as far as anybody heard."""
+        found: dict[str, str] = {}
+        for row in self._db.execute("SELECT data FROM event WHERE run = ? AND kind = ? ORDER BY id", (run, MODELS)):
+            found |= json.loads(row["data"])["models"]
+        return found
+
     def events(self, run: str) -> list[Record]:
         """`{at, wave, kind, data}`, in order."""
         rows = self._db.execute("SELECT at, wave, kind, data FROM event WHERE run = ? ORDER BY id", (run,))
@@ -361,7 +370,15 @@ def refusal(kind: str, reason: str) -> Record:
     return {
         "schema_version": SCHEMA_VERSION,
         **{"run": None, "kind": kind, "of": None, "version": __version__, "attempt": 0, "order": {}, "policy": {}},
-        **{"created": None, "ended": None, "outcome": "refused", "reason": reason, "counts": {}, "waves": []},
+        **{
+            "created": None,
+            "ended": None,
+            "outcome": "refused",
+            "reason": reason,
+            "counts": {},
+            "models": {},
+            "waves": [],
+        },
     }
 
 

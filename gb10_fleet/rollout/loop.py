@@ -27,6 +27,7 @@ from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window
 from gb10_fleet.rollout.gate import State
 from gb10_fleet.rollout.journal import Journal, Record, hosts_of, moment_of, text_of
+from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
 
@@ -118,7 +119,7 @@ class Rollout:
     def __post_init__(self) -> None:
         record = self.journal.record(self.run)
         self.recipe, self.policy = Recipe.of(record), Policy(**record["policy"])
-        self.refused = False
+        self.refused, self.number = False, 0
 
     def go(self) -> Record:
         """Wave after wave, until all are done or the gate stops it. Returns the record of the run."""
@@ -148,9 +149,8 @@ class Rollout:
             if (opens := window.opening(self.policy.window, now := self.journal.clock())) > now:
                 return f"wave {number} may not begin before {text_of(opens)}, when the window opens", True
             self.refused = False
-            judged = self._wave(
-                wave, sum(_is_bad(host) for item in waves if item is not wave for host in item["hosts"])
-            )
+            others = [host for item in waves if item is not wave for host in item["hosts"]]
+            judged = self._wave(wave, gate.faults((host["state"], None) for host in others))
             if judged.stop:
                 return f"wave {number}: {_bad_ones(judged.hosts)}", self.refused
         states = {host["host"]: (host["state"], None) for host in hosts_of(self.journal.record(self.run))}
@@ -168,7 +168,8 @@ class Rollout:
 
     def _wave(self, wave: Mapping[str, Any], earlier: int) -> gate.Judgement:
         """The steps of a wave, for the clusters that are not done; after a bad step a host is left out of the next."""
-        number, members = int(wave["wave"]), _members(wave)
+        self.number, members = int(wave["wave"]), _members(wave)
+        number = self.number
         states = {host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]}
         open_units = {member.unit for member in members if states[member.name][0] != "done"}
         open_ones = [member for member in members if member.unit in open_units]
@@ -187,7 +188,7 @@ class Rollout:
                 continue
             self.journal.begin_step(self.run, number, index, step.name)
             self.view.wave(self.journal.record(self.run), number, step.name)
-            found, report = self._step(step, alive, tolerated - earlier - len(bad))
+            found, report = self._step(step, alive, tolerated - earlier - gate.faults(bad.values()))
             self.journal.end_step(self.run, number, index, found, report.changes, report.evidence)
             bad |= found
         judged = gate.judge([member.name for member in members], _with_mates(members, bad), tolerated, earlier)
@@ -207,7 +208,7 @@ class Rollout:
             units = {member.unit for member in left if found.get(member.name, ("done",))[0] not in ("done", gate.CUT)}
             cut = [member for member in left if member.name in found and member.unit not in units]
             bad |= {name: state for name, state in found.items() if name not in {member.name for member in cut}}
-            if not (cut and units and len(bad) <= room):
+            if not (cut and units and gate.faults(bad.values()) <= room):
                 bad |= {member.name: found[member.name] for member in cut}
                 self.refused = self.refused or report.refused
                 self._serve_again(left if report.refused else cut)
@@ -228,10 +229,12 @@ class Rollout:
 
     def _job(self, step: Step, members: Sequence[Member]) -> Report:
         """One ansible-playbook: the work, and around it what a wave needs, so that Ansible starts once."""
-        serves = self.recipe.drain and any(member.serves for member in members)
-        last = self._is_last(step)
+        serving = [member.name for member in members if self.recipe.drain and member.serves]
+        serves, last = bool(serving), self._is_last(step)
+        fetches = serves and self.recipe.fetches and step is self.recipe.steps[0]
         return self._run(
             [
+                *([{"import_playbook": "gb10.fleet.fetch"}] if fetches else []),
                 *([{"import_playbook": "gb10.fleet.drain"}] if serves else []),
                 *step.plays,
                 gate.ROLL_CALL_PLAY,
@@ -244,6 +247,7 @@ class Rollout:
                 ),
             ],
             members,
+            serving,
         )
 
     def _serve_again(self, members: Sequence[Member]) -> None:
@@ -251,7 +255,16 @@ class Rollout:
         if self.recipe.drain and any(member.serves for member in members):
             self._run([{"import_playbook": "gb10.fleet.serve"}], members)
 
-    def _run(self, plays: Sequence[Mapping[str, Any]], members: Sequence[Member]) -> Report:
+    def _run(
+        self, plays: Sequence[Mapping[str, Any]], members: Sequence[Member], drained: Sequence[str] = ()
+    ) -> Report:
+        """`drained`: hosts whose model is stopped in it."""
+        models = Models(self.journal, self.run, self.number, drained)
+
+        def watch(event: Mapping[str, Any]) -> None:
+            models.hear(event)
+            self.view.event(event)
+
         file = _wave_file(self.recipe, self.journal.folder, self.run)
         try:
             file.write_text(yaml.safe_dump([*plays], sort_keys=False), encoding="utf-8")
@@ -273,8 +286,14 @@ class Rollout:
                     timeout_s=self.policy.timeout_s,
                 )
                 _, report = self.playbook(
-                    order, quiet=True, watch=self.view.event, cancel=self.stop.is_set, folder=self.journal.folder
+                    order,
+                    quiet=True,
+                    watch=watch,
+                    cancel=lambda: models.canceled(self.stop),
+                    folder=self.journal.folder,
                 )
+            # Of one that was cut short, what nobody has heard may have happened all the same.
+            models.note(ended=not (report.timed_out or report.canceled or report.killed))
         finally:
             file.unlink(missing_ok=True)
         if report.timed_out or report.canceled or report.killed:
@@ -300,8 +319,11 @@ def _is_bad(host: Mapping[str, Any]) -> bool:
 
 
 def _bad_ones(states: Mapping[str, State]) -> str:
-    bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done")]
-    return ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+    """Who is at fault, and how many only stand beside them."""
+    bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done", gate.CUT)]
+    cut = [name for name, (state, _) in states.items() if state == gate.CUT]
+    words = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
+    return "; ".join(filter(None, (words, f"{len(cut)} skipped" if cut else "")))
 
 
 def _with_mates(members: Iterable[Member], bad: Mapping[str, State]) -> dict[str, State]:
@@ -378,9 +400,17 @@ def end_orphans(journal: Journal, runs: Sequence[str], view: View) -> None:
 
 
 def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each host that is not as it should be: which, what and why. All of a long reason is in the report."""
+    """A line for each host that is at fault: which, what and why; one for all that are skipped for the same reason.
+
+    All of a long reason is in the report.
+    """
     for wave in record["waves"]:
+        beside: dict[str, list[str]] = {}
         for host in wave["hosts"]:
-            if _is_bad(host):
-                why, *more = str(host["reason"]).splitlines() or [""]
+            why, *more = str(host["reason"]).splitlines() or [""]
+            if host["state"] == gate.CUT:
+                beside.setdefault(why, []).append(host["host"])
+            elif _is_bad(host):
                 yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {why}{' ...' if more else ''}"
+        for why, names in beside.items():
+            yield f"wave {wave['wave']}: {', '.join(names)}: {gate.CUT}: {why}"

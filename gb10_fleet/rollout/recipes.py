@@ -53,6 +53,12 @@ class Recipe:
     drain: bool = True
     prove: bool = True
 
+    @property
+    def fetches(self) -> bool:
+        """Whether its work may bring another image or model: ours that does is converge, of others nobody knows."""
+        names = [play["import_playbook"] for step in self.steps for play in step.plays]
+        return any(name == _SITE[-1] or not name.startswith(_COLLECTION) for name in names)
+
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Recipe:
         """Out of the record of a run."""

@@ -126,6 +126,21 @@ def plan(hosts: Sequence[FleetHost], policy: Policy) -> list[Wave]:
     ]
 
 
+def widened(planned: Sequence[Wave], policy: Policy) -> str | None:
+    """Why the canary has more hosts than was asked for; None where it has not."""
+    if not planned or not planned[0].clusters:
+        return None
+    first, total = planned[0], sum(len(wave.hosts) for wave in planned)
+    number = _read(policy.canary)
+    wanted = _size(policy.canary, total, least=1) if number is not None else int(policy.canary not in first.clusters)
+    if not 0 < wanted < len(first.hosts):
+        return None
+    return (
+        f"the canary has {len(first.hosts)} hosts and not {wanted}: cluster {', '.join(first.clusters)} serves one"
+        " model and is not split"
+    )
+
+
 _Unit = tuple[str, tuple[FleetHost, ...]]
 
 

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, judge, since
 
 
 class ActionModule(ActionBase):
@@ -41,6 +43,7 @@ class ActionModule(ActionBase):
         except catalog.CatalogError as error:
             raise AnsibleError(str(error)) from error
         directory = Path.cwd() / options["path"]
+        document["since"] = _since(evidence_files.before(directory), document)
         try:
             written = None if self._task.check_mode else evidence_files.write(document, directory)
         except OSError as error:
@@ -55,3 +58,11 @@ class ActionModule(ActionBase):
             msg=evidence_files.summary(document),
         )
         return result
+
+
+def _since(before: Mapping[str, Any] | None, document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """A proof of an earlier version, or of nobody, is none to compare with: what was measured counts without it."""
+    with contextlib.suppress(KeyError, TypeError, AttributeError):
+        if before is not None and since.same_fleet(before, document):
+            return since.compare(before, document)
+    return None

@@ -60,16 +60,21 @@ def test_the_browser_shows_hosts_verdict_and_picture(browse: Browse, name: str) 
 PROBE = """<script>
 const all = selector => [...document.querySelectorAll(selector)];
 const wide = all("main *").filter(e => !e.closest("svg, .scroll") && e.scrollWidth > innerWidth).length;
+const spilt = all("svg .label").filter(label => {
+  const box = label.querySelector("rect").getBBox();
+  const lines = [...label.querySelectorAll(".figure, .verdict")];
+  return lines.some(line => line.getComputedTextLength() > box.width - 4); }).length;
 const cut = all("svg text").filter(e => {
   const inner = e.getBoundingClientRect(), outer = e.closest("svg").getBoundingClientRect();
   return inner.left < outer.left - 1 || inner.right > outer.right + 1 || inner.top < outer.top - 1
-    || inner.bottom > outer.bottom + 1; }).length;
-document.title = `width ${innerWidth} page ${document.documentElement.scrollWidth} wide ${wide} cut ${cut}`;
+    || inner.bottom > outer.bottom + 1; }).length + spilt;
+const whole = document.documentElement.scrollWidth;
+document.title = `width ${innerWidth} page ${whole} wide ${wide} cut ${cut}`;
 </script>"""
 
 
 @pytest.mark.parametrize("width", [500, 1280])
-@pytest.mark.parametrize("name", ["pair", "ring", "switch-one-bad"])
+@pytest.mark.parametrize("name", ["pair", "pair-degraded", "ring", "ring-cut", "switch-one-bad"])
 def test_nothing_overflows_on_a_phone_or_a_screen(browse: Browse, name: str, width: int) -> None:
     page = evidence_page.render(documents()[name])
     open_page = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", f"{PROBE}</body>")

@@ -71,6 +71,11 @@ class Fleet(Rig):
             assert said["error"] is None, f"{host}: undo: {said['error']}"
         self.prepare(host)
 
+    @property
+    def own_roles(self) -> bool:
+        """Whether other roles were asked for than those in vars.yml."""
+        return bool(self._roles)
+
     # -- in
 
     def _ssh(self, host: str, *words: str) -> list[str]:

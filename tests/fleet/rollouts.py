@@ -1,7 +1,8 @@
-"""`gb10 rollout` on a fleet of containers, and what becomes of it when it is killed at a random moment.
+"""`gb10 rollout` on a fleet of containers, and what becomes of it when it is killed at any of its moments.
 
 The kill takes `gb10` alone, whose ansible-playbook then goes on as an orphan, or all that it has started, as a power
-cut of the controller would. `gb10 resume` follows at once. Used by test_rollout.py (a few kills) and `python -m
+cut of the controller would. The moments are those of an undisturbed run: each step of each wave has its turn, and the
+kill comes at random within it. `gb10 resume` follows at once. Used by test_rollout.py (a few kills) and `python -m
 scripts.campaign --rollout --kills 50 --hosts 30`.
 """
 
@@ -15,17 +16,44 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from tests.fleet.fleet import HERE, PYTHON, Fleet
 from tests.fleet.kills import Campaign
+from tests.fleet.moments import Moment, Moments, Plan, Tally, wait_for
 from tests.support.rig import ROOT, Play
 
 GB10 = [sys.executable, "-c", "from gb10_fleet.cli import main; main()"]
 PLAYBOOK = "tests/fleet/site.yml"
+SERVING = "tests/fleet/serving.yml"
 STOP = "/run/gb10-test-stop"
+UNIT = "gb10-vllm.service"
+ENDED = "it had ended"
+# In place of model and Docker: one takes the signal by which a drain announces itself, the other has every image.
+MODEL = f"""
+cat >/usr/local/bin/docker <<'END'
+#!/bin/sh
+case "$*" in "image inspect"*) echo '[{{"RootFS": {{"Layers": []}}, "Size": 1}}]';; esac
+END
+chmod 755 /usr/local/bin/docker
+cat >/etc/systemd/system/{UNIT} <<'END'
+[Service]
+ExecStart=/bin/sh -c 'trap "" USR1; exec sleep infinity'
+[Install]
+WantedBy=multi-user.target
+END
+systemctl daemon-reload && systemctl enable --quiet --now {UNIT}
+"""
+NO_MODEL = f"""
+systemctl disable --quiet --now {UNIT} || true
+rm -f /etc/systemd/system/{UNIT} /usr/local/bin/docker
+systemctl daemon-reload
+"""
 
 
 class Gb10:
@@ -35,9 +63,23 @@ class Gb10:
         """`words`: for ansible-playbook."""
         self.fleet, self.state = fleet, state
         self.words = (*fleet.words, *words)
+        self.inventories: tuple[Path, ...] = (fleet.inventory,)
+        self.more: dict[str, str] = {}  # of the environment
 
     def argv(self, command: str, *args: str) -> list[str]:
-        return [*GB10, command, *args, "-i", str(self.fleet.inventory), "--state", str(self.state), "--json"]
+        inventories = [word for path in self.inventories for word in ("-i", str(path))]
+        return [*GB10, command, *args, *inventories, "--state", str(self.state), "--json"]
+
+    def serve(self) -> None:
+        """From now on the hosts have the role vllm, to be drained and served; the work is done with the others."""
+        said = yaml.safe_load((HERE / "vars.yml").read_text())
+        roles = said.pop("gb10_roles")
+        roles = json.loads(Path(self.fleet.words[-1][1:]).read_text())["gb10_roles"] if self.fleet.own_roles else roles
+        variables, inventory = self.state / "serving.json", self.state / "serving.yml"
+        variables.write_text(json.dumps({**said, "fleet_roles": roles, "vllm_fetch": False}))
+        inventory.write_text(json.dumps({"all": {"vars": {"gb10_roles": [*roles, "vllm"]}}}))
+        self.words = ("-e", f"@{variables}")
+        self.inventories = (self.fleet.inventory, inventory)
 
     def plan(self, playbook: str = PLAYBOOK) -> list[str]:
         return [*self.argv("plan-rollout", playbook), *self._waves, "--", *self.words]
@@ -60,7 +102,7 @@ class Gb10:
     @property
     def environment(self) -> dict[str, str]:
         python = [str(ROOT / "collections"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return {**self.fleet.ansible()[1], "PYTHONPATH": os.pathsep.join(python)}
+        return {**self.fleet.ansible()[1], **self.more, "PYTHONPATH": os.pathsep.join(python)}
 
     def start(self, argv: Sequence[str], output: Any = subprocess.PIPE) -> subprocess.Popen[str]:
         """A session of its own: whoever kills it with all it has started hits nobody else."""
@@ -88,24 +130,61 @@ class RolloutCampaign(Campaign):
     victims = ("gb10", "gb10 and all it has started")
 
     def __init__(
-        self, fleet: Fleet, state: Path, seed: int, say: Callable[[str], None] = print, in_a_row: int = 1
+        self,
+        fleet: Fleet,
+        state: Path,
+        seed: int,
+        say: Callable[[str], None] = print,
+        in_a_row: int = 1,
+        *,
+        serving: bool = False,
     ) -> None:
-        """`in_a_row`: kills of one rollout, the first of `gb10 rollout` and the others of each `gb10 resume` after."""
+        """`in_a_row`: kills of one rollout, the first of `gb10 rollout` and the others of each `gb10 resume` after.
+
+        `serving`: around the work the hosts are drained and served, and not proven, for they have no model.
+        """
         super().__init__(fleet, seed, say)
-        self.gb10, self.in_a_row = Gb10(fleet, state), in_a_row
+        self.gb10, self.in_a_row, self.serving = Gb10(fleet, state), in_a_row, serving
+        self.moments, self.tally = Moments(state), Tally()
+        self.gb10.more = self.moments.environment
+        if serving:
+            self.gb10.serve()
+
+    def run(self, kills: int) -> None:
+        try:
+            super().run(kills)
+        finally:
+            self._on_all(lambda host: self.fleet.shell(host, NO_MODEL))
+        for line in self.tally.lines():
+            self.say(line)
+        mixed, total = self.tally.mixed.total(), self.tally.kills.total()
+        assert 2 * mixed >= total, "most kills hit before any host was done, or after all were"
+
+    def _undisturbed(self) -> None:
+        if self.serving:
+            self._on_all(lambda host: self.fleet.shell(host, MODEL))
+        super()._undisturbed()
+        self.plan = Plan(self.moments.seen(), time.time(), self.chance)
+        self.say(f"its moments: {', '.join(map(str, sorted(self.plan.lasts)))}")
 
     def _play(self) -> Play:
-        status, report = self.gb10.run(self.gb10.rollout())
+        self.moments.start()
+        status, report = self.gb10.run(self._rollout())
         return Play(status, json.dumps(report, indent=1))
+
+    def _rollout(self) -> list[str]:
+        return self.gb10.rollout(SERVING, "--no-prove") if self.serving else self.gb10.rollout()
 
     def _round(self, number: int, victim: str) -> None:
         self._on_all(self._undo)
         watchers = self._on_all(self._watch)
         before = self._stand().get("run")
         told, stands = list[str](), list[dict[str, Any]]()
-        for _ in range(self.in_a_row):
-            told.append(self._kill(self._next(stands), children=victim != "gb10"))
+        for target in self.plan.take(self.in_a_row):
+            told.append(self._kill(self._next(stands), target, children=victim != "gb10"))
             stands += [stand for stand in [self._stand()] if stand.get("run") != before]
+            if not told[-1].startswith(ENDED):
+                self.tally.add(self.moments.now(), states(stands[-1]) if stands else {})
         status, report = self.gb10.run(self._next(stands))
         if stands and stands[-1]["outcome"] == "done":  # there was nothing left to resume
             assert status == 4, report
@@ -123,26 +202,30 @@ class RolloutCampaign(Campaign):
                 later = [name for name in in_turn if _attempt(name, stand["run"]) > stand["attempt"]]
                 assert states(stand)[host] != "done" or not later, f"{words}: {host} was done, then written: {names}"
         self._on_all(self._compare)
+        if self.serving:
+            units = self._on_all(lambda host: self.fleet.shell(host, f"systemctl is-active {UNIT} || true").strip())
+            assert set(units.values()) == {"active"}, f"{words}: a model is left stopped: {units}"
         self.say(f"{words}: resumed, converged, one writer at a time")
 
     def _next(self, stands: Sequence[dict[str, Any]]) -> list[str]:
-        return self.gb10.resume() if stands else self.gb10.rollout()
+        return self.gb10.resume() if stands else self._rollout()
 
-    def _kill(self, argv: Sequence[str], children: bool) -> str:
-        moment = self.chance.uniform(0.3, self.duration_s / self.in_a_row)
+    def _kill(self, argv: Sequence[str], target: Moment, children: bool) -> str:
+        self.moments.start()
         child = self.gb10.start(argv, subprocess.DEVNULL)
-        try:
-            child.wait(moment)
+        if wait_for(self.moments, target, lambda: child.poll() is not None):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(self.plan.delay(target))
+        if child.poll() is not None:
             self.misses += 1
-            return f"had ended before {moment:.2f} s"
-        except subprocess.TimeoutExpired:
-            victims = [child.pid, *(_descendants(child.pid) if children else [])]
-            for pid in victims:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            child.wait()
-            self.kills += 1
-            return f"{len(victims)} killed after {moment:.2f} s"
+            return f"{ENDED} before {target}"
+        victims = [child.pid, *(_descendants(child.pid) if children else [])]
+        for pid in victims:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        child.wait()
+        self.kills += 1
+        return f"{len(victims)} killed at {self.moments.now()}"
 
     def _stand(self) -> dict[str, Any]:
         """The record of the latest run at that moment: one that is killed early does not come into the journal."""

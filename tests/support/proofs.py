@@ -125,6 +125,7 @@ SERVING: dict[str, Any] = {
         },
     ],
     "tokens_per_s": 46.7,
+    "api": {"host": "spark-a", "url": "http://127.0.0.1:8000", "gateway": "https://192.0.2.11:8443"},
 }  # fmt: skip
 
 WARNING = {
@@ -146,8 +147,21 @@ def documents() -> dict[str, dict[str, Any]]:
     fault = {"name": "timeout", "text": "nothing answered", "way_out": "check the cable and the peer"}
     for ping in unplugged["spark-b"]["pings"][:2]:
         ping.update(ok=False, received=0, rtt_ms=None, fault=fault)
+    cut = copy.deepcopy(proof("ring"))
+    for host, port in (("spark-a", "p1"), ("spark-b", "p0")):
+        cut[host]["heard"] = [said for said in cut[host]["heard"] if said["port"] != port]
+    peers = {item["address"] for item in cut["spark-a"]["profiles"] if item["port"] == "p1"}
+    peers |= {item["address"] for item in cut["spark-b"]["profiles"] if item["port"] == "p0"}
+    for host in cut.values():
+        host["bandwidth"] = [test for test in host["bandwidth"] if test["address"] not in peers]
+    machines = proof("pair")
+    for host in machines.values():
+        host["facts"]["architecture"] = "x86_64"
+        host["findings"] = [{**WARNING, "host": host["facts"]["hostname"]}]
     hosts = {
         "pair": remarks,
+        "pair-virtual": machines,
+        "ring-cut": cut,
         "pair-degraded": proof("pair", {"spark-b": 13.23}),
         "ring": proof("ring"),
         "ring-unplugged": unplugged,

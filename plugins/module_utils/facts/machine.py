@@ -39,9 +39,9 @@ def read_product(host: HostReader) -> Facts:
     }
 
 
-def read_memory_bytes(host: HostReader) -> int | None:
-    total = re.search(r"^MemTotal:\s+(\d+) kB", host.read("/proc/meminfo") or "", re.MULTILINE)
-    return int(total[1]) * 1024 if total else None
+def read_memory_bytes(host: HostReader, line: str = "MemTotal") -> int | None:
+    found = re.search(rf"^{line}:\s+(\d+) kB", host.read("/proc/meminfo") or "", re.MULTILINE)
+    return int(found[1]) * 1024 if found else None
 
 
 def read_disks(host: HostReader, paths: Sequence[str]) -> list[Facts]:

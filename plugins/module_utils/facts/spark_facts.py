@@ -63,6 +63,7 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "kernel": host.read("/proc/sys/kernel/osrelease"),
         "architecture": host.machine,
         "memory_bytes": read_memory_bytes(host),
+        "memory_available_bytes": read_memory_bytes(host, "MemAvailable"),
         "os": read_os(host),
         "product": read_product(host),
         "root": host.system.privileged,

@@ -29,6 +29,15 @@ def summary(document: Mapping[str, Any]) -> str:
 DOCUMENT, PAGE, METRICS = "evidence.json", "index.html", "metrics.prom"
 
 
+def before(directory: Path) -> dict[str, Any] | None:
+    """The document of the last proof in that folder, if there is one that can be read."""
+    try:
+        found = json.loads((directory / "latest" / DOCUMENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
 def write(document: Mapping[str, Any], directory: Path) -> Path:
     """Put document and page into a new directory named by the document's time, then point `latest` to it.
 

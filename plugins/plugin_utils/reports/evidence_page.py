@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.cabling import AS_PLANNED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (
     HEALTHY,
     INCOMPLETE,
@@ -23,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.picture import draw
 
 GIB = 2**30
+ARCHITECTURE, RAIL_DRIVER = "aarch64", "mlx5_core"  # of every Spark
 
 _TONES = {"ok": "ok", "warn": "warn", "error": "bad"}
 _VERDICT_TONES = {HEALTHY: "ok", INCOMPLETE: "warn", UNHEALTHY: "bad"}
@@ -45,11 +47,12 @@ def page_model(document: Mapping[str, Any]) -> Record:
     hosts, clusters = document["hosts"], document["clusters"]
     findings = [finding for proof in hosts.values() for finding in proof["findings"]]
     pairings = [pairing for cluster in clusters for pairing in cluster["pairings"]]
+    warnings = warnings_of(document)
     return {
         "tone": _VERDICT_TONES[document["verdict"]],
         "verdict": document["verdict"],
         "headline": _headline(document),
-        "created": str(document["created"]).replace("T", " ").replace("Z", " UTC"),
+        "created": _moment(document["created"]),
         "reasons": _grouped(document["reasons"]),
         "clusters": [_cluster_model(cluster, hosts) for cluster in clusters],
         "hosts": [
@@ -65,13 +68,46 @@ def page_model(document: Mapping[str, Any]) -> Record:
         ],
         "pairings": [_pairing_model(pairing) for pairing in pairings],
         "accepted": [finding for finding in findings if finding["accepted"]],
-        "warnings": [
-            *(finding for finding in findings if finding["severity"] == "warn" and not finding["accepted"]),
-            *(_pairing_warning(pairing) for pairing in pairings if pairing["severity"] == "warn"),
-            *(warning for name, proof in hosts.items() for warning in _gid_warnings(name, proof)),
-        ],
+        "warnings": warnings,
+        "warned": f"{len(warnings)} warning{'s' if len(warnings) != 1 else ''}" if warnings else None,
+        "virtual": virtual(document),
+        "since": document["since"] and {**document["since"], "created": _moment(document["since"]["created"])},
         "meta": {str(key).replace("_", " "): value for key, value in document["meta"].items() if value is not None},
     }
+
+
+def _moment(text: str) -> str:
+    return text.replace("T", " ").replace("Z", " UTC")
+
+
+def warnings_of(document: Mapping[str, Any]) -> list[Record]:
+    """All of them; the same warning of many hosts is one, and says them all."""
+    hosts = document["hosts"]
+    pairings = [pairing for cluster in document["clusters"] for pairing in cluster["pairings"]]
+    groups: dict[tuple[str, str, str], Record] = {}
+    for warning in (
+        *(each for proof in hosts.values() for each in proof["findings"] if _warns(each)),
+        *(_pairing_warning(pairing) for pairing in pairings if pairing["severity"] == "warn"),
+        *(warning for name, proof in hosts.items() for warning in _gid_warnings(name, proof)),
+    ):
+        group = groups.setdefault((warning["id"], warning["fact"], warning["way_out"]), {**warning, "hosts": []})
+        group["hosts"].append(warning["host"])
+    return [{**group, "host": ", ".join(dict.fromkeys(group["hosts"]))} for group in groups.values()]
+
+
+def _warns(finding: Mapping[str, Any]) -> bool:
+    return finding["severity"] == "warn" and not finding["accepted"]
+
+
+def virtual(document: Mapping[str, Any]) -> list[str]:
+    """The hosts that are no Sparks, whatever they say of themselves: a Spark is arm64, and its rails are ConnectX-7."""
+    found = []
+    for name, proof in document["hosts"].items():
+        facts = proof["facts"]
+        drivers = {rail.get("driver") for rail in facts.get("rails", [])} - {None}
+        if facts and (facts["architecture"] not in (None, ARCHITECTURE) or drivers - {RAIL_DRIVER}):
+            found.append(name)
+    return found
 
 
 def _grouped(reasons: Sequence[Mapping[str, Any]]) -> list[Record]:
@@ -94,7 +130,7 @@ def _headline(document: Mapping[str, Any]) -> str:
 
 
 def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Record:
-    links = [_link_model(link, cluster["pairings"]) for link in cluster["links"]]
+    links = [_link_model(link, cluster) for link in cluster["links"]]
     places = [(host, _place(hosts[host])) for host in cluster["hosts"]]
     topologies = {"none": "no fabric", "pair": "pair", "ring": "ring", "switch": "switched"}
     return {
@@ -157,13 +193,28 @@ def _names(pairing: Mapping[str, Any]) -> tuple[str, str]:
     return pairing["server"]["host"], pairing["client"]["host"]
 
 
-def _link_model(link: Mapping[str, Any], pairings: Sequence[Mapping[str, Any]]) -> Record:
-    own = [pairing for pairing in pairings if pairing["link"] == link["name"]]
-    spokes = {
-        end["host"]: {"port": end["port"], **_spoke([pairing for pairing in own if end["host"] in _names(pairing)])}
-        for end in link["ends"]
+def _link_model(link: Mapping[str, Any], cluster: Mapping[str, Any]) -> Record:
+    own = [pairing for pairing in cluster["pairings"] if pairing["link"] == link["name"]]
+    faults = {(cable["host"], cable["port"]): cable for cable in cluster["cabling"] if cable["verdict"] != AS_PLANNED}
+    spokes = {}
+    for end in link["ends"]:
+        mine = [pairing for pairing in own if end["host"] in _names(pairing)]
+        fault = faults.get((end["host"], end["port"]))
+        spokes[end["host"]] = {"port": end["port"], **_spoke(mine), **_broken(fault, mine)}
+    fault = next((faults[key] for end in link["ends"] if (key := (end["host"], end["port"])) in faults), None)
+    return {"ends": link["ends"], "spokes": spokes, **_label(own), **_broken(fault, own)}
+
+
+def _broken(fault: Mapping[str, Any] | None, pairings: Sequence[Mapping[str, Any]]) -> Record:
+    """How a cable is drawn that leads elsewhere; nothing where its bandwidth came through all the same."""
+    if fault is None or any(pairing["figures"]["gbps"] is not None for pairing in pairings):
+        return {}
+    found = ", ".join(f"{end['host']} {end['port']}" for end in fault["found"])
+    return {
+        "broken": True,
+        "tone": "bad",
+        "label": [f"leads to {found}" if found else "nobody there", fault["verdict"].replace("_", " ")],
     }
-    return {"ends": link["ends"], "spokes": spokes, **_label(own)}
 
 
 def _spoke(pairings: Sequence[Mapping[str, Any]]) -> Record:
@@ -218,7 +269,8 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
         "Driver": driver["module_loaded"] or driver["userland"],
         "GPU": gpu["name"],
         "GPU temperature": None if temperature is None else f"{temperature:.0f} °C",
-        "Memory": None if memory is None else f"{memory / GIB:.1f} GiB",
+        "Memory": None if memory is None else f"{memory / GIB:.1f} GiB{_of(facts.get('memory_available_bytes'))}",
+        **{f"Free on {disk['mount']}": free_disk(disk) for disk in facts["disks"]},
         "Docker": docker["version"],
         "Held packages": len(facts["holds"]) or None,
         "Management": _management(facts),
@@ -229,6 +281,14 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
         "product": model if model.startswith(vendor) else f"{vendor} {model}",
         "rows": {label: value for label, value in rows.items() if value is not None},
     }
+
+
+def _of(available: int | None) -> str:
+    return "" if available is None else f", {available / GIB:.1f} free"
+
+
+def free_disk(disk: Mapping[str, Any]) -> str:
+    return f"{disk['free_bytes'] / GIB:.0f} of {disk['size_bytes'] / GIB:.0f} GiB"
 
 
 def _management(facts: Mapping[str, Any]) -> str | None:
@@ -263,6 +323,7 @@ def _rail_model(
         "ping_tone": "ok" if pings and len(answered) == len(pings) else "bad" if pings else "warn",
         "gbps": None if gbps is None else _number(gbps),
         "gbytes": None if gbps is None else f"{gbps / 8:.2f}",
+        "least": _number(own[0]["least_gbps"]) if own else None,
         "verdict": label["label"][-1],
         "tone": label["tone"],
     }
@@ -286,6 +347,7 @@ def _pairing_model(pairing: Mapping[str, Any]) -> Record:
         "rails": " + ".join(_number(rail["gbps"]) for rail in pairing["figures"]["rails"]),
         "gbps": None if total is None else _number(total),
         "gbytes": None if total is None else f"{total / 8:.2f}",
+        "least": _number(pairing["least_gbps"]),
         "verdict": pairing["verdict"].replace("_", " "),
         "tone": _TONES[pairing["severity"]],
     }
@@ -323,5 +385,17 @@ def _serving_model(serving: Mapping[str, Any] | None) -> Record | None:
         "text": serving["text"],
         "model": ", ".join(serving["served_models"]),
         "answers": [{**answer, "took": f"{answer['seconds']:.2f} s"} for answer in serving["answers"]],
-        "speed": None if rate is None else f"{rate:.1f} tokens/s",
+        "rows": {
+            **dict(api_rows(serving)),
+            **({} if rate is None else {"Speed": f"{rate:.1f} tokens/s"}),
+        },
     }
+
+
+def api_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Where the API answers: to clients, and on the host that has it."""
+    api = serving.get("api")
+    if api and api["gateway"]:
+        yield "API", f"{api['gateway']}/v1"
+    if api:
+        yield f"API on {api['host']}", f"{api['url']}/v1"

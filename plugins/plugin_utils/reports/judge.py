@@ -34,6 +34,7 @@ def build(
         "created": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "verdict": worst(cluster["verdict"] for cluster in clusters),
         "reasons": [reason for cluster in clusters for reason in cluster["reasons"]],
+        "since": None,
         "meta": dict(meta),
         "clusters": clusters,
         "hosts": proofs,
@@ -143,7 +144,8 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
         }
         read = tuple(_end(members, end) for end in (server, client))
         rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, read)
-    return [{**pairing, **asdict(_judged(members, rails[key], thresholds))} for key, pairing in pairings.items()]
+    least = {"least_gbps": thresholds["port_min_gbps"]}
+    return [{**item, **least, **asdict(_judged(members, rails[key], thresholds))} for key, item in pairings.items()]
 
 
 def _judged(

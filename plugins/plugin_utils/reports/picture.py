@@ -18,6 +18,16 @@ BOX_WIDTH, BOX_HEIGHT = 136.0, 66.0
 MARGIN = 10.0
 GAP = 22.0
 SWITCH_WIDTH = 44.0
+STUB = 0.17  # of a broken cable's length, at each end
+# Width of a bold letter of the widest font of the page, DejaVu Sans, in parts of its size; other letters are average.
+FIGURE_SIZE = 14.0
+LETTER = 0.68
+LETTERS = {**dict.fromkeys("0123456789", 0.7), **dict.fromkeys(" .,:'il/-", 0.39), **dict.fromkeys("+mwMWG@%", 1.0)}
+
+
+def text_width(text: str) -> float:
+    """At most as wide as this is a line of a label."""
+    return sum(LETTERS.get(letter, LETTER) for letter in text) * FIGURE_SIZE
 
 
 @dataclass(frozen=True)
@@ -47,10 +57,18 @@ class Cable:
     label: tuple[float, float]
     lines: tuple[str, ...]
     tone: str
+    broken: bool = False
 
     @property
     def label_width(self) -> float:
-        return max(len(line) for line in self.lines) * 7.2 + 14
+        return max(text_width(line) for line in self.lines) + 10
+
+    @property
+    def stubs(self) -> tuple[tuple[tuple[float, float], tuple[float, float]], ...]:
+        """What is drawn of a cable that joins nothing: an end at each port."""
+        (x1, y1), (x2, y2) = self.start, self.end
+        dx, dy = (x2 - x1) * STUB, (y2 - y1) * STUB
+        return ((x1, y1), (x1 + dx, y1 + dy)), ((x2, y2), (x2 - dx, y2 - dy))
 
     @property
     def label_height(self) -> float:
@@ -69,7 +87,9 @@ class Picture:
 
 
 Host = tuple[str, str]  # name, and what stands below it
-Links = Sequence[Mapping[str, Any]]  # ends, label, tone; of a switch also spokes: {host: {port, label, tone}}
+Links = Sequence[
+    Mapping[str, Any]
+]  # ends, label, tone, broken; of a switch also spokes: {host: {port, label, tone, broken}}
 
 
 def draw(topology: str, hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> Picture:
@@ -79,6 +99,10 @@ def draw(topology: str, hosts: Sequence[Host], links: Links, tones: Mapping[str,
     if len(hosts) > 2:
         return _ring(hosts, links, tones)
     return _side_by_side(hosts, links, tones)
+
+
+def _look(link: Mapping[str, Any]) -> tuple[tuple[str, ...], str, bool]:
+    return tuple(link["label"]), link["tone"], link.get("broken", False)
 
 
 def _box(x: float, y: float, host: Host, tones: Mapping[str, str], height: float = BOX_HEIGHT) -> Box:
@@ -95,7 +119,7 @@ def _side_by_side(hosts: Sequence[Host], links: Links, tones: Mapping[str, str])
         y = MARGIN + height * (index + 1) / (len(links) + 1)
         ports = {end["host"]: end["port"] for end in link["ends"]}
         named = ((left + 18, y - 10, ports[boxes[0].name]), (right - 18, y - 10, ports[boxes[1].name]))
-        cables.append(Cable((left, y), (right, y), named, (WIDTH / 2, y), tuple(link["label"]), link["tone"]))
+        cables.append(Cable((left, y), (right, y), named, (WIDTH / 2, y), *_look(link)))
     return Picture(height + 2 * MARGIN, boxes, cables)
 
 
@@ -115,7 +139,7 @@ def _ring(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> Pict
         end = _edge(boxes[second["host"]], boxes[first["host"]].centre)
         named = ((*_along(start, end, 22), first["port"]), (*_along(end, start, 22), second["port"]))
         middle = ((start[0] + end[0]) / 2, (start[1] + end[1]) / 2)
-        cables.append(Cable(start, end, named, middle, tuple(link["label"]), link["tone"]))
+        cables.append(Cable(start, end, named, middle, *_look(link)))
     return Picture(max(box.y for box in boxes.values()) + BOX_HEIGHT + MARGIN, list(boxes.values()), cables)
 
 
@@ -154,5 +178,5 @@ def _switched(hosts: Sequence[Host], links: Links, tones: Mapping[str, str]) -> 
             at = y + box.height * (number + 1) / (len(links) + 1)
             port = (near - 15 * towards, at + 5, spoke["port"])
             label = ((near + far) / 2, at)
-            cables.append(Cable((near, at), (far, at), (port,), label, tuple(spoke["label"]), spoke["tone"]))
+            cables.append(Cable((near, at), (far, at), (port,), label, *_look(spoke)))
     return Picture(switch.height + 2 * MARGIN, boxes, cables, switch)

@@ -59,6 +59,7 @@ class Plan:
     rejected: Sequence[tuple[str, str]] = ()
     fired: Sequence[Fired] = ()
     hosts_needed: int | None = None  # where nothing fits: on how many hosts like the smallest something does
+    asked: Sequence[str] = ()  # the options that leave less to choose from
 
     @property
     def args(self) -> tuple[str, ...]:
@@ -138,8 +139,7 @@ class Plan:
         if self.checkpoint is None or self.fit is None:
             found += ["  no checkpoint of it can be served like this:"]
             found += [f"    {name}: {reason}" for name, reason in self.rejected]
-            if self.hosts_needed:
-                found.append(f"  way out: {_hosts(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})")
+            found += [f"  way out: {text}" for text in self._ways_out()]
             return found + (self._explained() if explain else [])
         one = self.checkpoint
         parts = ", ".join(
@@ -161,7 +161,24 @@ class Plan:
             found.append(f"  {word}: {rule.id}: {rule.text}")
             if rule.accepted or rule.severity != "info":
                 found.append(f"    because: {rule.accepted}" if rule.accepted else f"    way out: {rule.way_out}")
-        return found + (self._explained() if explain else [])
+        found += self._explained() if explain else []
+        return found if self.refused else [*found, "  for the inventory", *self.inventory_lines]
+
+    def _ways_out(self) -> list[str]:
+        """Never what was asked: more hosts only where these are too few."""
+        if self.hosts_needed and self.hosts_needed > self.hosts:
+            return [f"{_hosts(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"]
+        return [f"ask for less, or leave it to the plan: {', '.join(self.asked)}"] if self.asked else []
+
+    @property
+    def inventory_lines(self) -> list[str]:
+        """YAML that can be pasted into the variables of the hosts. A consent is for the reader to give."""
+        lines = [f"{name}: {_yaml(value)}" for name, value in self.variables.items()]
+        if lines and "@sha256:" not in self.image:
+            lines.append(
+                "# vllm_allow_tag: true   # consent: the tag of the image can move; or name the image by its digest"
+            )
+        return lines
 
     @property
     def speed(self) -> str:
@@ -186,8 +203,6 @@ class Plan:
             found.append(f"  image: {known.name}; {known.source} ({known.confidence})")
             for word, parts in (("has", known.contains), ("lacks", known.lacks)):
                 found += [f"    {word} {', '.join(sorted(parts))}"] if parts else []
-        if variables := self.variables:
-            found += ["  for the inventory", *(f"    {name}: {_yaml(value)}" for name, value in variables.items())]
         return found
 
 
@@ -231,7 +246,15 @@ def plan(
         kv_dtype,
         _number(flags, "--gpu-memory-utilization"),
     )
-    found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
+    asked = [
+        *(["--only"] if only else []),
+        *(["--max-model-len"] if max_model_len else []),
+        *(["--concurrency"] if concurrency else []),
+        *(f"--set {flag.lstrip('-')}" for flag in flags),
+    ]
+    found = Plan(
+        model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected, asked=asked
+    )
     if choice.checkpoint is None or choice.fit is None:
         if not choice.rejected:
             offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)

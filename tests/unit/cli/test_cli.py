@@ -129,7 +129,12 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
 def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
     plays = {file.stem: yaml.safe_load(file.read_text())[0] for file in PLAYBOOKS.glob("*.yml")}
     steps = {name: play.get("vars", {}).get(playbook.STEP) for name, play in plays.items()}
-    assert {name: step for name, step in steps.items() if step} == {"doctor": playbook.DOCTOR, "drain": playbook.DRAIN}
+    assert {name: step for name, step in steps.items() if step} == {
+        "doctor": playbook.DOCTOR,
+        "fetch": playbook.FETCH,
+        "drain": playbook.DRAIN,
+        "serve": playbook.SERVE,
+    }
     roles = {
         name: yaml.safe_load((PLAYBOOKS.parent / f"roles/{name}/tasks/main.yml").read_text())
         for name in ("reboot", "benchmark")
@@ -524,16 +529,16 @@ def proof() -> dict[str, Any]:
     cluster = {
         "name": "pair1", "topology": "pair", "hosts": ["spark-a", "spark-b"], "verdict": "unhealthy",
         "reasons": reasons,
-        "pairings": [{**ends, "link": "l", **half}],
+        "pairings": [{**ends, "link": "l", "least_gbps": 175.0, "severity": "error", **half}],
         "cabling": [cable],
         "serving": {"verdict": "serving", "text": "answered in 1.2 s", "way_out": ""},
     }  # fmt: skip
     hosts = {
-        "spark-a": {"findings": [finding("os", accepted="a lab")]},
-        "spark-b": {"findings": [finding("os", "warn")]},
+        name: {"cluster": "pair1", "facts": {}, "gids": None, "findings": [found]}
+        for name, found in (("spark-a", finding("os", accepted="a lab")), ("spark-b", finding("os", "warn")))
     }
     return {
-        "created": "2026-11-21T01:02:03Z", "verdict": "unhealthy", "reasons": reasons,
+        "created": "2026-11-21T01:02:03Z", "verdict": "unhealthy", "reasons": reasons, "since": None,
         "clusters": [cluster], "hosts": hosts,
     }  # fmt: skip
 
@@ -545,10 +550,11 @@ def test_evidence_is_plain_lines_in_a_pipe(tmp_path: Path, by: str) -> None:
     result = CLI.invoke(cli.app, ["evidence", str(tmp_path if by == "folder" else file)])
     assert result.stdout.splitlines() == [
         "pair1\t2 hosts, pair\tunhealthy\t",
-        "pair1\tspark-a p0 to spark-b p0\thalf_width\t98.0 Gb/s; look at [the] other rail",
+        "pair1\tspark-a p0 to spark-b p0\thalf_width\t98.0 Gb/s; look at [the] other rail; at least 175 Gb/s wanted",
         "pair1\tspark-a p0\tas_planned\tleads there",
         "pair1\tmodel\tserving\tanswered in 1.2 s",
         "pair1\tspark-a: os\taccepted\ta lab",
+        "pair1\tspark-a\twarn\tos: how it is; what to do",
         "pair1\tspark-b\tdisk_full\tno [space]\\tleft; free it",
     ]
 
@@ -589,3 +595,16 @@ def test_no_option_no_word() -> None:
     assert order_of() == ""
     assert order_of(check=True) == "--check"
     assert order_of(diff=True) == "--diff"
+
+
+def test_the_evidence_shows_what_the_page_shows() -> None:
+    document = documents()["pair-virtual"] | {"since": {"created": "2026-11-20T00:00:00Z", "changes": ["kernel moved"]}}
+    shown = [*evidence_table.rows(document), *evidence_table.remarks(document)]
+    said = {(row.what, row.verdict): row.detail for row in shown}
+    assert said["API", "api"] == "https://192.0.2.11:8443/v1" and said["spark-a", "free"].startswith(
+        "55.0 GiB of memory; / "
+    )
+    assert said["spark-a p0 to spark-b p0", "healthy"].endswith("at least 175 Gb/s wanted")
+    assert said["spark-a, spark-b", "virtual"].startswith("no real Sparks")
+    assert said["spark-a, spark-b", "warn"].startswith("security_floor: NVIDIA Container Toolkit")
+    assert said["since 2026-11-20T00:00:00Z", "changed"] == "kernel moved"

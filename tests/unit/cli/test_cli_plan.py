@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
 from typer.testing import CliRunner
 
@@ -58,3 +63,69 @@ def test_an_accepted_rule_lets_it_pass_and_needs_a_reason() -> None:
     assert CLI.invoke(cli.app, [*words, "--accept", f"{broken}=a test bench"]).exit_code == Outcome.done
     assert CLI.invoke(cli.app, [*words, "--accept", broken]).exit_code == Outcome.refused
     assert CLI.invoke(cli.app, [*words, "--accept", "no_such=x"]).exit_code == Outcome.refused
+
+
+def test_the_lines_can_be_pasted_and_a_consent_is_not_among_them() -> None:
+    shown = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--hosts", "2"]).stdout
+    pasted = yaml.safe_load(shown.partition("  for the inventory\n")[2])
+    assert pasted["vllm_model"] == "openai/gpt-oss-120b" and pasted["vllm_max_model_len"] == 131072
+    assert not [name for name in pasted if "allow" in name] and "# vllm_allow_tag: true" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "says", "never"),
+    [
+        (["--max-model-len", "900000"], "way out: ask for less, or leave it to the plan: --max-model-len", "--hosts 1"),
+        (["--memory-gib", "64"], "way out: 2 hosts of this memory (--hosts 2)", "ask for less"),
+        (["--hosts", "2", "--max-model-len", "900000"], "ask for less", "--hosts"),
+    ],
+)
+def test_a_way_out_is_never_what_was_asked(words: list[str], says: str, never: str) -> None:
+    shown = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words]).stdout
+    ways = [line for line in shown.splitlines() if "way out" in line]
+    assert [line for line in ways if says in line] and not [line for line in ways if never in line], shown
+
+
+@pytest.fixture
+def inventory(tmp_path: Path) -> Path:
+    copy = tmp_path / "mine"
+    shutil.copytree(Path(__file__).parents[3] / "inventory/example/pair", copy)
+    hosts = copy / "hosts.yml"
+    lines = hosts.read_text().splitlines(keepends=True)
+    hosts.write_text("".join(line for line in lines if "vllm_model:" not in line))
+    return copy
+
+
+def plan_into(inventory: Path, *words: str) -> tuple[int, str]:
+    ran = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--hosts", "2", "--into", str(inventory), *words])
+    return ran.exit_code, ran.stderr
+
+
+@pytest.mark.parametrize("path", [".", "hosts.yml"])
+def test_the_lines_are_written_where_ansible_reads_them(inventory: Path, path: str) -> None:
+    status, said = plan_into(inventory / path, "--group", "pair1")
+    assert status == 0 and "group_vars/pair1/gb10-plan.yml" in said
+    argv = [Path(sys.executable).parent / "ansible-inventory", "-i", inventory, "--host", "spark-b"]
+    seen = json.loads(subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
+    assert seen["vllm_model"] == "openai/gpt-oss-120b" and seen["gb10_cluster"] == "pair1"
+    assert seen["vllm_gpu_memory_utilization"] == 0.33
+    before = (inventory / "group_vars/pair1/gb10-plan.yml").read_text()
+    status, said = plan_into(inventory, "--group", "pair1")
+    assert status == Outcome.refused and "gb10-plan.yml sets vllm_" in said
+    assert (inventory / "group_vars/pair1/gb10-plan.yml").read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("group", "there", "says"),
+    [
+        ("sparks", "vllm_model: mine\nvllm_api_key: !vault |\n  $ANSIBLE_VAULT\n", "sets vllm_model already"),
+        ("racks", "", "has no group racks; say --group NAME"),
+        ("sparks", "other: 1\n", "sparks.yml is there"),
+    ],
+)
+def test_what_is_there_is_not_overwritten(inventory: Path, group: str, there: str, says: str) -> None:
+    (inventory / "group_vars").mkdir()
+    (inventory / "group_vars/sparks.yml").write_text(there)
+    status, said = plan_into(inventory, "--group", group)
+    assert status == Outcome.refused and "nothing written: " in said and says in said
+    assert [path.name for path in (inventory / "group_vars").rglob("*.yml")] == ["sparks.yml"]

@@ -533,6 +533,20 @@ def test_a_stop_takes_the_other_down_too(hosts: Callable[..., list[Host]], stopp
     assert other.status["attempt"] == 2, "one restart for one loss"
 
 
+def test_a_stop_that_was_announced_is_no_loss(hosts: Callable[..., list[Host]]) -> None:
+    """What drain.yml does: all hear of it before the first one stops, so no unit fails."""
+    pair = hosts(2)
+    for host in pair:
+        host.start()
+    for host in pair:
+        host.reaches("ready")
+        assert host.life
+        host.life.announce()
+    assert pair[0].stop() == 0
+    assert pair[1].end() == 0, pair[1].status
+    assert pair[1].status["phase"] == "stopped" and pair[1].status["failure"] is None
+
+
 def in_a_process(host: Host) -> subprocess.Popen[bytes]:
     """The same life, in a process of its own."""
     code = (

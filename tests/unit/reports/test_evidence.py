@@ -10,7 +10,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, evidence_page, judge, metrics
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
+    evidence_files,
+    evidence_page,
+    judge,
+    metrics,
+    since,
+)
 
 from tests.support.proofs import ACCEPTED, HOSTS, NOW, ROOT, WARNING, documents, proof, thresholds
 
@@ -440,3 +446,96 @@ def test_a_second_address_of_a_rail_is_a_reason() -> None:
     [reason] = document["reasons"]
     assert (reason["what"], reason["where"]) == ("foreign_address", "spark-a enp1s0f0np0")
     assert "also has 192.0.2.77;" in reason["text"]
+
+
+def test_each_measurement_stands_beside_its_threshold() -> None:
+    hosts = proof("pair")
+    for host in hosts.values():
+        host["thresholds"] = {"port_min_gbps": 150}
+    model = evidence_page.page_model(build(hosts))
+    assert {rail["least"] for rail in model["rails"]} == {pairing["least"] for pairing in model["pairings"]} == {"150"}
+    assert {rail["least"] for rail in evidence_page.page_model(DOCUMENTS["pair"])["rails"]} == {"175"}
+
+
+def test_the_same_warning_of_many_hosts_is_one_and_the_header_counts_it() -> None:
+    model = evidence_page.page_model(DOCUMENTS["pair-virtual"])
+    assert [(warning["id"], warning["host"]) for warning in model["warnings"]] == [
+        ("security_floor", "spark-a, spark-b")
+    ]
+    assert model["warned"] == "1 warning"
+    page = evidence_page.render(DOCUMENTS["pair-virtual"])
+    assert page.index("1 warning</span>") < page.index("<main>") and page.count("CVE-2026-24260") == 1
+    assert evidence_page.page_model(DOCUMENTS["ring"])["warned"] is None
+
+
+def test_hosts_that_are_no_sparks_say_so() -> None:
+    assert evidence_page.virtual(DOCUMENTS["pair-virtual"]) == ["spark-a", "spark-b"]
+    assert "No real Sparks." in evidence_page.render(DOCUMENTS["pair-virtual"])
+    assert evidence_page.virtual(DOCUMENTS["pair"]) == []
+    assert "No real Sparks." not in evidence_page.render(DOCUMENTS["pair"])
+    hosts = proof("pair")
+    hosts["spark-b"]["facts"]["rails"][0]["driver"] = "virtio_net"
+    assert evidence_page.virtual(build(hosts)) == ["spark-b"]
+
+
+def test_a_broken_cable_is_drawn_as_one_and_a_measured_one_is_not() -> None:
+    [cluster] = evidence_page.page_model(DOCUMENTS["ring-cut"])["clusters"]
+    broken = [cable for cable in cluster["picture"].cables if cable.broken]
+    assert [(cable.lines, cable.tone) for cable in broken] == [(("nobody there", "silent"), "bad")]
+    assert len(cluster["picture"].cables) == 3 and '<path class="cross"' in evidence_page.render(DOCUMENTS["ring-cut"])
+    hosts = proof("switch")
+    for host in hosts.values():
+        host["heard"] = []  # a switch that keeps the calls to itself
+    [cluster] = evidence_page.page_model(build(hosts))["clusters"]
+    assert not [cable for cable in cluster["picture"].cables if cable.broken]
+
+
+def test_a_cable_in_the_wrong_port_says_where_it_leads() -> None:
+    hosts = proof("pair")
+    for name, other in (("spark-a", "spark-b"), ("spark-b", "spark-a")):
+        for said in hosts[name]["heard"]:
+            said.update(host=other, there_port="p1")
+        hosts[name]["bandwidth"] = []
+    [cluster] = evidence_page.page_model(build(hosts))["clusters"]
+    (cable,) = cluster["picture"].cables
+    assert cable.broken and cable.lines == ("leads to spark-b p1", "wrong cable")
+
+
+def test_the_page_says_where_the_api_answers_and_what_is_free() -> None:
+    page = evidence_page.render(DOCUMENTS["pair"])
+    for text in ("https://192.0.2.11:8443/v1", "API on spark-a", "http://127.0.0.1:8000/v1", "55.0 free", "Free on /"):
+        assert text in page
+    hosts = proof("pair")
+    hosts["spark-a"]["serving"]["api"]["gateway"] = None
+    assert "8443" not in evidence_page.render(build(hosts))
+
+
+def test_what_changed_since_the_last_proof() -> None:
+    before, hosts = build(proof("pair")), proof("pair", {"spark-b": 13.23})
+    assert since.compare(before, build(proof("pair")))["changes"] == []
+    hosts["spark-a"]["facts"]["kernel"] = "6.17.0-1032-nvidia"
+    hosts["spark-a"]["serving"].update(served_models=["other/model"])
+    hosts["spark-b"]["findings"] = [WARNING]
+    found = since.compare(before, build(hosts))
+    assert found["created"] == before["created"] and found["changes"] == [
+        "pair1: healthy before, unhealthy now",
+        "spark-a p0 to spark-b p0: 196.0 Gb/s (healthy) before, 26.5 Gb/s (degraded cx7) now",
+        "pair1, model: serving, openai/gpt-oss-120b before, serving, other/model now",
+        "spark-a: kernel 6.17.0-1014-nvidia before, 6.17.0-1032-nvidia now",
+        "spark-b: new finding: security_floor",
+    ]
+    assert since.compare(before, build(proof("pair", {"spark-b": 97.0})))["changes"] == [], "noise"
+    document = {**build(hosts), "since": found}
+    jsonschema.validate(document, SCHEMA)
+    page = evidence_page.render(document)
+    assert "Since the proof of 2026-11-21 01:30:00 UTC" in page and "26.5 Gb/s (degraded cx7) now" in page
+
+
+def test_proofs_of_other_hosts_have_nothing_to_compare(tmp_path: Path) -> None:
+    before, now = build(proof("pair")), build({f"x-{name}": host for name, host in proof("pair").items()})
+    assert not since.same_fleet(before, now) and since.same_fleet(before, before)
+    assert evidence_files.before(tmp_path) is None
+    evidence_files.write(before, tmp_path)
+    assert evidence_files.before(tmp_path) == json.loads(json.dumps(before))
+    (tmp_path / "latest/evidence.json").write_text("{")
+    assert evidence_files.before(tmp_path) is None

@@ -134,6 +134,15 @@ def test_who_is_not_proven_is_unhealthy(document: dict[str, Any] | None, reason:
     assert gate.proof(["a"], document) == {"a": ("unhealthy", reason)}
 
 
+def test_one_sick_host_is_one_fault_and_the_others_of_its_cluster_stand_beside_it() -> None:
+    sick = evidence("unhealthy", "a", "b", where="b", what="unreachable", text="it stopped answering")
+    found = gate.proof(["a", "b"], sick)
+    assert {host: state for host, (state, _) in found.items()} == {"a": "skipped", "b": "unhealthy"}
+    assert gate.faults(found.values()) == 1
+    cable = evidence("unhealthy", "a", "b", where="a p0 to b p0", what="degraded_cx7", text="13.2 Gb/s")
+    assert gate.faults(gate.proof(["a", "b"], cable).values()) == 2, "a cable has two ends"
+
+
 def test_who_is_proven() -> None:
     assert gate.proof(["a"], evidence("healthy", "a", "b")) == {}
 
@@ -150,3 +159,9 @@ def test_a_bad_host_keeps_its_place(bad: int, tolerated: int, earlier: int, stop
     judged = gate.judge(hosts, dict.fromkeys(hosts[:bad], ("failed", "no")), tolerated, earlier)
     assert judged.stop is stop
     assert [state for state, _ in judged.hosts.values()] == ["failed"] * bad + ["done"] * (5 - bad)
+
+
+def test_who_stands_beside_a_bad_host_is_no_fault_of_its_own() -> None:
+    judged = gate.judge(["a", "b", "c"], {"a": ("unreachable", "no"), "b": ("skipped", "a")}, tolerated=1)
+    assert not judged.stop and judged.hosts["b"][0] == "skipped"
+    assert gate.judge(["a"], {"a": ("skipped", "another wave's")}, tolerated=5).stop, "stopped by nobody that is known"

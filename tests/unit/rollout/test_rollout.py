@@ -189,6 +189,19 @@ def test_a_tolerated_bad_host_that_stopped_ansible_for_all_is_left_out_and_the_o
     assert record["counts"] == {"done": 5, "failed": 1} and record["outcome"] == "partial"
 
 
+def test_one_dead_host_of_a_cluster_is_one_fault(journal: Journal, world: World) -> None:
+    """One bad host is tolerated: its mate does not use that up twice, in this wave or in a later one."""
+    world.bad = {"h00": AWAY}
+    hosts, chosen = fleet(6, 1), policy(canary="h00", growth=(2,), threshold=1)
+    record = go(journal, begin(journal, hosts, chosen), world)
+    assert record["counts"] == {"done": 4, "unreachable": 1, "skipped": 1}
+    assert record["reason"] == "h00 unreachable; 1 skipped"
+    assert [*rollout.bad_lines(record)] == [
+        "wave 1: h00: unreachable: Update: No route to host",
+        "wave 1: h01: skipped: h00 of its cluster is unreachable",
+    ]
+
+
 def test_who_only_stood_beside_a_bad_host_is_skipped(journal: Journal, world: World) -> None:
     world.bad, world.stops_all = {"h02": FAILED}, True
     record = go(journal, begin(journal, fleet(6), policy(canary=6)), world)
@@ -225,9 +238,9 @@ def test_no_evidence_is_no_proof(journal: Journal, world: World, monkeypatch: py
 @pytest.mark.parametrize(
     ("recipe", "plays"),
     [
-        ({}, ["drain", "doctor", "converge", ROLL_CALL, "serve", "validate"]),
+        ({}, ["fetch", "drain", "doctor", "converge", ROLL_CALL, "serve", "validate"]),
         ({"drain": False}, ["doctor", "converge", ROLL_CALL, "validate"]),
-        ({"prove": False}, ["drain", "doctor", "converge", ROLL_CALL, "serve"]),
+        ({"prove": False}, ["fetch", "drain", "doctor", "converge", ROLL_CALL, "serve"]),
         ({"drain": False, "prove": False}, ["doctor", "converge", ROLL_CALL]),
     ],
 )
@@ -242,7 +255,7 @@ def test_a_driver_moves_alone_then_boots_then_everything_else(journal: Journal, 
     recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
     go(journal, begin(journal, fleet(1, serves=True), policy(), recipe), world)
     assert [[play.removeprefix("gb10.fleet.") for play in plays] for plays, _ in world.calls] == [
-        ["drain", "doctor", "converge", ROLL_CALL],
+        ["fetch", "drain", "doctor", "converge", ROLL_CALL],
         ["drain", "reboot", ROLL_CALL],
         ["drain", "doctor", "converge", ROLL_CALL, "serve", "validate"],
     ]

@@ -51,15 +51,20 @@ class Fleet:
         self.refuses = False
         self.cancels = False
         self.worked: list[list[str]] = []
+        self.clusters, self.serves = [""] * 4, False
 
     def run(self, order: Order, *, watch: Callable[[Mapping[str, Any]], None], **_: Any) -> tuple[Outcome, Report]:
         if order.playbook == "gb10.fleet.hosts":
-            said = {"hosts": HOSTS, "clusters": [""] * 4, "roles": [[]] * 4}
+            said = {"hosts": HOSTS, "clusters": self.clusters, "roles": [["vllm"] if self.serves else []] * 4}
             data = {"task": "List the hosts", "host": "a", "res": {"msg": json.dumps(said)}}
             watch({"event": "runner_on_ok", "event_data": data})
             return Outcome.done, Report()
         hosts = Path(str(order.limit)[1:]).read_text().split()
         self.worked.append(hosts)
+        for step in ("drain", "serve") if self.serves else ():
+            for host in hosts if step == "drain" or not (self.cancels or set(hosts) & set(self.bad)) else ():
+                unit = {"resolved_action": "ansible.builtin.systemd_service", "step": step, "task": step, "host": host}
+                watch({"event": "runner_on_ok", "event_data": unit})
         troubles = {host: Trouble(self.bad[host], "Update: no") for host in hosts if host in self.bad}
         for host, trouble in troubles.items():
             data = {"host": host, "task": "Update", "res": {"msg": "no\x1b[2J"}}
@@ -165,6 +170,54 @@ def test_an_interrupt_is_no_end(fleet: Fleet) -> None:
     fleet.cancels = False
     status, record = gb10("resume")
     assert (status, record["outcome"], record["attempt"]) == (0, "done", 2)
+
+
+def test_who_ends_it_on_the_way_hears_what_does_not_serve_and_how_to_go_on(fleet: Fleet) -> None:
+    fleet.serves, fleet.clusters, fleet.cancels = True, ["pair", "pair", "", ""], True
+    words = ["rollout", "play.yml", "--no-prove", *SIZES, "-i", "hosts.yml"]
+    shown = CLI.invoke(cli.app, words)
+    assert shown.exit_code == 128 + signal.SIGINT
+    lines = shown.output.splitlines()
+    assert lines[0].startswith("the canary has 2 hosts and not 1: cluster pair")
+    run = json.loads(CLI.invoke(cli.app, ["status", "-i", "hosts.yml", "--json"]).stdout)["run"]
+    way_on = [
+        "does not serve now: cluster pair (a, b)",
+        f"not at its end, gb10 resume goes on: gb10 resume {run} -i hosts.yml",
+    ]
+    assert [line for line in lines if line in way_on] == way_on
+    status = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"])
+    assert status.exit_code == Outcome.unfinished and status.output.splitlines()[-2:] == way_on
+    fleet.cancels = False
+    code, record = gb10("resume", run)
+    assert code == 0 and set(record["models"].values()) == {"started"}
+    assert gb10("status")[0] == 0
+
+
+def test_a_bad_host_whose_model_stays_stopped_is_said_too(fleet: Fleet) -> None:
+    fleet.serves, fleet.bad = True, {"a": "failed"}
+    status, record = start()
+    assert status == Outcome.failed and record["models"] == {"a": "stopped"}
+    shown = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"])
+    assert (
+        shown.exit_code == Outcome.unfinished
+        and "does not serve now: a\nwhen it is repaired: gb10 resume" in shown.output
+    )
+    page = (Path(".gb10/reports") / record["run"] / "index.html").read_text()
+    assert "does not serve now: a" in page
+
+
+def test_where_gb10_is_killed_nobody_knows_and_status_says_so(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.serves = True
+
+    def die(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(rollout_cli.rollout.Rollout, "_judge", die)
+    monkeypatch.setattr(rollout_cli.rollout.Models, "note", lambda *_, **__: None)
+    CLI.invoke(cli.app, ["rollout", "play.yml", "--no-prove", *SIZES, "-i", "hosts.yml"])
+    status, record = gb10("status")
+    assert status == Outcome.unfinished and record["models"] == {"a": "maybe"}
+    assert "may not serve now: a" in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output
 
 
 def test_resume_goes_on_where_it_stopped(fleet: Fleet) -> None:

@@ -1,4 +1,4 @@
-"""What a rollout does with a model around its work: drain.yml and serve.yml, on hosts whose systemctl is made up."""
+"""What a rollout does with a model around its work: fetch.yml, drain.yml and serve.yml, where systemctl is made up."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ case "$*" in
   *is-enabled*) echo "$enabled"; [ "$enabled" = enabled ] || exit 1;;
   *show*) printf 'LoadState=loaded\\nActiveState=%s\\nSubState=x\\nUnitFileState=%s\\n' "$active" "$enabled";;
   reset-failed*) echo reset-failed >>done;;
+  kill*SIGUSR1*) echo announce >>done;;
   *stop*) echo stop >>done; echo "inactive $enabled" >unit;;
   *start*) echo start >>done; echo "active $enabled" >unit;;
 esac
@@ -52,6 +53,43 @@ def test_a_model_that_runs_is_stopped_and_started_where_it_is_enabled_and_its_cl
     assert "once                       : ok=1" in output, output
     notes = {host: plays.tmp_path / "hosts" / host / "done" for host in UNITS}
     assert {host: file.read_text().split() for host, file in notes.items() if file.exists()} == {
-        "serving": ["stop", "reset-failed", "start"], "loading": ["stop", "reset-failed", "start"],
+        "serving": ["announce", "stop", "reset-failed", "reset-failed", "start"],
+        "loading": ["announce", "stop", "reset-failed", "reset-failed", "start"],
         "stopped": ["reset-failed", "start"],
     }  # fmt: skip
+
+
+# Has the images in the file of that name. Notes what changed it.
+DOCKER = """#!/bin/bash
+cd "$GB10_TEST_HOST"
+case "$*" in
+  "image inspect"*) grep -qsx "${*: -1}" images || exit 1
+    echo '[{"RootFS": {"Layers": []}, "Size": 1, "Architecture": "arm64"}]';;
+  pull*) echo "connection refused" >&2; exit 1;;
+  tag*) echo tag >>done; echo "${*: -1}" >>images;;
+  *) echo "$*" >>done;;
+esac
+"""
+FETCHED = ["tag", "announce", "stop", "reset-failed"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "there", "does"),
+    [
+        ("active enabled", True, FETCHED),  # down for its load, and not for a download
+        ("inactive enabled", True, []),  # nothing waits: converge.yml fetches, when Docker is there
+        ("active enabled", False, []),  # and what cannot be fetched takes nothing down
+    ],
+)
+def test_image_and_model_are_fetched_before_the_drain(plays: Plays, unit: str, there: bool, does: list[str]) -> None:
+    (plays.tmp_path / "bin/docker").write_text(DOCKER)
+    (plays.tmp_path / "bin/docker").chmod(0o755)
+    host = plays.tmp_path / "hosts/serving"
+    (host / "unit").write_text(f"{unit}\n")
+    (host / "images").write_text(f"i@sha256:{'0' * 64}\n" if there else "")
+    play = [{"ansible.builtin.import_playbook": f"gb10.fleet.{name}"} for name in ("fetch", "drain")]
+    hosts = {"serving": {"ansible_host": "kind-serving", "gb10_roles": ["vllm"]}}
+    rc, output = plays.play(hosts, play, ansible_become=False, vllm_fetch=False)
+    assert (rc == 0) is there, output
+    done = host / "done"
+    assert (done.read_text().split() if done.exists() else []) == does, output

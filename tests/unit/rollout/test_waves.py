@@ -79,6 +79,24 @@ def test_a_canary_by_name_brings_its_cluster(canary: str) -> None:
     assert first.hosts == ("spark-02", "spark-03") and first.clusters == ("pair1",)
 
 
+@pytest.mark.parametrize(
+    ("canary", "pairs", "says"),
+    [
+        (1, 5, "the canary has 2 hosts and not 1: cluster pair"),
+        ("10%", 5, "the canary has 2 hosts and not 1: cluster pair"),
+        ("spark-03", 5, "the canary has 2 hosts and not 1: cluster pair1 serves one model and is not split"),
+        ("pair1", 5, None),
+        (2, 5, None),
+        (1, 0, None),
+        ("spark-03", 0, None),
+    ],
+)
+def test_a_canary_that_a_cluster_widens_says_so(canary: int | str, pairs: int, says: str | None) -> None:
+    policy = waves.policy(canary=canary)
+    said = waves.widened(waves.plan(fleet(10, pairs), policy), policy)
+    assert said is None if says is None else str(said).startswith(says), said
+
+
 def test_nobody_needs_no_wave() -> None:
     assert waves.plan([], POLICY) == []
 

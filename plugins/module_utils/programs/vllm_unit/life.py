@@ -59,13 +59,17 @@ class Life:
         self.log = Log(config, read_secrets(config.env_file))
         self.link = Link(config.join, config.timing, self.events.put) if config.join else None
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
-        self.stopping = False
+        self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
 
     def stop(self, *_: Any) -> None:
         """The handler of SIGTERM: a queue of this kind may be written to from there."""
         self.stopping = True
         self.events.put(Stop())
+
+    def announce(self, *_: Any) -> None:
+        """The handler of SIGUSR1: the whole cluster is about to be stopped, so a peer that goes is not lost."""
+        self.announced = True
 
     def run(self) -> int:
         """The exit status. Whatever happens, the peers hear of it and no container is left."""
@@ -124,6 +128,8 @@ class Life:
         with contextlib.suppress(queue.Empty):
             event = self.events.get(timeout=seconds)
             if isinstance(event, Stop):
+                raise Stopped
+            if isinstance(event, Lost) and self.announced:
                 raise Stopped
             if isinstance(event, Lost):
                 raise Failure("peer_lost", event.text)

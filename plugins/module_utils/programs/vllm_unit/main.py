@@ -40,6 +40,7 @@ def main() -> int:
     life = Life(config, Status(Path(STATUS), notify, config.digest), notify)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, life.stop)
+    signal.signal(signal.SIGUSR1, life.announce)
     return life.run()
 
 
