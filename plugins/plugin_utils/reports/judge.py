@@ -177,7 +177,14 @@ def _ends(members: Mapping[str, Record], results: Mapping[str, Record]) -> tuple
 
 def _end(members: Mapping[str, Record], end: Mapping[str, Any]) -> verdicts.End:
     port = gid_port(members, end)
-    return verdicts.End(end["host"], end["netdev"], tuple(_subnets(port)), port.get("pcie_width"))
+    speed = port.get("speed_mbps")
+    return verdicts.End(
+        end["host"],
+        end["netdev"],
+        subnets=tuple(_subnets(port)),
+        pcie_width=port.get("pcie_width"),
+        link_gbps=speed / 1000 if speed else None,
+    )
 
 
 def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, ...]) -> verdicts.MeasuredRail:

@@ -128,6 +128,14 @@ def test_twins_in_two_small_subnets_share_none() -> None:
     assert "share the subnet 192.168.100.0/29" in pairing["text"]
 
 
+def test_a_rail_that_links_at_100_gigabits_is_told_with_its_host() -> None:
+    hosts = proof("pair", {"spark-b": 49.0})
+    hosts["spark-b"]["gids"]["ports"][0]["speed_mbps"] = 100000
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert (pairing["verdict"], pairing["severity"]) == ("slow_link", "warn")
+    assert "linked below 200 Gb/s: spark-b enp1s0f0np0 at 100 Gb/s;" in pairing["text"]
+
+
 def test_a_narrow_link_is_told_with_the_host_that_has_it() -> None:
     hosts = proof("pair")
     hosts["spark-b"]["gids"]["ports"][0]["pcie_width"] = 2
