@@ -96,7 +96,7 @@ def _judged(asked: probe.Question, reply: scan.Reply) -> dict[str, Any]:
             failure = asked.failure(text)
         else:
             failure = asked.failure(f"{text} (exit status {reply.status})", answered=True)
-    return probe.judge(asked, answer, failure, refuse=True)
+    return probe.judge(asked.called(reply.began, reply.ended), answer, failure, refuse=True)
 
 
 def _unchanged(judged: Mapping[str, Any]) -> bool:

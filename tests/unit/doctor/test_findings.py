@@ -88,6 +88,14 @@ def test_a_clear_text_is_the_value_that_it_says() -> None:
     assert finding.id == "bad_variable" and "fabric_mtu 100" in finding.fact
 
 
+BEGAN, ENDED = 1795401000.0, 1795401002.5  # of a call, by the controller's clock
+
+
+def asked(epoch_s: float) -> Subject:
+    """A host that said this time in a call between BEGAN and ENDED."""
+    return replace(subject(clock={"epoch_s": epoch_s}), call=(BEGAN, ENDED))
+
+
 P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
 KERNEL = facts()["driver"]["kernels"][0]
 
@@ -267,6 +275,15 @@ KERNEL = facts()["driver"]["kernels"][0]
             ),
             "gpu_absent", "warn", ["version mismatch"],
         ),
+        (asked(BEGAN - 95), "clock_differs", "warn", ["95 s behind", "timedatectl"]),
+        (
+            subject(clock={"source": None, "synchronized": None}),
+            "clock_free", "warn", ["nothing sets this host's clock", "timedatectl set-ntp true"],
+        ),
+        (
+            subject(clock={"synchronized": False}),
+            "clock_free", "warn", ["systemd-timesyncd runs, and has not reached", "journalctl -u systemd-timesyncd"],
+        ),
         (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
         (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),
         (
@@ -329,6 +346,26 @@ def test_a_driver_without_nvidia_smi_lacks_its_utilities() -> None:
     # Without a driver there is nothing to match: `no_driver` says what to install.
     none = way_out_of_a_silent_gpu(NO_NVIDIA_SMI, userland=None, module_on_disk=None, module_loaded=None)
     assert none == "install the driver, as no_driver says"
+
+
+TOLERANCE = CATALOG["platforms"]["clock"]["tolerance"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("epoch_s", "said"),
+    [
+        (BEGAN, None),
+        (ENDED + TOLERANCE, None),  # a call takes its time, and the host may have answered at any moment of it
+        (BEGAN - TOLERANCE, None),
+        (ENDED + TOLERANCE + 1, f"{TOLERANCE + 1} s ahead of"),
+        (BEGAN - TOLERANCE - 1, f"{TOLERANCE + 1} s behind"),
+        (BEGAN - 324 * 86400, "324 days behind"),
+    ],
+)
+def test_a_clock_that_differs_is_said_with_its_distance(epoch_s: float, said: str | None) -> None:
+    found = evaluate(asked(epoch_s))
+    assert [finding.id for finding in found] == (["clock_differs"] if said else [])
+    assert all(said in finding.fact for finding in found if said)
 
 
 IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"
