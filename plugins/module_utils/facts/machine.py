@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import Facts, HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of
 
@@ -42,6 +43,12 @@ def read_product(host: HostReader) -> Facts:
         # Without the serial number: facts go into evidence, and evidence gets shared.
         "dgx_release": {key: value for key, value in dgx.items() if "SERIAL" not in key} or None,
     }
+
+
+def read_machine_digest(host: HostReader) -> str | None:
+    """A digest of the machine id, which itself is not for others (machine-id(5)); None before the first boot."""
+    found = re.match(r"[0-9a-f]{32}\Z", host.read("/etc/machine-id") or "")
+    return sha256(f"gb10-fleet:{found[0]}".encode())[:16] if found else None
 
 
 def read_memory_bytes(host: HostReader) -> int | None:

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader impor
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import (
     read_clock,
     read_disks,
+    read_machine_digest,
     read_memory_bytes,
     read_os,
     read_product,
@@ -91,4 +92,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "oom_daemons": read_oom_daemons(host),
         "cdi_driver": read_cdi_driver(host),
         "clock": read_clock(host),
+        "machine_digest": read_machine_digest(host),
     }

@@ -19,7 +19,8 @@ IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
     "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
     "driver_branch", *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
-    "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted", "security_floor",
+    "same_machine", "machine_id_copied", "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted",
+    "security_floor",
     "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
     "fabric_plan",
 )  # fmt: skip
@@ -30,6 +31,7 @@ NEVER_ACCEPTED = frozenset(
         "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
         # The roles refuse these too.
         "no_driver", "driver_branch", "no_rdma", "no_rail", "rail_is_management", "cluster_members",
+        "same_machine",
     }
 )  # fmt: skip
 

@@ -31,6 +31,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks impo
     check_gpu,
     check_identity,
     check_kernel_parameters,
+    check_names,
     check_oom_daemons,
     check_root,
 )
@@ -45,6 +46,7 @@ __all__ = [
 CHECKS = (
     *(check_root, check_identity, check_rails, check_disks, check_driver, check_coherence, check_gpu, check_apt),
     *(check_security_floors, check_kernel_parameters, check_oom_daemons, check_clock, check_time_source),
+    check_names,
 )
 
 

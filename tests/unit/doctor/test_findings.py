@@ -96,6 +96,12 @@ def asked(epoch_s: float) -> Subject:
     return replace(subject(clock={"epoch_s": epoch_s}), call=(BEGAN, ENDED))
 
 
+def beside(name: str, **differs: Any) -> Subject:
+    """A host in a run with another one that gave the same facts."""
+    one = subject(machine_digest="0123456789abcdef", ssh={"local_address": "192.0.2.11"})
+    return replace(one, heard={"spark-a": one.facts, name: {**one.facts, **differs}})
+
+
 P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
 KERNEL = facts()["driver"]["kernels"][0]
 
@@ -275,6 +281,8 @@ KERNEL = facts()["driver"]["kernels"][0]
             ),
             "gpu_absent", "warn", ["version mismatch"],
         ),
+        (beside("spark-b"), "same_machine", "error", ["spark-b", "192.0.2.11", "ansible_host"]),
+        (beside("spark-b", boot_id="other"), "machine_id_copied", "warn", ["spark-b", "systemd-machine-id-setup"]),
         (asked(BEGAN - 95), "clock_differs", "warn", ["95 s behind", "timedatectl"]),
         (
             subject(clock={"source": None, "synchronized": None}),
@@ -346,6 +354,19 @@ def test_a_driver_without_nvidia_smi_lacks_its_utilities() -> None:
     # Without a driver there is nothing to match: `no_driver` says what to install.
     none = way_out_of_a_silent_gpu(NO_NVIDIA_SMI, userland=None, module_on_disk=None, module_loaded=None)
     assert none == "install the driver, as no_driver says"
+
+
+def test_machines_with_ids_of_their_own_are_two() -> None:
+    assert evaluate(beside("spark-b", machine_digest="fedcba9876543210")) == []
+    # As containers on one kernel: the boot is the same, and the machines are not.
+    unknown = subject(machine_digest=None)
+    assert evaluate(replace(unknown, heard={"spark-b": unknown.facts})) == []
+
+
+def test_all_names_of_one_machine_are_one_finding() -> None:
+    judged = beside("spark-b")
+    judged = replace(judged, heard={**judged.heard, "spark-c": judged.facts})
+    assert "spark-b, spark-c" in only(evaluate(judged)).fact
 
 
 TOLERANCE = CATALOG["platforms"]["clock"]["tolerance"]["value"]

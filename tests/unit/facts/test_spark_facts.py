@@ -364,6 +364,19 @@ def test_packages_that_we_brought_are_told_from_those_that_were_there(spark: Hos
     assert collect(spark)["installed_by_us"] == []
 
 
+def test_a_machine_id_is_told_apart_and_not_told(spark: HostReader) -> None:
+    """machine-id(5): the id itself must not leave the host; facts go into evidence, and evidence gets shared."""
+    assert collect(spark)["machine_digest"] is None
+    seen = set()
+    for text in ("0123456789abcdef0123456789abcdef\n", "ffffffffffffffffffffffffffffffff\n", "uninitialized\n", ""):
+        write(spark.system.root, "/etc/machine-id", text)
+        facts = collect(spark)
+        assert not text.strip() or text.strip() not in json.dumps(facts)
+        seen.add(facts["machine_digest"])
+    assert len(seen) == 3 and None in seen
+    assert all(re.fullmatch("[0-9a-f]{16}", digest) for digest in seen - {None})
+
+
 TIMESYNCD = {"/run/systemd/units/invocation:systemd-timesyncd.service": "0f"}
 SYNCHRONIZED = {"/run/systemd/timesync/synchronized": ""}  # systemd-timesyncd(8): touched at each synchronization
 
