@@ -20,8 +20,6 @@ from lab.topology import MANAGEMENT, Host, Nic
 USER, USER_ID = "spark", 1000
 KEYS = CACHE / "keys"
 CLIENT_KEY = KEYS / "id_ed25519"
-_TIMESYNCD = "/run/systemd/units/invocation:systemd-timesyncd.service"
-CLOCK = f"d /run/systemd/timesync 0755\nf /run/systemd/timesync/synchronized 0644\nL {_TIMESYNCD} - - - - lab\n"
 HOST_KEY = "etc/ssh/ssh_host_ed25519_key"
 
 
@@ -59,8 +57,6 @@ def files(host: Host, authorized: str, private: str, public_key: str) -> dict[st
         "etc/hostname": File(f"{host.name}\n"),
         "etc/hosts": File(f"127.0.0.1 localhost\n127.0.1.1 {host.name}\n::1 localhost\n"),
         "etc/machine-id": File(hashlib.md5(host.name.encode(), usedforsecurity=False).hexdigest() + "\n", 0o444),
-        # No time server answers in the lab. The clock is this machine's, and systemd-timesyncd says so by these files.
-        "etc/tmpfiles.d/gb10-lab-clock.conf": File(CLOCK),
         HOST_KEY: File(private, 0o600),
         f"{HOST_KEY}.pub": File(public_key),
         f"home/{USER}/.ssh/authorized_keys": File(authorized, 0o600, USER_ID),

@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, prob
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
-COMPARED = ("machine_digest", "boot_id")  # the facts of other hosts by which a host is judged
+COMPARED = ("machine_digest", "boot_id", "rails", "interfaces")  # the facts of other hosts by which a host is judged
 _NAMED = 3  # hosts in a warning that several have in common; `gb10 doctor --json` has all
 
 

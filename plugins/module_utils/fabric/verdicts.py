@@ -241,9 +241,16 @@ def _slow_link(port: _Port, full: float) -> Iterable[Judged]:
         "slow_link",
         "error" if port.total < wanted or uneven else "warn",
         f"{text}; {uneven[2]}" if uneven else text,
-        "compare `ethtool NETDEV` on both hosts and the setting of the switch's port, which may have to be set to "
-        f"{full:g} Gb/s by hand, and take a cable for {full:g} Gb/s; where {rate:g} Gb/s are meant, set link_gbps in "
-        "fabric_thresholds to it, and port_min_gbps to what it shall carry",
+        way_to_full_rate(full, rate),
+    )
+
+
+def way_to_full_rate(full: float, rate: float) -> str:
+    """What to do about a port that links at `rate` in place of `full` Gb/s."""
+    return (
+        "compare `ethtool NETDEV` (Speed, Auto-negotiation, Advertised link modes) on both hosts and the setting of the"
+        f" switch's port, which may have to be set to {full:g} Gb/s by hand, and take a cable for {full:g} Gb/s; where"
+        f" {rate:g} Gb/s are meant, set link_gbps in fabric_thresholds to it, and port_min_gbps to what it shall carry"
     )
 
 

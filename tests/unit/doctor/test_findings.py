@@ -106,6 +106,15 @@ P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
 KERNEL = facts()["driver"]["kernels"][0]
 
 
+def linked(mbps: int | None, **variables: Any) -> Subject:
+    """spark-a of a pair whose p0 links at that rate; the other end was asked too."""
+    there = [
+        {**item, "speed_mbps": mbps if item["name"] in P0 else item["speed_mbps"]} for item in facts()["interfaces"]
+    ]
+    one = subject({**PAIR, **variables}, interfaces=there)
+    return replace(one, heard={"spark-b": {"rails": one.facts["rails"], "interfaces": there, "machine_digest": None}})
+
+
 @pytest.mark.parametrize(
     ("judged", "id_", "severity", "words"),
     [
@@ -133,6 +142,7 @@ KERNEL = facts()["driver"]["kernels"][0]
             "no_carrier", "error", ["check the cable between spark-a p0 and spark-b p0"],
         ),
         (subject(rails=rails(enp1s0f0np0={"carrier": None})), "no_carrier", "warn", ["enp1s0f0np0", "down"]),
+        (linked(100000), "slow_link", "warn", ["p0 links below 200 Gb/s", "enp1s0f0np0 at 100 Gb/s", "spark-b p0"]),
         (subject(ssh={"interface": "enp1s0f0np0"}), "rail_is_management", "error", ["SSH session", "p0"]),
         (subject(default_route_interfaces=[P0[1]]), "rail_is_management", "error", ["default route", P0[1]]),
         (
@@ -354,6 +364,26 @@ def test_a_driver_without_nvidia_smi_lacks_its_utilities() -> None:
     # Without a driver there is nothing to match: `no_driver` says what to install.
     none = way_out_of_a_silent_gpu(NO_NVIDIA_SMI, userland=None, module_on_disk=None, module_loaded=None)
     assert none == "install the driver, as no_driver says"
+
+
+def test_a_port_that_links_at_100_gigabits_is_known_before_it_is_measured() -> None:
+    # Some switches negotiate 100000 until the port is set to 200G: NVIDIA's multi-sparks README.
+    found = only(evaluate(linked(100000)))
+    assert (found.id, found.severity) == ("slow_link", "warn")
+    assert found.fact == (
+        "port p0 links below 200 Gb/s: enp1s0f0np0 at 100 Gb/s, enP2p1s0f0np0 at 100 Gb/s;"
+        " at the other end spark-b p0: enp1s0f0np0 at 100 Gb/s, enP2p1s0f0np0 at 100 Gb/s"
+    )
+    assert "ethtool" in found.way_out and "200 Gb/s by hand" in found.way_out
+    alone = only(evaluate(replace(linked(100000), heard={})))
+    assert "other end" not in alone.fact
+
+
+@pytest.mark.parametrize(
+    "judged", [linked(200000), linked(None), linked(100000, fabric_thresholds={"link_gbps": 100, "port_min_gbps": 87})]
+)
+def test_a_port_at_its_rate_or_one_that_is_meant_to_be_slow_is_no_finding(judged: Subject) -> None:
+    assert evaluate(judged) == []
 
 
 def test_machines_with_ids_of_their_own_are_two() -> None:
