@@ -42,6 +42,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Run": (
         "docs/doctor.md", "docs/troubleshooting.md", "docs/evidence.md", "docs/drift.md", "docs/rollout.md",
+        "docs/notify.md",
         "docs/driver.md", "docs/scale.md", "examples/README.md", "examples/*/README.md",
     ),
     "Serve": ("docs/models.md", "docs/benchmark.md"),

@@ -19,7 +19,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify, notify_action
 
 
 class ActionModule(ActionBase):
@@ -59,6 +59,10 @@ class ActionModule(ActionBase):
             limit=str(limit) if limit else None,
             msg=drift_report.table(document),
         )
+        if not clean:
+            different = [*document["drifted"], *document["silent"]]
+            told = notify.event(notify.DRIFT, "found", result["msg"], different, str(directory / drift_report.DOCUMENT))
+            result["warnings"] = notify_action.tell(self, task_vars or {}, told)
         if clean:
             Display().display(result["msg"])  # the playbook ends here: a task that shows it costs more
         return result

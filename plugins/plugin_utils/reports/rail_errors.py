@@ -12,8 +12,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import F
 
 RAIL_ERRORS = "rail_errors"
 WAY_OUT = (
-    "seat the cable of that rail anew on both ends or take another one; behind a switch, compare its flow control (PFC, ECN)"
-    " with that of the hosts; then measure again"
+    "seat the cable of that rail anew on both ends or take another one; behind a switch, compare its flow control"
+    " (PFC, ECN) with that of the hosts; then measure again"
 )
 
 
