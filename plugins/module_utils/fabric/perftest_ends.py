@@ -196,7 +196,7 @@ class _End:
 
 
 def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any) -> dict[str, Any]:
-    blank = {
+    blank: dict[str, Any] = {
         "perftest": None,
         "attempts": 0,
         "listening_after_s": None,
