@@ -42,9 +42,10 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Run": (
         "docs/doctor.md", "docs/troubleshooting.md", "docs/evidence.md", "docs/drift.md", "docs/rollout.md",
+        "docs/notify.md",
         "docs/driver.md", "docs/scale.md", "examples/README.md", "examples/*/README.md",
     ),
-    "Serve": ("docs/models.md", "docs/benchmark.md"),
+    "Serve": ("docs/models.md", "docs/registries.md", "docs/benchmark.md"),
     "Roles": ("roles/*/README.md",),
     "Reference": ("docs/rules.md", "reference/index.rst"),
     "How it is built": (

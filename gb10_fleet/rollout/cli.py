@@ -21,7 +21,7 @@ from rich.console import Console
 
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
-from gb10_fleet.rollout import live, locks, models, recipes, waves, window
+from gb10_fleet.rollout import live, locks, models, people, recipes, waves, window
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout.journal import WAY_OUT, Journal, JournalError, NoRun, place, refusal, resolved, text_of, utc
 from gb10_fleet.rollout.live import Lines, Silent, Terminal
@@ -368,6 +368,8 @@ def _go(
             why = str(error) if isinstance(error, rollout.Orphaned) else _words(error)
             _give_up(Outcome.failed, f"{name} is not at its end: {why}", as_json, record["kind"])
         page = _report(journal, name)
+    if unheard := people.tell(record, page, run):
+        print(printable(unheard), file=sys.stderr)
     if as_json:
         live.out(json.dumps(record, indent=2), keep="\n")
     else:

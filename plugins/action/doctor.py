@@ -9,6 +9,7 @@ run for all hosts then, too.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
@@ -35,12 +36,14 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         asked = probe.prepare(host.Host(self, task_vars), task_vars, int(task_vars["ansible_forks"]))
         answer = failure = None
+        began = time.time()
         try:
             answer = asked.host.heard(transport.call(self, asked.request, task_vars))
         except transport.NoAnswer as error:
             failure = asked.failure(error.said, answered=True)
         except AnsibleError as error:  # connection failures, refused privilege escalation
             failure = asked.failure(str(error))
+        asked = asked.called(began, time.time())
         result.update(probe.judge(asked, answer, failure, refuse=arguments["refuse"]))
         return result
 

@@ -20,7 +20,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify, notify_action
 
 
 class ActionModule(ActionBase):
@@ -61,8 +61,12 @@ class ActionModule(ActionBase):
             limit=str(limit) if limit else None,
             msg=drift_report.table(document),
         )
+        if not clean:
+            different = [*document["drifted"], *document["silent"]]
+            told = notify.event(notify.DRIFT, "found", result["msg"], different, str(directory / drift_report.DOCUMENT))
+            result["warnings"] = notify_action.tell(self, task_vars or {}, told)
         if not clean and options["report_only"]:
-            result["warnings"] = [drift_report.summary(document)]
+            result["warnings"].append(drift_report.summary(document))
         return result
 
     def _scan(

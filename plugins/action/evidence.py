@@ -15,7 +15,13 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, judge, since
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
+    evidence_files,
+    judge,
+    notify,
+    notify_action,
+    since,
+)
 
 
 class ActionModule(ActionBase):
@@ -57,6 +63,10 @@ class ActionModule(ActionBase):
             json=str(written / evidence_files.DOCUMENT) if written else None,
             msg=evidence_files.summary(document),
         )
+        if document["verdict"] != judge.HEALTHY:
+            hosts = sorted(document["hosts"])
+            told = notify.event(notify.PROOF, document["verdict"], result["msg"], hosts, result["page"])
+            result["warnings"] = notify_action.tell(self, task_vars or {}, told)
         return result
 
 

@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, prob
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
+COMPARED = ("machine_digest", "boot_id", "rails", "interfaces")  # the facts of other hosts by which a host is judged
 _NAMED = 3  # hosts in a warning that several have in common; `gb10 doctor --json` has all
 
 
@@ -70,16 +71,18 @@ class ActionModule(ActionBase):
         if self._play_context.password or self._play_context.become_pass:
             return judged, members
         questions: dict[str, probe.Question] = {}
-        for reply in scan.ask(
+        replies = scan.ask(
             self._targets(task_vars, names, questions),
             concurrency=int(task_vars["ansible_forks"]),
             timeout_s=TIMEOUT_S,
             progress=_progress,
-        ):
+        )
+        heard = _facts(replies)
+        for reply in replies:
             asked = questions[reply.host]
             # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
             with contextlib.suppress(Exception):
-                judged[reply.host] = _judged(asked, reply)
+                judged[reply.host] = _judged(asked, reply, heard)
                 members[reply.host] = asked.host.members
         return judged, members
 
@@ -106,7 +109,17 @@ class ActionModule(ActionBase):
             yield target
 
 
-def _judged(asked: probe.Question, reply: scan.Reply) -> dict[str, Any]:
+def _facts(replies: Sequence[scan.Reply]) -> dict[str, dict[str, Any]]:
+    """What each host said of itself; of an answer that nobody understands, nothing."""
+    found = {}
+    for reply in replies:
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            facts = transport.parse(reply.stdout)["facts"]
+            found[reply.host] = {key: facts[key] for key in COMPARED}
+    return found
+
+
+def _judged(asked: probe.Question, reply: scan.Reply, heard: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The doctor's result for one host."""
     answer = failure = None
     try:
@@ -119,7 +132,7 @@ def _judged(asked: probe.Question, reply: scan.Reply) -> dict[str, Any]:
             failure = asked.failure(text)
         else:
             failure = asked.failure(f"{text} (exit status {reply.status})", answered=True)
-    return probe.judge(asked, answer, failure, refuse=True)
+    return probe.judge(asked.called(reply.began, reply.ended, heard), answer, failure, refuse=True)
 
 
 def _unchanged(judged: Mapping[str, Any]) -> bool:

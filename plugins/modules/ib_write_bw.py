@@ -118,7 +118,8 @@ tests:
   description:
     - One result for each test, in order, with its arguments, C(state) (V(ok), V(failed), or V(planned) in check mode),
       C(perftest) (the version), C(command), C(attempts), C(listening_after_s), C(output) (its end, if
-      the test failed), and
+      the test failed), C(counters) (of the HCA's port those that are not 0, by the driver's name, each read before
+      and after the test), and
     - C(figures), where C(gbps) is in Gb/s and C(gbytes_per_s) in GB/s (both decimal), C(mtu) is the RoCE path MTU, and
       the addresses are those of the GIDs that perftest used, or
     - C(fault) with C(name), C(text) and C(way_out). Names are V(missing_package), V(no_rdma), V(no_device), V(no_gid),

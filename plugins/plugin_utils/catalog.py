@@ -38,6 +38,7 @@ COLLECTION_VARIABLES: Options = {
     "gb10_evidence_directory": {"type": "path"},
     "gb10_minimum_free_gib": {"type": "dict", "default": {}},
     "gb10_roles": {"type": "list", "elements": "str", "choices": list(ROLES), "default": list(ROLES)},
+    "gb10_notify": {"type": "raw"},
     "gb10_orphans": {"type": "str", "choices": ["show", "remove"], "default": "show"},
     "gb10_recap": {"type": "str", "choices": ["all", "changed"], "default": "all"},
     "gb10_unreachable_max": {"type": "str", "default": "0"},

@@ -20,7 +20,8 @@ from typing import Any, Callable
 from ansible_collections.gb10.fleet.plugins.module_utils.arguments import MEASURING, check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, find_address
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.counters import compared, read_counters
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, find_address
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Fault, Test
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
 
@@ -35,6 +36,7 @@ OUTPUT_TAIL = 2000
 TCP_ESTABLISHED, TCP_LISTEN = "01", "0A"
 
 Clock = Callable[[], float]
+Counters = Callable[[str, int], Mapping[str, int]]  # of a device and the number of its port
 
 
 def tcp_states(pid: int, port: int, proc_root: str = "/proc") -> set[str]:
@@ -96,9 +98,19 @@ def parse_tests(raw: Sequence[Mapping[str, Any]], *, pairing_timeout_s: int, dea
 class _End:
     """One end from its start to its result; ``step()`` moves it on and never waits. ``port`` is this end's HCA port."""
 
-    def __init__(self, test: Test, port: HcaPort, command: Sequence[str], children: Children, clock: Clock) -> None:
+    def __init__(
+        self,
+        test: Test,
+        port: HcaPort,
+        command: Sequence[str],
+        children: Children,
+        clock: Clock,
+        counters: Counters,
+    ) -> None:
         self.test = test
         self.port = port
+        self._read_counters = counters
+        self._counters = counters(port.device, port.port)
         self.command = list(command)
         self.result: dict[str, Any] | None = None
         self._children = children
@@ -179,16 +191,18 @@ class _End:
             listening_after_s=self._listening_after_s,
             figures={**asdict(report), "gbytes_per_s": round(report.gbytes_per_s, 3)} if report and valid else None,
             output=output[-OUTPUT_TAIL:] if fault else "",
+            counters=compared(self._counters, self._read_counters(self.port.device, self.port.port)),
         )
 
 
 def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any) -> dict[str, Any]:
-    blank = {
+    blank: dict[str, Any] = {
         "perftest": None,
         "attempts": 0,
         "listening_after_s": None,
         "figures": None,
         "output": "",
+        "counters": {},
     }
     return {
         **asdict(test),
@@ -198,6 +212,10 @@ def _result(test: Test, command: Sequence[str], fault: Fault | None, **more: Any
         **blank,
         **more,
     }
+
+
+def _counters(device: str, port: int) -> Mapping[str, int]:
+    return read_counters(Sysfs(), device, port)
 
 
 def planned(tests: Sequence[Test], hcas: Sequence[HcaPort]) -> list[dict[str, Any]]:
@@ -219,6 +237,7 @@ def run_ends(
     pairing_timeout_s: float,
     deadline_s: float,
     clock: Clock = time.monotonic,
+    counters: Counters | None = None,
 ) -> tuple[str | None, list[dict[str, Any]]]:
     """Run all ends and return perftest's own version ('6.20') and one result for each test, in their order."""
     if executable is None:
@@ -233,7 +252,7 @@ def run_ends(
                 ends.append(_result(test, [], _no_gid(test, hcas)))
                 continue
             command = perftest.argv(executable, test, ib_port=found[0].port, gid_index=found[1].index)
-            ends.append(_End(test, found[0], command, children, clock))
+            ends.append(_End(test, found[0], command, children, clock, counters or _counters))
         running = [end for end in ends if isinstance(end, _End)]
         while True:
             for end in running:

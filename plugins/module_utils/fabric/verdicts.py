@@ -30,6 +30,7 @@ THRESHOLDS = (
     "degraded_min_gbps",
     "degraded_max_gbps",
     "degraded_switched_min_gbps",
+    "link_gbps",
     "pcie_width_lanes",
 )
 
@@ -46,6 +47,7 @@ class End:
     netdev: str
     subnets: tuple[str, ...] = ()
     pcie_width: int | None = None
+    link_gbps: float | None = None
 
     def __str__(self) -> str:
         return f"{self.host} {self.netdev}"
@@ -184,6 +186,7 @@ def _causes(port: _Port, thresholds: Mapping[str, float], switched: bool) -> Ite
     degraded = [rail for rail in port.rails if port.low and lowest <= (rail.gbps or 0.0) <= highest]
     if degraded:
         yield _degraded(degraded[0])
+    yield from _slow_link(port, thresholds["link_gbps"])
 
 
 def _one_rail(port: _Port) -> Judged:
@@ -220,6 +223,34 @@ def _too_low(port: _Port, ceiling: float) -> Iterable[Judged]:
         "error",
         f"{port.measured}, expected at least {port.wanted:g} Gb/s",
         f"{advice}check the cable and its link rate (200 Gb/s), and that the hosts are idle; then measure again",
+    )
+
+
+def _slow_link(port: _Port, full: float) -> Iterable[Judged]:
+    """A port that links below its rate cannot carry more; it is judged by what that link can."""
+    slow = [(end.link_gbps, end) for rail in port.rails for end in rail.ends if end.link_gbps and end.link_gbps < full]
+    if not slow or not port.whole:
+        return
+    rate = min(gbps for gbps, _end in slow)
+    wanted = port.wanted * rate / full
+    uneven = next(iter(_slow_rail(port)), None)
+    links = ", ".join(f"{end} at {gbps:g} Gb/s" for gbps, end in slow)
+    expected = f"at least {wanted:g} Gb/s are expected of such a link"
+    text = f"linked below {full:g} Gb/s: {links}; {port.measured}, and {expected}"
+    yield (
+        "slow_link",
+        "error" if port.total < wanted or uneven else "warn",
+        f"{text}; {uneven[2]}" if uneven else text,
+        way_to_full_rate(full, rate),
+    )
+
+
+def way_to_full_rate(full: float, rate: float) -> str:
+    """What to do about a port that links at `rate` in place of `full` Gb/s."""
+    return (
+        "compare `ethtool NETDEV` (Speed, Auto-negotiation, Advertised link modes) on both hosts and the setting of the"
+        f" switch's port, which may have to be set to {full:g} Gb/s by hand, and take a cable for {full:g} Gb/s; where"
+        f" {rate:g} Gb/s are meant, set link_gbps in fabric_thresholds to it, and port_min_gbps to what it shall carry"
     )
 
 

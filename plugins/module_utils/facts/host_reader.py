@@ -1,12 +1,13 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the facts read a host: through the engine's `System`, and by three calls that a test replaces."""
+"""How the facts read a host: through the engine's `System`, and by calls that a test replaces."""
 
 from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class HostReader:
     system: System = field(default_factory=System)
     statvfs: Callable[[str], os.statvfs_result] = os.statvfs
     machine: str = field(default_factory=lambda: os.uname().machine)
+    time_of_day: Callable[[], float] = time.time
 
     def path(self, absolute: str) -> Path:
         return self.system.path(absolute)

@@ -8,12 +8,18 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import Facts, HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of
 
 DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 # What DGX OS sets and the role kernel_parameters leaves alone; the findings know the lowest sound values.
 VERIFIED_SYSCTLS = ("vm.max_map_count",)
+
+_RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
+TIMESYNCD = "systemd-timesyncd"
+_TIME_SOURCES = (TIMESYNCD, "chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd")
+BELOW = "the machine below"
 
 
 def _assignments(text: str | None) -> dict[str, str]:
@@ -39,6 +45,12 @@ def read_product(host: HostReader) -> Facts:
     }
 
 
+def read_machine_digest(host: HostReader) -> str | None:
+    """A digest of the machine id, which itself is not for others (machine-id(5)); None before the first boot."""
+    found = re.match(r"[0-9a-f]{32}\Z", host.read("/etc/machine-id") or "")
+    return sha256(f"gb10-fleet:{found[0]}".encode())[:16] if found else None
+
+
 def read_memory_bytes(host: HostReader, line: str = "MemTotal") -> int | None:
     found = re.search(rf"^{line}:\s+(\d+) kB", host.read("/proc/meminfo") or "", re.MULTILINE)
     return int(found[1]) * 1024 if found else None
@@ -61,3 +73,12 @@ def read_disks(host: HostReader, paths: Sequence[str]) -> list[Facts]:
 
 def read_sysctls(host: HostReader) -> dict[str, int | None]:
     return {name: host.number("/proc/sys/" + name.replace(".", "/")) for name in VERIFIED_SYSCTLS}
+
+
+def read_clock(host: HostReader) -> Facts:
+    """The time of day, and what sets it, by files: `timedatectl` would start a service in each call."""
+    running = (name for name in _TIME_SOURCES if host.path(f"{_RUNNING}{name}.service").is_symlink())
+    # A container has no clock of its own.
+    source = BELOW if host.path("/run/systemd/container").exists() else next(running, None)
+    reached = host.path("/run/systemd/timesync/synchronized").exists() if source == TIMESYNCD else None
+    return {"epoch_s": round(host.time_of_day(), 2), "source": source, "synchronized": reached}

@@ -18,7 +18,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_prefer
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.gpu import read_cdi, read_cdi_driver, read_gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import Facts, HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import (
+    read_clock,
     read_disks,
+    read_machine_digest,
     read_memory_bytes,
     read_os,
     read_product,
@@ -90,4 +92,6 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "sysctls": read_sysctls(host),
         "oom_daemons": read_oom_daemons(host),
         "cdi_driver": read_cdi_driver(host),
+        "clock": read_clock(host),
+        "machine_digest": read_machine_digest(host),
     }

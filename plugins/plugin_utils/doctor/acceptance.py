@@ -17,9 +17,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
 IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
-    "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
+    "no_carrier", "slow_link", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
     "unknown_model", "driver_branch", *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
-    "apt_lock", "dpkg_interrupted", "security_floor",
+    "same_machine", "machine_id_copied", "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted",
+    "security_floor",
     "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
     "fabric_plan",
 )  # fmt: skip
@@ -30,6 +31,7 @@ NEVER_ACCEPTED = frozenset(
         "unreachable", "host_key", "unreadable", "no_sudo", "bad_variable", "state_refused",
         # The roles refuse these too.
         "no_driver", "driver_branch", "no_rdma", "no_rail", "rail_is_management", "cluster_members",
+        "same_machine",
     }
 )  # fmt: skip
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils import arguments
@@ -108,6 +108,7 @@ def check_rails(subject: Subject) -> Iterator[Finding]:
                 "with the cable in",
             )
         yield from _carrier(subject, port, own)
+        yield from _link_rate(subject, port, own)
         yield from _management(subject, port, own)
 
 
@@ -136,16 +137,58 @@ def _carrier(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) ->
         )
 
 
+def _link_rate(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """A port that links below its rate is known before anything is measured; None: the driver does not tell."""
+    try:
+        full = verdicts.thresholds_from(subject.catalog["thresholds"], subject.mapping("fabric_thresholds"))[
+            "link_gbps"
+        ]
+    except verdicts.ThresholdError:
+        return  # `check_settings` says so
+    rates = _rates(subject.facts, {rail["netdev"] for rail in rails})
+    if not rates or min(rates.values()) >= full:
+        return
+    links = ", ".join(f"{netdev} at {gbps:g} Gb/s" for netdev, gbps in rates.items())
+    yield subject.warn(
+        "slow_link",
+        f"port {port} links below {full:g} Gb/s: {links}{_far_rates(subject, port)}",
+        verdicts.way_to_full_rate(full, min(rates.values())),
+    )
+
+
+def _far_rates(subject: Subject, port: str) -> str:
+    """At what rate the other end of the cable links, if its host was asked too."""
+    host, far_port = _other_end(subject, port) or ("", "")
+    facts = subject.heard.get(host, {})
+    netdevs = {rail["netdev"] for rail in facts.get("rails", ()) if rail["port"] == far_port}
+    links = ", ".join(f"{netdev} at {gbps:g} Gb/s" for netdev, gbps in _rates(facts, netdevs).items())
+    return f"; at the other end {host} {far_port}: {links}" if links else ""
+
+
+def _rates(facts: Mapping[str, Any], netdevs: Container[str]) -> dict[str, float]:
+    """The link rates of interfaces in Gb/s, where they have a link and the driver tells."""
+    return {
+        interface["name"]: interface["speed_mbps"] / 1000
+        for interface in facts.get("interfaces", ())
+        if interface["name"] in netdevs and interface["speed_mbps"]
+    }
+
+
 def _cable(subject: Subject, port: str) -> str:
-    """Which cable hangs on this port, by the topology; hosts of a ring are joined p1 to p0 in inventory order."""
+    """Which cable hangs on this port, by the topology."""
+    other = _other_end(subject, port)
+    return f"between {subject.host} {port} and {' '.join(other) if other else 'the switch'}"
+
+
+def _other_end(subject: Subject, port: str) -> tuple[str, str] | None:
+    """Host and port at the other end of a cable; hosts of a ring are joined p1 to p0 in inventory order."""
     members = list(subject.members)
     if subject.host in members and subject.topology == "pair" and len(members) == 2:
-        return f"between {subject.host} {port} and {members[1 - members.index(subject.host)]} {port}"
+        return members[1 - members.index(subject.host)], port
     if subject.host in members and subject.topology == "ring":
         step, other_port = (1, "p0") if port == "p1" else (-1, "p1")
-        other = members[(members.index(subject.host) + step) % len(members)]
-        return f"between {subject.host} {port} and {other} {other_port}"
-    return f"between {subject.host} {port} and the switch"
+        return members[(members.index(subject.host) + step) % len(members)], other_port
+    return None
 
 
 def _management(subject: Subject, port: str, rails: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance impor
     REFUSED,
     accept,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.clock_checks import check_clock, check_time_source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_rails
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks import (
@@ -30,6 +31,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.host_checks impo
     check_gpu,
     check_identity,
     check_kernel_parameters,
+    check_names,
     check_oom_daemons,
     check_root,
 )
@@ -43,7 +45,8 @@ __all__ = [
 ]  # fmt: skip
 CHECKS = (
     *(check_root, check_identity, check_rails, check_disks, check_driver, check_coherence, check_gpu, check_apt),
-    *(check_security_floors, check_kernel_parameters, check_oom_daemons),
+    *(check_security_floors, check_kernel_parameters, check_oom_daemons, check_clock, check_time_source),
+    check_names,
 )
 
 

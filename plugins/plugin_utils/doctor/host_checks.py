@@ -66,6 +66,36 @@ def check_identity(subject: Subject) -> Iterator[Finding]:
         )
 
 
+def check_names(subject: Subject) -> Iterator[Finding]:
+    """Other names of this run that lead to this very machine, or to a copy of its disk.
+
+    The machine id alone does not tell: a copied disk has it too, and factories have shipped equal SSH host keys. A boot
+    id is random: it is equal in two answers of one run only where one kernel gave both.
+    """
+    own = subject.facts
+    equal = [
+        (name, facts["boot_id"] == own["boot_id"])
+        for name, facts in subject.heard.items()
+        if name != subject.host and own["machine_digest"] and facts["machine_digest"] == own["machine_digest"]
+    ]
+    same, copies = ([name for name, is_same in equal if is_same is wanted] for wanted in (True, False))
+    if same:
+        address = own["ssh"]["local_address"] or "one address"
+        yield subject.error(
+            "same_machine",
+            f"{', '.join(same)} is the same machine under another name (machine id and boot id agree; this name led to"
+            f" {address})",
+            "correct ansible_host of the wrong name (`ansible-inventory --host NAME` shows it), or remove that name",
+        )
+    if copies:
+        yield subject.warn(
+            "machine_id_copied",
+            f"{', '.join(copies)} is another machine with the same machine id: one disk was copied from the other",
+            "on the copy: `rm /etc/machine-id; systemd-machine-id-setup`, new SSH host keys, reboot; DHCP and"
+            " collectors of logs take the two for one",
+        )
+
+
 def check_disks(subject: Subject) -> Iterator[Finding]:
     minimum = {entry["path"]: entry["value"] for entry in subject.catalog["platforms"]["minimum_free_disk"]}
     minimum.update(own_minimums(subject.setting("gb10_minimum_free_gib")))

@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.model_check import check_model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify
 
 
 def check_inventory(subject: Subject) -> Iterator[Finding]:
@@ -41,6 +42,7 @@ def _variables(subject: Subject) -> Iterator[Finding]:
             yield subject.error("bad_variable", message, f"correct it in the inventory; {where} says what is allowed")
     yield from check_acceptances(subject)
     yield from _minimums(subject)
+    yield from _hook(subject)
 
 
 def _minimums(subject: Subject) -> Iterator[Finding]:
@@ -49,6 +51,16 @@ def _minimums(subject: Subject) -> Iterator[Finding]:
         if not _is_minimum(path, gib):
             fact = f"gb10_minimum_free_gib holds {path!r}: {gib!r}, which is no absolute path with a positive number"
             yield subject.error("bad_variable", fact, 'write a path and its GiB, for example {"/srv/models": 200}')
+
+
+def _hook(subject: Subject) -> Iterator[Finding]:
+    value = subject.setting(notify.VARIABLE)
+    try:
+        if value is not None:
+            notify.hook(value)
+    except notify.HookError as error:
+        fact, _, way_out = str(error).partition("; ")
+        yield subject.error("bad_variable", fact, way_out)
 
 
 def _is_minimum(path: Any, gib: Any) -> bool:

@@ -31,6 +31,8 @@ class Subject:
     declared: Declared
     run: Sequence[str] | None = None  # the hosts of this run; None: all of the inventory
     fleet: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # FLEET_VARIABLES of all hosts
+    call: tuple[float, float] | None = None  # its begin and end, by the controller's clock
+    heard: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # facts of the hosts asked with it
 
     def setting(self, name: str) -> Any:
         """A variable as the role will see it."""

@@ -41,6 +41,10 @@ class Question:
     rendered: list[documents.Rendered]
     request: dict[str, Any]
 
+    def called(self, began: float, ended: float, heard: Mapping[str, Mapping[str, Any]] | None = None) -> Question:
+        """With the times of the call, by the clock of this machine, and the facts of hosts asked beside this one."""
+        return replace(self, subject=replace(self.subject, call=(began, ended), heard=heard or {}))
+
     def failure(self, text: str, answered: bool = False) -> Finding:
         """What a call that gave no answer comes down to. A host without a cluster is one of its own."""
         name = self.host.name

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from ansible import constants
@@ -56,12 +56,17 @@ class Target:
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back. `status` is the command's exit status, None if its time was up."""
+    """What came back. `status` is the command's exit status, None if its time was up.
+
+    `began`, `ended`: the time of day here when the connection that answered did.
+    """
 
     host: str
     status: int | None
     stdout: str
     stderr: str
+    began: float = field(default=0, compare=False)
+    ended: float = field(default=0, compare=False)
 
 
 # -- the ways ----------------------------------------------------------------------------------------------------------
@@ -180,6 +185,7 @@ def _ask_one(target: Target, timeout_s: float) -> Reply:
 
 def _attempt(target: Target, deadline: float) -> Reply:
     # ssh leaves its control master behind, and that may hold a pipe of ours open for a minute: so stderr is a file.
+    began = time.time()
     with tempfile.TemporaryFile() as errors:
         try:
             process = subprocess.Popen(target.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
@@ -195,7 +201,8 @@ def _attempt(target: Target, deadline: float) -> Reply:
             process.wait()
         errors.seek(0)
         said = errors.read(2**16)
-    return Reply(target.host, status, answer.decode(errors="replace"), said.decode(errors="replace"))
+    texts = answer.decode(errors="replace"), said.decode(errors="replace")
+    return Reply(target.host, status, *texts, began, time.time())
 
 
 def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float) -> bytes:

@@ -41,7 +41,19 @@ _SECRET = re.compile(r"(^|_)(token|secret|password|api_?key)(_|$)", re.IGNORECAS
 
 def refusals(view: View, said: VllmSettings) -> Iterator[str]:
     """All of them, in the order of the role's variables."""
-    for check in (_model, _image, _cluster, _ray, _memory, _listening, _words, _secrets, _directory, _environment):
+    for check in (
+        _model,
+        _image,
+        _cluster,
+        _ray,
+        _memory,
+        _listening,
+        _words,
+        _secrets,
+        _registry,
+        _directory,
+        _environment,
+    ):
         yield from check(view, said)
     if not _VERSION.match(said.vllm_version):
         yield (
@@ -168,6 +180,16 @@ def _secrets(_view: View, said: VllmSettings) -> Iterator[str]:
             "in an HTTP header: use printable ASCII characters without blanks (`openssl rand -hex 32` makes such a "
             "key)."
         )
+
+
+def _registry(_view: View, said: VllmSettings) -> Iterator[str]:
+    """Both or none, and what an HTTP header of Basic authentication can carry."""
+    account, password = said.vllm_registry_username, said.vllm_registry_password
+    if bool(account) != bool(password):
+        given, missing = ("username", "password") if account else ("password", "username")
+        yield f"vllm_registry_{given} is set and vllm_registry_{missing} is not. Set both, or none of them."
+    if ":" in account or _LINE_BREAK.search(account + password):
+        yield "vllm_registry_username holds a colon, or one of the two holds a line break. No registry takes that."
 
 
 def _directory(_view: View, said: VllmSettings) -> Iterator[str]:

@@ -40,6 +40,8 @@ class VllmSettings(RoleSettings, role="vllm"):
 
     vllm_image: str
     vllm_allow_tag: bool
+    vllm_registry_username: str
+    vllm_registry_password: str
     vllm_version: str
     vllm_accept: Mapping[Any, Any]
     vllm_model: str

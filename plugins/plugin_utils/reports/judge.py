@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import subnet_of
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import rail_errors
 
 SCHEMA_VERSION = 1
 HEALTHY, UNHEALTHY, INCOMPLETE = "healthy", "unhealthy", "incomplete"
@@ -27,7 +28,8 @@ def build(
     hosts: Mapping[str, Mapping[str, Any]], meta: Mapping[str, Any], thresholds: Mapping[str, Any], now: datetime
 ) -> Record:
     """The evidence document of one proof. `thresholds` is the content of catalog/thresholds.yml."""
-    proofs = {name: _proof(name, proof) for name, proof in hosts.items()}
+    counters = thresholds["error_counters"]["value"]
+    proofs = {name: _proof(name, proof, counters) for name, proof in hosts.items()}
     clusters = [_cluster(name, members, thresholds) for name, members in _by_cluster(proofs).items()]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -46,20 +48,21 @@ def worst(found: Iterable[str]) -> str:
     return max(found, key=(HEALTHY, INCOMPLETE, UNHEALTHY).index, default=INCOMPLETE)
 
 
-def _proof(name: str, proof: Mapping[str, Any]) -> Record:
+def _proof(name: str, proof: Mapping[str, Any], counters: Sequence[str]) -> Record:
     """One host's part, complete and without what Ansible adds to results (or says in place of one)."""
+    bandwidth = list(proof.get("bandwidth") or [])
     return {
         "cluster": proof.get("cluster") or name,
         "topology": proof.get("topology") or "none",
         "serves": bool(proof.get("serves", True)),
         "thresholds": dict(proof.get("thresholds") or {}),
         "facts": dict(proof["facts"]),
-        "findings": list(proof.get("findings") or []),
+        "findings": [*(proof.get("findings") or []), *rail_errors.findings(name, bandwidth, counters)],
         "profiles": list(proof.get("profiles") or []),
         "gids": _without_ansible(proof.get("gids")),
         "heard": None if proof.get("heard") is None else list(proof["heard"]),
         "pings": list(proof.get("pings") or []),
-        "bandwidth": list(proof.get("bandwidth") or []),
+        "bandwidth": bandwidth,
         "unreachable": bool(proof.get("unreachable")),
         "serving": _without_ansible(proof.get("serving")),
     }
@@ -179,7 +182,14 @@ def _ends(members: Mapping[str, Record], results: Mapping[str, Record]) -> tuple
 
 def _end(members: Mapping[str, Record], end: Mapping[str, Any]) -> verdicts.End:
     port = gid_port(members, end)
-    return verdicts.End(end["host"], end["netdev"], tuple(_subnets(port)), port.get("pcie_width"))
+    speed = port.get("speed_mbps")
+    return verdicts.End(
+        end["host"],
+        end["netdev"],
+        subnets=tuple(_subnets(port)),
+        pcie_width=port.get("pcie_width"),
+        link_gbps=speed / 1000 if speed else None,
+    )
 
 
 def _rail(netdev: str, results: Mapping[str, Record], read: tuple[verdicts.End, ...]) -> verdicts.MeasuredRail:

@@ -19,8 +19,8 @@ FAULTS = (
     (
         "unauthorized",
         r"unauthorized|authentication required|denied|forbidden|no basic auth credentials|\b40[13]\b",
-        "`sudo docker login REGISTRY` on the host, with an account that may pull it; some registries say this of a name"
-        " that does not exist",
+        "set vllm_registry_username and vllm_registry_password (from a vault) to an account that may pull it, or"
+        " `sudo docker login REGISTRY` on the host; some registries say this of a name that does not exist",
     ),
     (
         "image_missing",
@@ -42,6 +42,7 @@ FAULTS = (
     ),
 )
 LONGEST_TEXT = 400
+DOCKER_HUB = "docker.io"
 
 
 def pull_fault(pulled: Mapping[str, Any], image: str) -> dict[str, str] | None:
@@ -60,4 +61,4 @@ def registry(image: str) -> str:
     """The host that Docker asks for an image: the first part of its name, if that can be one."""
     first, slash, _ = image.partition("/")
     named = bool(slash) and ("." in first or ":" in first or first == "localhost")
-    return first if named else "docker.io"
+    return first if named else DOCKER_HUB

@@ -89,8 +89,31 @@ def test_a_clear_text_is_the_value_that_it_says() -> None:
     assert finding.id == "bad_variable" and "fabric_mtu 100" in finding.fact
 
 
+BEGAN, ENDED = 1795401000.0, 1795401002.5  # of a call, by the controller's clock
+
+
+def asked(epoch_s: float) -> Subject:
+    """A host that said this time in a call between BEGAN and ENDED."""
+    return replace(subject(clock={"epoch_s": epoch_s}), call=(BEGAN, ENDED))
+
+
+def beside(name: str, **differs: Any) -> Subject:
+    """A host in a run with another one that gave the same facts."""
+    one = subject(machine_digest="0123456789abcdef", ssh={"local_address": "192.0.2.11"})
+    return replace(one, heard={"spark-a": one.facts, name: {**one.facts, **differs}})
+
+
 P0 = ("enp1s0f0np0", "enP2p1s0f0np0")
 KERNEL = facts()["driver"]["kernels"][0]
+
+
+def linked(mbps: int | None, **variables: Any) -> Subject:
+    """spark-a of a pair whose p0 links at that rate; the other end was asked too."""
+    there = [
+        {**item, "speed_mbps": mbps if item["name"] in P0 else item["speed_mbps"]} for item in facts()["interfaces"]
+    ]
+    one = subject({**PAIR, **variables}, interfaces=there)
+    return replace(one, heard={"spark-b": {"rails": one.facts["rails"], "interfaces": there, "machine_digest": None}})
 
 
 @pytest.mark.parametrize(
@@ -120,6 +143,7 @@ KERNEL = facts()["driver"]["kernels"][0]
             "no_carrier", "error", ["check the cable between spark-a p0 and spark-b p0"],
         ),
         (subject(rails=rails(enp1s0f0np0={"carrier": None})), "no_carrier", "warn", ["enp1s0f0np0", "down"]),
+        (linked(100000), "slow_link", "warn", ["p0 links below 200 Gb/s", "enp1s0f0np0 at 100 Gb/s", "spark-b p0"]),
         (subject(ssh={"interface": "enp1s0f0np0"}), "rail_is_management", "error", ["SSH session", "p0"]),
         (subject(default_route_interfaces=[P0[1]]), "rail_is_management", "error", ["default route", P0[1]]),
         (
@@ -274,6 +298,17 @@ KERNEL = facts()["driver"]["kernels"][0]
             ),
             "gpu_absent", "warn", ["version mismatch"],
         ),
+        (beside("spark-b"), "same_machine", "error", ["spark-b", "192.0.2.11", "ansible_host"]),
+        (beside("spark-b", boot_id="other"), "machine_id_copied", "warn", ["spark-b", "systemd-machine-id-setup"]),
+        (asked(BEGAN - 95), "clock_differs", "warn", ["95 s behind", "timedatectl"]),
+        (
+            subject(clock={"source": None, "synchronized": None}),
+            "clock_free", "warn", ["nothing sets this host's clock", "timedatectl set-ntp true"],
+        ),
+        (
+            subject(clock={"synchronized": False}),
+            "clock_free", "warn", ["systemd-timesyncd runs, and has not reached", "journalctl -u systemd-timesyncd"],
+        ),
         (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
         (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),
         (
@@ -336,6 +371,59 @@ def test_a_driver_without_nvidia_smi_lacks_its_utilities() -> None:
     # Without a driver there is nothing to match: `no_driver` says what to install.
     none = way_out_of_a_silent_gpu(NO_NVIDIA_SMI, userland=None, module_on_disk=None, module_loaded=None)
     assert none == "install the driver, as no_driver says"
+
+
+def test_a_port_that_links_at_100_gigabits_is_known_before_it_is_measured() -> None:
+    # Some switches negotiate 100000 until the port is set to 200G: NVIDIA's multi-sparks README.
+    found = only(evaluate(linked(100000)))
+    assert (found.id, found.severity) == ("slow_link", "warn")
+    assert found.fact == (
+        "port p0 links below 200 Gb/s: enp1s0f0np0 at 100 Gb/s, enP2p1s0f0np0 at 100 Gb/s;"
+        " at the other end spark-b p0: enp1s0f0np0 at 100 Gb/s, enP2p1s0f0np0 at 100 Gb/s"
+    )
+    assert "ethtool" in found.way_out and "200 Gb/s by hand" in found.way_out
+    alone = only(evaluate(replace(linked(100000), heard={})))
+    assert "other end" not in alone.fact
+
+
+@pytest.mark.parametrize(
+    "judged", [linked(200000), linked(None), linked(100000, fabric_thresholds={"link_gbps": 100, "port_min_gbps": 87})]
+)
+def test_a_port_at_its_rate_or_one_that_is_meant_to_be_slow_is_no_finding(judged: Subject) -> None:
+    assert evaluate(judged) == []
+
+
+def test_machines_with_ids_of_their_own_are_two() -> None:
+    assert evaluate(beside("spark-b", machine_digest="fedcba9876543210")) == []
+    # As containers on one kernel: the boot is the same, and the machines are not.
+    unknown = subject(machine_digest=None)
+    assert evaluate(replace(unknown, heard={"spark-b": unknown.facts})) == []
+
+
+def test_all_names_of_one_machine_are_one_finding() -> None:
+    judged = beside("spark-b")
+    judged = replace(judged, heard={**judged.heard, "spark-c": judged.facts})
+    assert "spark-b, spark-c" in only(evaluate(judged)).fact
+
+
+TOLERANCE = CATALOG["platforms"]["clock"]["tolerance"]["value"]
+
+
+@pytest.mark.parametrize(
+    ("epoch_s", "said"),
+    [
+        (BEGAN, None),
+        (ENDED + TOLERANCE, None),  # a call takes its time, and the host may have answered at any moment of it
+        (BEGAN - TOLERANCE, None),
+        (ENDED + TOLERANCE + 1, f"{TOLERANCE + 1} s ahead of"),
+        (BEGAN - TOLERANCE - 1, f"{TOLERANCE + 1} s behind"),
+        (BEGAN - 324 * 86400, "324 days behind"),
+    ],
+)
+def test_a_clock_that_differs_is_said_with_its_distance(epoch_s: float, said: str | None) -> None:
+    found = evaluate(asked(epoch_s))
+    assert [finding.id for finding in found] == (["clock_differs"] if said else [])
+    assert all(said in finding.fact for finding in found if said)
 
 
 IMAGE = "nvcr.io/nvidia/vllm:26.04-py3"

@@ -20,7 +20,8 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Children
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import perftest_ends
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, make_gid
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.counters import read_counters
+from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import HcaPort, Sysfs, make_gid
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.perftest import Test
 from ansible_collections.gb10.fleet.plugins.modules import ib_write_bw
 from hypothesis import HealthCheck, given, settings
@@ -92,6 +93,29 @@ def port() -> int:
 def make_test(end: str, port: int) -> Test:
     own, peer = (SERVER_ADDRESS, CLIENT_ADDRESS) if end == "server" else (CLIENT_ADDRESS, SERVER_ADDRESS)
     return Test("rail", end, "rocep1s0f0", own, peer, port, qps=4, message_bytes=65536, duration_s=2, qp_timeout=14)
+
+
+def test_counters_are_read_before_and_after_a_test(tmp_path: Path, port: int) -> None:
+    # Names and "lifespan" as mlx5 has them below hw_counters; 10 is the lifespan's default.
+    folder = tmp_path / "class/infiniband/rocep1s0f0/ports/1/hw_counters"
+    folder.mkdir(parents=True)
+    for name, text in {"lifespan": "10", "out_of_sequence": "4", "packet_seq_err": "0", "np_cnp_sent": "x"}.items():
+        (folder / name).write_text(f"{text}\n")
+    readings = []
+
+    def counters(device: str, number: int) -> dict[str, int]:
+        readings.append(read_counters(Sysfs(str(tmp_path)), device, number))
+        (folder / "out_of_sequence").write_text("129\n")
+        return readings[-1]
+
+    executable = install(tmp_path, STAND_IN)
+    tests = [make_test("server", port)]
+    hcas = [hca(SERVER_ADDRESS)]
+    (result,) = perftest_ends.run_ends(
+        tests, hcas, executable=executable, pairing_timeout_s=1, deadline_s=20, counters=counters
+    )[1]
+    assert readings[0] == {"out_of_sequence": 4, "packet_seq_err": 0}
+    assert result["counters"] == {"out_of_sequence": [4, 129]}, "also of a test that failed"
 
 
 def run(executable: str | None, *tests: Test, pairing: float = 10, deadline: float = 20) -> list[dict[str, Any]]:

@@ -82,6 +82,35 @@ def test_a_degraded_adapter_behind_a_switch_has_the_same_verdict_and_way_out(gbp
     assert judge_port(rails(3.0, 3.0), lowered, switched=True).verdict == "degraded_cx7"
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "link", "verdict", "severity"),
+    [
+        (49.0, 49.0, 100, "slow_link", "warn"),  # all that such a link carries
+        (46.3, 46.3, 100, "slow_link", "warn"),
+        (40.0, 40.0, 100, "slow_link", "error"),
+        (80.0, 18.0, 100, "degraded_cx7", "error"),
+        (70.0, 28.0, 100, "slow_link", "error"),
+        (98.0, 98.0, 200, "healthy", "ok"),
+        (49.0, 49.0, 200, "half_width", "error"),
+        (49.0, 49.0, None, "half_width", "error"),
+    ],
+)
+def test_a_port_is_judged_by_the_rate_at_which_it_links(
+    first: float, second: float, link: float | None, verdict: str, severity: str
+) -> None:
+    # Switches that negotiate 100000 until they are set to 200G: NVIDIA's multi-sparks README.
+    ends = (End("spark-a", "enp1s0f0np0", link_gbps=200), End("spark-b", "enp1s0f0np0", link_gbps=link))
+    measured = [MeasuredRail("enp1s0f0np0", first, ends=ends), MeasuredRail("enP2p1s0f0np0", second)]
+    found = judge_port(measured, NUMBERS)
+    assert (found.verdict, found.severity) == (verdict, severity)
+    if verdict == "slow_link":
+        assert found.text.startswith("linked below 200 Gb/s: spark-b enp1s0f0np0 at 100 Gb/s; ")
+        assert "at least 87.5 Gb/s" in found.text and "link_gbps" in found.way_out and "both hosts" in found.way_out
+        assert ("its twin" in found.text) == (first > 2 * second)
+    meant = thresholds_from(DATA, {"link_gbps": 100, "port_min_gbps": 87.5})
+    assert first < 49 or first > 2 * second or judge_port(measured, meant).verdict == "healthy"
+
+
 @pytest.mark.parametrize("slow", [7.0, 27.0, 40.0, 48.9])
 @pytest.mark.parametrize("first", [True, False])
 def test_a_slow_rail_beside_a_healthy_twin_is_named(slow: float, first: bool) -> None:

@@ -125,7 +125,9 @@ def spark(tmp_path: Path) -> HostReader:
     def statvfs(path: str) -> Any:
         return SimpleNamespace(f_frsize=4096, f_blocks=1000, f_bavail=250 if path.endswith("boot") else 500)
 
-    return HostReader(System(tmp_path, commands(), privileged=True), statvfs, machine="aarch64")
+    return HostReader(
+        System(tmp_path, commands(), privileged=True), statvfs, machine="aarch64", time_of_day=lambda: 1795401000.1239
+    )
 
 
 def test_a_spark(spark: HostReader) -> None:
@@ -362,6 +364,46 @@ def test_packages_that_we_brought_are_told_from_those_that_were_there(spark: Hos
     assert collect(spark)["installed_by_us"] == []
 
 
+def test_a_machine_id_is_told_apart_and_not_told(spark: HostReader) -> None:
+    """machine-id(5): the id itself must not leave the host; facts go into evidence, and evidence gets shared."""
+    assert collect(spark)["machine_digest"] is None
+    seen = set()
+    for text in ("0123456789abcdef0123456789abcdef\n", "ffffffffffffffffffffffffffffffff\n", "uninitialized\n", ""):
+        write(spark.system.root, "/etc/machine-id", text)
+        facts = collect(spark)
+        assert not text.strip() or text.strip() not in json.dumps(facts)
+        seen.add(facts["machine_digest"])
+    assert len(seen) == 3 and None in seen
+    assert all(re.fullmatch("[0-9a-f]{16}", digest) for digest in seen - {None})
+
+
+TIMESYNCD = {"/run/systemd/units/invocation:systemd-timesyncd.service": "0f"}
+SYNCHRONIZED = {"/run/systemd/timesync/synchronized": ""}  # systemd-timesyncd(8): touched at each synchronization
+
+
+@pytest.mark.parametrize(
+    ("files", "source", "synchronized"),
+    [
+        ({}, None, None),
+        (TIMESYNCD, "systemd-timesyncd", False),
+        ({**TIMESYNCD, **SYNCHRONIZED}, "systemd-timesyncd", True),
+        ({"/run/systemd/units/invocation:chrony.service": "0f"}, "chrony", None),
+        # systemd-timesyncd.service says ConditionVirtualization=!container: a container has no clock of its own.
+        ({"/run/systemd/container": "systemd-nspawn"}, "the machine below", None),
+    ],
+)
+def test_the_clock_and_what_sets_it(
+    spark: HostReader, files: dict[str, str], source: str | None, synchronized: bool | None
+) -> None:
+    for path, text in files.items():
+        if "invocation" in path:
+            (spark.system.root / path.lstrip("/")).parent.mkdir(parents=True, exist_ok=True)
+            (spark.system.root / path.lstrip("/")).symlink_to(text)
+        else:
+            write(spark.system.root, path, text)
+    assert collect(spark)["clock"] == {"epoch_s": 1795401000.12, "source": source, "synchronized": synchronized}
+
+
 def test_cdi_specifications_by_path(spark: HostReader) -> None:
     for path in ("/etc/cdi/nvidia.yaml", "/etc/cdi/other.yaml", "/var/run/cdi/nvidia.yaml"):
         write(spark.system.root, path, "")
@@ -497,7 +539,9 @@ def test_an_empty_machine_raises_nothing_and_guesses_nothing(tmp_path: Path) -> 
     def statvfs(_path: str) -> Any:
         raise OSError
 
-    facts = collect(HostReader(System(tmp_path, absent, privileged=False), statvfs, machine="x86_64"))
+    facts = collect(
+        HostReader(System(tmp_path, absent, privileged=False), statvfs, machine="x86_64", time_of_day=lambda: 0.0)
+    )
     assert facts["root"] is False
     assert facts["memory_bytes"] is None and facts["kernel"] is None
     assert facts["rails"] == facts["interfaces"] == facts["disks"] == facts["holds"] == []

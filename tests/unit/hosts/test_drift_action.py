@@ -125,6 +125,20 @@ def test_the_playbook_shows_a_table_and_no_more(run: Run) -> None:
     assert "silence" not in output, "of a failed task Ansible shows all of the result"
 
 
+def test_a_drifted_scan_is_told_and_a_hook_that_fails_changes_nothing(run: Run) -> None:
+    tell = run.tmp_path / "tell"
+    tell.write_text('#!/bin/sh\ncat >"$1"\nexit 9\n')
+    tell.chmod(0o755)
+    hook = [str(tell), str(run.tmp_path / "heard")]
+    run.play(kinds("clean"), PLAYBOOK, gb10_notify=hook)
+    assert not (run.tmp_path / "heard").exists()
+    rc, output = run.play(kinds("clean", "drift", "away"), PLAYBOOK, gb10_notify=hook)
+    told = json.loads((run.tmp_path / "heard").read_text())
+    assert (told["event"], told["hosts"]) == ("drift", ["spark-drift", "spark-away"])
+    assert "hold:driver-set" in told["text"] and told["see"] == str(run.tmp_path / "evidence/drift/drift.json")
+    assert rc == 2 and "1 drifted" in output and "ended with status 9" in output
+
+
 def test_a_tag_does_not_make_it_a_green_nothing(run: Run) -> None:
     rc, output = run.play(kinds("drift"), PLAYBOOK, "--tags", "fabric")
     assert rc == 2 and "1 drifted" in output

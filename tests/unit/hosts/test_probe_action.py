@@ -68,6 +68,19 @@ def alone(output: str) -> str:
     return output.rpartition("PLAY RECAP")[2]
 
 
+def test_two_names_of_one_machine_stop_the_run(plays: Plays) -> None:
+    said = {**FACTS, "machine_digest": "0123456789abcdef"}
+    fleet = hosts(plays, "a", "b", facts=said)
+    rc, output = plays.play(fleet, SITE, **OURS)
+    assert rc != 0 and "spark-a: same_machine: spark-b is the same machine under another name" in output, output
+
+
+def test_a_clock_beside_the_controller_s_is_judged_in_a_run(plays: Plays) -> None:
+    late = {**FACTS, "clock": {**FACTS["clock"], "epoch_s": 1000000000.0}}
+    rc, output = plays.play(hosts(plays, "a", facts=late), SITE, **OURS)
+    assert rc == 0 and "clock_differs: this host's clock is " in output, output
+
+
 def test_a_unchanged_fleet_costs_one_call_a_host_and_no_task(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
     rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -173,3 +174,9 @@ def test_a_long_scan_says_how_far_it_is(tmp_path: Path) -> None:
 def test_bytes_that_are_no_text_are_no_failure() -> None:
     (reply,) = said(target("h", r"printf '\377'; printf '\377' >&2"))
     assert (reply.stdout, reply.stderr) == ("\ufffd", "\ufffd")
+
+
+def test_a_reply_knows_when_its_connection_began_and_ended() -> None:
+    before = time.time()
+    (reply,) = said(target("h", "sleep 0.2"))
+    assert before <= reply.began and reply.began + 0.2 <= reply.ended <= time.time()

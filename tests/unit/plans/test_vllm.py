@@ -76,6 +76,24 @@ def test_ranks_meet_on_the_fabric(host: str) -> None:
     assert made.unit["argv"] == list(made.argv) and len(made.unit["rails"]) == 2
 
 
+@pytest.mark.parametrize(
+    ("account", "password", "said"),
+    [
+        ("$oauthtoken", "sesame", None),
+        ("", "", None),
+        ("robot", "", "vllm_registry_username is set and vllm_registry_password is not"),
+        ("", "sesame", "vllm_registry_password is set and vllm_registry_username is not"),
+        ("a:b", "sesame", "holds a colon"),
+        ("robot", "sesame\n", "line break"),
+    ],
+)
+def test_credentials_of_a_registry_are_both_or_none(account: str, password: str, said: str | None) -> None:
+    made = alone(vllm_registry_username=account, vllm_registry_password=password)
+    assert [said in text for text in made.refusals if said] == ([True] if said else [])
+    assert (made.refusals == ()) == (said is None)
+    assert "sesame" not in json.dumps(plans.shown(made))
+
+
 def test_the_files_are_those_of_the_unit() -> None:
     made = alone(vllm_environment={"HF_ENDPOINT": "https://hub.example"}, vllm_model_revision="v1")
     assert (made.files.name, made.files.revision) == (made.unit["image"], "v1")

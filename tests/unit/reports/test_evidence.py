@@ -134,6 +134,41 @@ def test_twins_in_two_small_subnets_share_none() -> None:
     assert "share the subnet 192.168.100.0/29" in pairing["text"]
 
 
+def test_a_rail_that_links_at_100_gigabits_is_told_with_its_host() -> None:
+    hosts = proof("pair", {"spark-b": 49.0})
+    hosts["spark-b"]["gids"]["ports"][0]["speed_mbps"] = 100000
+    [pairing] = build(hosts)["clusters"][0]["pairings"]
+    assert (pairing["verdict"], pairing["severity"]) == ("slow_link", "warn")
+    assert "linked below 200 Gb/s: spark-b enp1s0f0np0 at 100 Gb/s;" in pairing["text"]
+
+
+def test_errors_that_rise_while_a_rail_is_measured_are_a_warning_with_both_readings() -> None:
+    # The names are mlx5's (drivers/infiniband/hw/mlx5/counters.c); the readings are made up.
+    hosts = proof("pair")
+    hosts["spark-b"]["bandwidth"][0]["counters"] = {"out_of_sequence": [4, 129], "np_cnp_sent": [0, 7]}
+    hosts["spark-a"]["bandwidth"][0]["counters"] = {"packet_seq_err": [31, 31]}
+    document = build(hosts)
+    assert document["verdict"] == "healthy"
+    (risen,) = document["hosts"]["spark-b"]["findings"]
+    device = hosts["spark-b"]["bandwidth"][0]["device"]
+    assert (risen["id"], risen["severity"], risen["host"]) == ("rail_errors", "warn", "spark-b")
+    assert risen["fact"] == (
+        f"the error counters of {device} rose while it was measured: out_of_sequence from 4 to 129"
+    )
+    assert "cable" in risen["way_out"]
+    (stood,) = document["hosts"]["spark-a"]["findings"]
+    assert stood["severity"] == "info" and "packet_seq_err 31" in stood["fact"]
+
+
+def test_several_rounds_of_a_rail_are_one_reading() -> None:
+    hosts = proof("pair")
+    first = hosts["spark-b"]["bandwidth"][0]
+    first["counters"] = {"local_ack_timeout_err": [0, 2]}
+    hosts["spark-b"]["bandwidth"].append({**first, "name": "by hand", "counters": {"local_ack_timeout_err": [2, 5]}})
+    (risen,) = build(hosts)["hosts"]["spark-b"]["findings"]
+    assert "local_ack_timeout_err from 0 to 5" in risen["fact"]
+
+
 def test_a_narrow_link_is_told_with_the_host_that_has_it() -> None:
     hosts = proof("pair")
     hosts["spark-b"]["gids"]["ports"][0]["pcie_width"] = 2

@@ -52,6 +52,8 @@ class Fleet:
         self.cancels = False
         self.worked: list[list[str]] = []
         self.clusters, self.serves = [""] * 4, False
+        self.told: list[dict[str, Any]] = []
+        self.hook = (Outcome.done, Report())
 
     def run(self, order: Order, *, watch: Callable[[Mapping[str, Any]], None], **_: Any) -> tuple[Outcome, Report]:
         if order.playbook == "gb10.fleet.hosts":
@@ -59,6 +61,9 @@ class Fleet:
             data = {"task": "List the hosts", "host": "a", "res": {"msg": json.dumps(said)}}
             watch({"event": "runner_on_ok", "event_data": data})
             return Outcome.done, Report()
+        if order.playbook == "gb10.fleet.notify":
+            self.told.append(dict(order.variables["__notify_event"]))
+            return self.hook
         hosts = Path(str(order.limit)[1:]).read_text().split()
         self.worked.append(hosts)
         for step in ("drain", "serve") if self.serves else ():
@@ -160,6 +165,27 @@ def test_what_is_refused_before_it_begins_has_the_same_keys(fleet: Fleet, words:
     assert record["kind"] == ("rollback" if words[0] == "rollback" else "rollout")
     shown = CLI.invoke(cli.app, [*words, "-i", "hosts.yml"])
     assert shown.exit_code == Outcome.refused and because in " ".join(shown.stderr.split())
+
+
+def test_people_hear_of_a_rollout_that_stopped_and_of_no_other(fleet: Fleet) -> None:
+    code, _ = start()
+    assert (code, fleet.told) == (0, [])
+    fleet.bad["b"] = "failed"
+    code, record = start()
+    (told,) = fleet.told
+    assert code == Outcome.partial
+    assert (told["event"], told["verdict"], told["hosts"]) == ("rollout", "partial", ["b"])
+    assert record["run"] in told["text"] and record["reason"] in told["text"]
+    assert Path(told["see"]).is_file()
+
+
+def test_a_hook_that_fails_is_said_and_changes_no_outcome(fleet: Fleet) -> None:
+    fleet.bad["b"] = "failed"
+    why = "gb10_notify: /usr/local/bin/tell ended with status 1, so nobody may have been told"
+    fleet.hook = (Outcome.failed, Report(messages={"a": [why]}))
+    result = CLI.invoke(cli.app, ["rollout", "play.yml", "--no-prove", *SIZES, "-i", "hosts.yml", "--json"])
+    assert result.exit_code == Outcome.partial and result.stderr == f"{why}\n"
+    valid(json.loads(result.stdout))
 
 
 def test_an_interrupt_is_no_end(fleet: Fleet) -> None:

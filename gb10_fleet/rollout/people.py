@@ -1,0 +1,47 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A rollout that stopped tells people of itself: by gb10_notify, which the inventory has and a vault may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify
+
+from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.rollout.journal import hosts_of
+from gb10_fleet.rollout.recipes import Recipe
+
+LIMIT_S = 120  # for Ansible's start and the hook
+
+
+def tell(record: Mapping[str, Any], page: Path | None, run: Callable[..., tuple[Outcome, Report]]) -> str | None:
+    """Tell of a rollout that ended and is not done. Returns why nobody may have heard of it."""
+    if record["ended"] is None or record["outcome"] == Outcome.done.name:
+        return None
+    bad = [host["host"] for host in hosts_of(record) if host["state"] not in ("planned", "done")]
+    text = "\n".join(_lines(record))
+    told = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None)
+    recipe = Recipe.of(record)
+    order = Order(
+        "gb10.fleet.notify",
+        recipe.inventories,
+        variables={"__notify_event": told},
+        words=recipe.words,
+        timeout_s=LIMIT_S,
+    )
+    outcome, report = run(order, quiet=True, watch=lambda _event: None)
+    if outcome == Outcome.done:
+        return None
+    said = [*(text for texts in report.messages.values() for text in texts), *report.errors]
+    return said[0] if said else "nobody was told of it: the playbook gb10.fleet.notify failed"
+
+
+def _lines(record: Mapping[str, Any]) -> Iterator[str]:
+    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
+    yield f"{record['run']}: {counts}"
+    if record["reason"]:
+        yield str(record["reason"])

@@ -1,0 +1,38 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Front of reports/notify.py: tells people of an event, or that the hook works."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify, notify_action
+
+
+class ActionModule(ActionBase):
+    """Hand one event to gb10_notify. The hook is no argument, because arguments are shown."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, arguments = self.validate_argument_spec(argument_spec={"event": {"type": "dict"}})  # type: ignore[no-untyped-call]
+        task_vars = task_vars or {}
+        value = notify_action.value(self, task_vars)
+        told = documents.plain(arguments["event"])
+        if value is None and told is None:
+            raise AnsibleActionFail(f"{notify.VARIABLE} is not set; {notify.EXPECTED}")  # type: ignore[no-untyped-call]
+        if value is None:
+            result.update(changed=False, msg=f"{notify.VARIABLE} is not set")
+            return result
+        if told is None:
+            told = notify.event(notify.TEST, "sent", "the hook works", list(task_vars["ansible_play_hosts_all"]))
+        fault = None if self._task.check_mode else notify.send(value, told)
+        result.update(changed=False, failed=fault is not None, msg=fault or "told")
+        return result
