@@ -127,7 +127,7 @@ def _guarded(vllm: VllmSettings) -> list[Ports]:
 
 
 def _own(view: View, vllm: VllmSettings) -> list[Ports]:
-    """Where a cluster meets, on a host that has one. Other guarded ports may be a user's own, as loopback's random ones."""
+    """Where a cluster meets, on a host of one. Other guarded ports may be a user's own, as random ones on loopback."""
     if len(view.members) < 2:
         return []
     ports = [port for name, port in vllm.ports_in_use(len(view.members)).items() if name != "vllm_port"]
