@@ -28,6 +28,7 @@ from ansible.plugins.loader import become_loader, connection_loader
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
 ANSWER_LIMIT, ERRORS_LIMIT = bounds.ANSWER_LIMIT, bounds.ERRORS_LIMIT
+LOOK_S = 0.1
 SHOWN_OF_ERRORS = 200  # characters, where it was too long
 SSH_FAILED = 255  # the exit status with which ssh speaks of itself
 NOT_FOUND = 127  # the one with which a shell says that there is no such command
@@ -199,9 +200,12 @@ class _Errors:
         self.begin += chunk[: 2**16 - len(self.begin)]
         return bool(chunk)
 
-    def text(self) -> str:
+    def read_all(self) -> None:
         while self.length <= ERRORS_LIMIT and self.read():
             pass
+
+    def text(self) -> str:
+        self.read_all()
         said = self.begin.decode(errors="replace")
         if self.length <= ERRORS_LIMIT:
             return said
@@ -220,9 +224,7 @@ def _attempt(target: Target, deadline: float) -> Reply:
         errors = _Errors(process.stderr)
         try:
             answer = _exchange(process, target, deadline, errors)
-            status: int | None = process.wait(max(0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            status = None
+            status = _end(process, deadline, errors)
         finally:
             process.kill()  # of one that has ended this does nothing
             process.wait()
@@ -230,6 +232,19 @@ def _attempt(target: Target, deadline: float) -> Reply:
     if len(answer) > ANSWER_LIMIT:
         said += f"\n{bounds.too_much('standard output', ANSWER_LIMIT)}\n"
     return Reply(target.host, status, answer.decode(errors="replace"), said)
+
+
+def _end(process: subprocess.Popen[bytes], deadline: float, errors: _Errors) -> int | None:
+    """Its exit status, None if its time was up. Standard error is read on: nobody ends who cannot write."""
+    while errors.length <= ERRORS_LIMIT:
+        try:
+            return process.wait(max(0, min(LOOK_S, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= deadline:
+                return None
+            errors.read_all()
+    process.kill()
+    return process.wait()
 
 
 def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float, errors: _Errors) -> bytes:

@@ -29,7 +29,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 MARKER = opening.ANSWER
@@ -266,6 +266,8 @@ def parse(stdout: str) -> dict[str, Any]:
         answer = json.loads(line[len(MARKER) :])
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
+        if answer.get("facts") is not None and (wrong := facts_schema.problem(answer["facts"])):
+            raise ValueError(wrong)
         # Contents of files and the last lines of a journal have more than one line.
         return {key: _cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
     except RecursionError:
