@@ -31,7 +31,7 @@ test: .venv/.installed-dev
 test-all: .venv/.installed-dev
 	@echo "Every test on containers and virtual Sparks. Takes about three hours and a half; needs root."
 	@scripts/as-root $(PYTHON) -m lab deps
-	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v
+	@scripts/as-root $(PYTHON) -m pytest tests/security tests/fleet tests/lab -v
 
 check: .venv/.installed-dev
 	@$(PYTHON) -m scripts.check

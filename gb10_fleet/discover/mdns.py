@@ -18,6 +18,7 @@ import re
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -47,6 +48,10 @@ WAY_OUT = (
 
 # A name goes into a command line and into the inventory, where it would be a template or an option.
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?\Z")
+# What Ansible and our inventory call something else: its own groups, the controller, the group of all Sparks. A host of
+# that name would take in the variables of the others.
+_RESERVED = frozenset({"all", "ungrouped", "localhost", "sparks"})
+_BY_ADDRESS = "spark-"  # and the address: the name of a machine without a usable one
 _RANGE = re.compile(r"(\d+\.\d+\.\d+\.)(\d+)-(\d+)\Z")
 _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 
@@ -351,14 +356,26 @@ def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
 
 
 def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
-    """Host names where they are sound and nobody else's; else the address, which is."""
+    """Host names where they are sound, free and nobody else's, whatever the case; else the address, which is."""
     said = {identity: str((group[0].facts or {}).get("hostname")) for identity, group in groups.items()}
+    by_address = {
+        identity: _BY_ADDRESS + re.sub(r"[^A-Za-z0-9]+", "-", str(group[0].place)).strip("-")
+        for identity, group in groups.items()
+    }
+    taken = Counter(name.lower() for name in (*said.values(), *by_address.values()))
     return {
-        identity: name
-        if _NAME.match(name) and list(said.values()).count(name) == 1
-        else "spark-" + re.sub(r"[^A-Za-z0-9]+", "-", str(groups[identity][0].place)).strip("-")
+        identity: name if _is_free(name) and taken[name.lower()] == 1 else by_address[identity]
         for identity, name in said.items()
     }
+
+
+def _is_free(name: str) -> bool:
+    return bool(_NAME.match(name)) and name.lower() not in _RESERVED and not _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    """Of another machine, perhaps; 127.1 and 2130706433 are addresses, too."""
+    return bool(re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name))
 
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, host
 
 
 class ActionModule(ActionBase):
@@ -22,5 +22,11 @@ class ActionModule(ActionBase):
         result: dict[str, Any] = super().run(tmp, task_vars)
         result.update(self._execute_module(task_vars=task_vars))
         if "ansible_facts" in result:
+            if wrong := facts_schema.problem(result["ansible_facts"]["gb10_spark"]):
+                name = (task_vars or {}).get("inventory_hostname")
+                return {
+                    "failed": True,
+                    "msg": f"{name}: {wrong}; look at what runs on that host, its answer is not ours",
+                }
             result["ansible_facts"].update(host.said_now(result["ansible_facts"]["gb10_spark"]))
         return result

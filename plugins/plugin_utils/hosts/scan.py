@@ -13,12 +13,11 @@ from __future__ import annotations
 import os
 import select
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 from ansible import constants
 from ansible.errors import AnsibleError
@@ -26,8 +25,11 @@ from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.action import ActionBase
 from ansible.plugins.loader import become_loader, connection_loader
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
-ANSWER_LIMIT = 16 * 2**20  # bytes; a sick host must not eat the controller's memory
+ANSWER_LIMIT, ERRORS_LIMIT = bounds.ANSWER_LIMIT, bounds.ERRORS_LIMIT
+LOOK_S = 0.1
+SHOWN_OF_ERRORS = 200  # characters, where it was too long
 SSH_FAILED = 255  # the exit status with which ssh speaks of itself
 NOT_FOUND = 127  # the one with which a shell says that there is no such command
 
@@ -183,29 +185,75 @@ def _ask_one(target: Target, timeout_s: float) -> Reply:
     return reply
 
 
+class _Errors:
+    """Standard error of a process: its beginning, and how long it was.
+
+    ssh leaves its control master behind, which may hold this pipe open for a minute: so nobody waits for its end.
+    """
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self.number, self.length, self.begin = pipe.fileno(), 0, b""
+        os.set_blocking(self.number, False)
+
+    def read(self) -> bool:
+        """Take what is there now; whether there was anything."""
+        try:
+            chunk = os.read(self.number, 2**16)
+        except BlockingIOError:
+            return False
+        self.length += len(chunk)
+        self.begin += chunk[: 2**16 - len(self.begin)]
+        return bool(chunk)
+
+    def read_all(self) -> None:
+        while self.length <= ERRORS_LIMIT and self.read():
+            pass
+
+    def text(self) -> str:
+        self.read_all()
+        said = self.begin.decode(errors="replace")
+        if self.length <= ERRORS_LIMIT:
+            return said
+        return f"{said[:SHOWN_OF_ERRORS]} ... {bounds.too_much('standard error', ERRORS_LIMIT)}\n"
+
+
 def _attempt(target: Target, deadline: float) -> Reply:
-    # ssh leaves its control master behind, and that may hold a pipe of ours open for a minute: so stderr is a file.
     began = time.time()
-    with tempfile.TemporaryFile() as errors:
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(target.command, stdin=pipe, stdout=pipe, stderr=pipe)
+    except OSError as error:
+        return Reply(target.host, NOT_FOUND, "", f"{target.command[0]}: {error.strerror}")
+    if process.stderr is None:
+        return Reply(target.host, None, "", "")
+    with process.stderr:
+        errors = _Errors(process.stderr)
         try:
-            process = subprocess.Popen(target.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors)
-        except OSError as error:
-            return Reply(target.host, NOT_FOUND, "", f"{target.command[0]}: {error.strerror}")
-        try:
-            answer = _exchange(process, target, deadline)
-            status: int | None = process.wait(max(0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            status = None
+            answer = _exchange(process, target, deadline, errors)
+            status = _end(process, deadline, errors)
         finally:
             process.kill()  # of one that has ended this does nothing
             process.wait()
-        errors.seek(0)
-        said = errors.read(2**16)
-    texts = answer.decode(errors="replace"), said.decode(errors="replace")
-    return Reply(target.host, status, *texts, began, time.time())
+        said = errors.text()
+    if len(answer) > ANSWER_LIMIT:
+        said += f"\n{bounds.too_much('standard output', ANSWER_LIMIT)}\n"
+    return Reply(target.host, status, answer.decode(errors="replace"), said, began, time.time())
 
 
-def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float) -> bytes:
+def _end(process: subprocess.Popen[bytes], deadline: float, errors: _Errors) -> int | None:
+    """Its exit status, None if its time was up. Standard error is read on: nobody ends who cannot write."""
+    while errors.length <= ERRORS_LIMIT:
+        try:
+            return process.wait(max(0, min(LOOK_S, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if time.monotonic() >= deadline:
+                return None
+            errors.read_all()
+    process.kill()
+    return process.wait()
+
+
+def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float, errors: _Errors) -> bytes:
     """Write while reading what comes, until the end, the deadline or a little over the limit.
 
     A program may hold secrets, so it goes through a pipe and never into a file.
@@ -219,8 +267,9 @@ def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float)
         poll = select.poll()
         poll.register(feed, select.POLLOUT)
         poll.register(mouth, select.POLLIN)
+        poll.register(errors.number, select.POLLIN)
         rest, reply = memoryview(target.program), target.reply
-        while len(answer) <= ANSWER_LIMIT:
+        while len(answer) <= ANSWER_LIMIT and errors.length <= ERRORS_LIMIT:
             left_s = deadline - time.monotonic()
             ready = [pipe for pipe, _ in poll.poll(left_s * 1000)] if left_s > 0 else []
             if not ready:
@@ -231,6 +280,8 @@ def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float)
                     poll.unregister(feed)
                     if reply is None:
                         stdin.close()
+            if errors.number in ready and not errors.read():
+                poll.unregister(errors.number)
             if mouth in ready:
                 chunk = os.read(mouth, 2**16)
                 if not chunk:
@@ -239,7 +290,7 @@ def _exchange(process: subprocess.Popen[bytes], target: Target, deadline: float)
                 if reply and (more := _replied(reply, answer, len(chunk))):
                     rest, reply = memoryview(bytes(rest) + more), None  # once: a sick host may ask for ever
                     poll.register(feed, select.POLLOUT)
-        if len(answer) > ANSWER_LIMIT:
+        if len(answer) > ANSWER_LIMIT or errors.length > ERRORS_LIMIT:
             process.kill()
     return bytes(answer)
 

@@ -29,6 +29,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 MARKER = opening.ANSWER
@@ -173,10 +174,21 @@ def _confirmed(
 def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
     """Ansible closes standard input behind what it sends, so what the host lacks takes a second call."""
     remote, message = command(_interpreter(action, task_vars)), Message(request)
-    done = action._low_level_execute_command(remote, in_data=message.program(), sudoable=True)  # type: ignore[no-untyped-call]
+
+    def run(program: bytes) -> dict[str, Any]:
+        try:
+            with bounds.memory():
+                done: dict[str, Any] = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
+        except bounds.TooMuch as error:
+            raise NoAnswer(str(task_vars["inventory_hostname"]), str(error)) from None
+        if len(done["stdout"]) > bounds.ANSWER_LIMIT:
+            said = bounds.too_much("standard output", bounds.ANSWER_LIMIT)
+            raise NoAnswer(str(task_vars["inventory_hostname"]), said)
+        return done
+
+    done = run(message.program())
     if missing := message.missing(done["stdout"]):
-        program = message.program(missing)
-        done = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
+        done = run(message.program(missing))
     try:
         return parse(done["stdout"])
     except ValueError as error:
@@ -254,6 +266,8 @@ def parse(stdout: str) -> dict[str, Any]:
         answer = json.loads(line[len(MARKER) :])
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
+        if answer.get("facts") is not None and (wrong := facts_schema.problem(answer["facts"])):
+            raise ValueError(wrong)
         # Contents of files and the last lines of a journal have more than one line.
         return {key: _cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
     except RecursionError:

@@ -41,6 +41,14 @@ class Peer:
     address: str
 
 
+@dataclass(frozen=True)
+class Gateway:
+    """A port that is open to all, with limits for each of them."""
+
+    port: int
+    six: bool  # it listens on an address of IPv6
+
+
 @dataclass(frozen=True, kw_only=True)
 class FirewallPlan(RolePlan):
     """Who may reach which TCP ports. What follows from the fabric is empty where the cluster has no plan of it."""
@@ -48,9 +56,11 @@ class FirewallPlan(RolePlan):
     open: tuple[str, ...]  # to everybody
     closed: tuple[str, ...]  # to everybody but the host itself
     guarded: tuple[str, ...]  # to everybody but the host itself and its peers
+    own: tuple[str, ...]  # of the guarded: on this host only root's processes speak there
     peers: tuple[Peer, ...] = ()
     api: int
     clients: tuple[str, ...]  # networks that may reach the API
+    gateway: Gateway | None
 
 
 def plan(view: View) -> FirewallPlan:
@@ -62,8 +72,10 @@ def plan(view: View) -> FirewallPlan:
         open=_texts(_open(view, said)),
         closed=_texts(_closed()),
         guarded=_texts(port for port in guarded if port not in _closed()),
+        own=_texts(_own(view, vllm)),
         api=vllm.vllm_port,
         clients=said.firewall_clients if vllm.exposed and view.rank == 0 else (),
+        gateway=_gateway(view),
     )
     try:
         joined = view.plan(fabric.plan)
@@ -83,8 +95,13 @@ def _texts(ports: Any) -> tuple[str, ...]:
 
 def _open(view: View, said: FirewallSettings) -> list[Ports]:
     """The way in is open whatever is said, so nobody can lock himself out. So is the gateway, which asks for a key."""
-    gateway = [view.settings(GatewaySettings).gateway_port] if gateway_settings.serves(view) else []
-    return [*view.facts["ssh_ports"], *said.firewall_open_ports, *gateway]
+    gateway = _gateway(view)
+    return [*view.facts["ssh_ports"], *said.firewall_open_ports, *([gateway.port] if gateway else [])]
+
+
+def _gateway(view: View) -> Gateway | None:
+    said = view.settings(GatewaySettings)
+    return Gateway(said.gateway_port, ":" in said.gateway_address) if gateway_settings.serves(view) else None
 
 
 def _closed() -> list[Ports]:
@@ -107,6 +124,14 @@ def _guarded(vllm: VllmSettings) -> list[Ports]:
         f"{workers[0]}-{workers[-1]}",
         *([vllm.vllm_port] if vllm.exposed else []),
     ]
+
+
+def _own(view: View, vllm: VllmSettings) -> list[Ports]:
+    """Where a cluster meets, on a host of one. Other guarded ports may be a user's own, as random ones on loopback."""
+    if len(view.members) < 2:
+        return []
+    ports = [port for name, port in vllm.ports_in_use(len(view.members)).items() if name != "vllm_port"]
+    return [*ports, *(vllm_settings.ports_of_ray().values() if vllm.by_ray else ())]
 
 
 def _peers(view: View, joined: FabricPlan) -> Iterator[Peer]:

@@ -200,6 +200,21 @@ def test_two_machines_of_one_name_are_named_by_their_addresses() -> None:
     assert names == ["spark-192-0-2-1", "spark-192-0-2-2"]
 
 
+@pytest.mark.parametrize(
+    "name", ["sparks", "all", "ungrouped", "localhost", "Sparks", "192.0.2.99", "127.1", "2130706433", "0x7f.1"]
+)
+def test_no_machine_takes_a_name_that_means_something_else(name: str) -> None:
+    """One called sparks took the variables of the group, and with them those of every other host."""
+    machines = found(spark("192.0.2.11", 1, hostname=name), spark("192.0.2.12", 2, hostname="fine")).sparks
+    assert [one.name for one in machines] == ["fine", "spark-192-0-2-11"]
+
+
+def test_no_machine_takes_the_name_of_another_one() -> None:
+    said = {1: "spark-192-0-2-2", 2: "all", 3: "Same", 4: "same"}
+    names = [one.name for one in found(*(spark(f"192.0.2.{n}", n, hostname=said[n]) for n in said)).sparks]
+    assert names == [f"spark-192-0-2-{n}" for n in said]
+
+
 # -- the command, over a network that is made up -----------------------------------------------------------------------
 
 

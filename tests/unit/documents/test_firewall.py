@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
+from tests.support.netns import Net
 from tests.support.proofs import HOSTS, facts
 
 RULES = "/etc/gb10-fleet/firewall.nft"
@@ -125,6 +126,19 @@ def test_no_port_depends_on_a_set() -> None:
     assert "delete" not in text, "a new chain is empty for a moment, as the old one is"
 
 
+GATEWAY = {"gateway_address": "192.0.2.11", "gateway_port": 40443}
+
+
+@pytest.mark.parametrize(("address", "source"), [("192.0.2.11", "ip saddr"), ("2001:db8::11", "ip6 saddr and ffff:")])
+def test_only_limits_of_the_gateway_look_into_sets(address: str, source: str) -> None:
+    """Such a set is filled by the rule that looks into it, and an empty one closes nothing and opens nothing."""
+    looking = [line for line in rules(**GATEWAY | {"gateway_address": address}).splitlines() if "@" in line]
+    assert len(looking) == 2
+    for line in looking:
+        assert line.strip().startswith("tcp dport 40443 ") and line.endswith(" counter name refused drop")
+        assert f"{{ {source}" in line
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -220,6 +234,8 @@ def test_what_ray_is_started_with_is_guarded(monkeypatch: pytest.MonkeyPatch) ->
             "firewall_open_ports": [1, "1-9"],
         },
         {"vllm_host": "192.0.2.11", "firewall_clients": ["2001:db8::1"], "vllm_port": 29501},
+        {"gateway_address": "192.0.2.11"},
+        {"gateway_address": "2001:db8::11"},
     ],
 )
 def test_nft_takes_the_ruleset(topology: str, given: dict[str, Any], tmp_path: Path) -> None:
@@ -232,27 +248,6 @@ def test_nft_takes_the_ruleset(topology: str, given: dict[str, Any], tmp_path: P
 
 # -- what the kernel makes of it ---------------------------------------------------------------------------------------
 
-LISTENER = """
-import socket, sys
-socks = []
-for port in sys.argv[1:]:
-    for family, any_ in ((socket.AF_INET, "0.0.0.0"), (socket.AF_INET6, "::")):
-        s = socket.socket(family); s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6: s.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        s.bind((any_, int(port))); s.listen(64); socks.append(s)
-print("up", flush=True)
-sys.stdin.read()
-"""
-CALLER = """
-import socket, sys
-source, target, *ports = sys.argv[1:]
-for port in ports:
-    s = socket.socket(socket.AF_INET6 if ":" in target else socket.AF_INET); s.settimeout(0.4)
-    try:
-        if source != "-": s.bind((source, 0))
-        s.connect((target, int(port))); print(port)
-    except OSError: pass
-"""
 CHECKSUM = """
 import struct
 def checksum(data):
@@ -321,70 +316,6 @@ connection = socket.create_connection(("192.0.2.200", 33334), timeout=2)
 print("up", flush=True)
 print(connection.recv(9).decode(), flush=True)
 """
-
-
-class Net:
-    """A Spark (`host`) with a LAN and a rail; client, stranger, peer and rogue, each in a namespace of its own."""
-
-    def __init__(self, prefix: str) -> None:
-        self.prefix = prefix
-        self.children: list[subprocess.Popen[str]] = []
-        self.names: list[str] = []
-
-    def ip(self, *arguments: str) -> None:
-        subprocess.run(["ip", *arguments], check=True, capture_output=True)
-
-    def add(self, name: str) -> None:
-        self.ip("netns", "add", self.prefix + name)
-        self.names.append(name)
-        self.ip("-n", self.prefix + name, "link", "set", "lo", "up")
-
-    def bridge(self, name: str, ends: dict[str, tuple[str, list[str]]]) -> None:
-        """A segment with these ends: namespace -> (interface, addresses)."""
-        hub = self.prefix + "hub"
-        self.ip("-n", hub, "link", "add", name, "type", "bridge")
-        self.ip("-n", hub, "link", "set", name, "up")
-        for number, (space, (interface, own)) in enumerate(ends.items()):
-            port = f"{name}{number}"
-            self.ip(
-                "-n", hub, "link", "add", port, "type", "veth", "peer", "name", interface, "netns", self.prefix + space
-            )
-            self.ip("-n", hub, "link", "set", port, "master", name, "up")
-            for address in own:
-                extra = ["nodad"] if ":" in address else []
-                self.ip("-n", self.prefix + space, "address", "add", address, "dev", interface, *extra)
-            self.ip("-n", self.prefix + space, "link", "set", interface, "up")
-
-    def inside(self, space: str, *argv: str) -> list[str]:
-        return ["ip", "netns", "exec", self.prefix + space, *argv]
-
-    def run(self, space: str, *argv: str, stdin: str | None = None) -> str:
-        command = self.inside(space, *argv)
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{argv}: {done.stderr}"
-        return done.stdout
-
-    def start(self, space: str, program: str, *arguments: str) -> subprocess.Popen[str]:
-        """A Python program that has said its first word."""
-        argv = self.inside(space, sys.executable, "-c", program, *arguments)
-        child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.children.append(child)
-        assert child.stdout is not None and child.stdout.readline() == "up\n"
-        return child
-
-    def listen(self, space: str, *ports: int) -> None:
-        self.start(space, LISTENER, *map(str, ports))
-
-    def reached(self, space: str, target: str, *ports: int, source: str = "-") -> set[int]:
-        said = self.run(space, sys.executable, "-c", CALLER, source, target, *map(str, ports))
-        return {int(line) for line in said.split()}
-
-    def close(self) -> None:
-        for child in self.children:
-            child.kill()
-            child.communicate()
-        for name in self.names:
-            subprocess.run(["ip", "netns", "delete", self.prefix + name], check=False, capture_output=True)
 
 
 LAN, RAIL, LAN6 = "192.0.2.11", "192.168.96.10", "2001:db8::11"
@@ -486,6 +417,46 @@ def test_what_the_host_forwards_is_not_judged(net: Net) -> None:
     net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=0")
 
 
+NOBODY = 65534
+
+
+@needs_root
+def test_a_user_of_a_member_does_not_speak_to_its_peers(net: Net) -> None:
+    """The peer believes the address. A try ends at once, for it is refused here."""
+    peer, rogue = "192.168.96.11", "192.168.96.99"
+    ports = [*PORTS, RAY_CLIENTS, 29502]
+    net.listen("peer", *ports)
+    assert net.reached("host", peer, *ports) == {*ports}
+    assert net.reached("host", peer, *ports, uid=NOBODY) == OPEN | {8000}
+    assert net.reached("host", rogue, 33333, uid=NOBODY) == {33333}, "others are not meant"
+
+
+@needs_root
+@pytest.mark.parametrize("target", [RAIL, "127.0.0.1"])
+def test_a_user_of_a_member_does_not_speak_to_its_own_host_where_the_cluster_meets(net: Net, target: str) -> None:
+    net.listen("host", 29502, 29511)
+    assert net.reached("host", target, 29501, 29502, 29511, 33333, 8000, uid=NOBODY) == {33333, 8000}
+    assert net.reached("host", target, 29501, 29502, 29511) == {29501, 29502, 29511}
+
+
+@needs_root
+def test_a_container_does_not_speak_to_peers_in_the_hosts_name(net: Net) -> None:
+    net.listen("peer", 29501, 80)
+    net.run("host", "sysctl", "-qw", "net.ipv4.ip_forward=1")
+    net.run("stranger", "ip", "address", "delete", "192.168.96.11/32", "dev", "lo")
+    net.run("stranger", "ip", "route", "add", "192.168.96.0/24", "via", LAN)
+    masquerade = 'oifname "enp1s0f0np0" masquerade'
+    net.run(
+        "host", "nft", f"table ip foreign {{ chain post {{ type nat hook postrouting priority 100; {masquerade}; }}; }}"
+    )
+    assert net.reached("stranger", "192.168.96.11", 29501, 80) == {80}
+
+
+def test_a_host_by_itself_has_no_port_of_its_own() -> None:
+    assert "fib daddr type local tcp" not in rules()
+    assert re.findall(r"type local tcp dport (\S+)", rules("pair")) == ["29511", "29502", "29501"]
+
+
 @needs_root
 def test_what_was_open_before_the_rules_stays_open(net: Net) -> None:
     """The other side speaks first, and nothing has followed the connection so far."""
@@ -564,9 +535,9 @@ def test_loading_again_is_one_step_and_leaves_other_tables(net: Net) -> None:
 class Program:
     """gb10-firewall, with its files in a folder of the test."""
 
-    def __init__(self, net: Net, folder: Path) -> None:
+    def __init__(self, net: Net, folder: Path, **variables: Any) -> None:
         self.net, self.file = net, folder / "gb10-firewall"
-        (folder / "firewall.nft").write_text(rules("pair"))
+        (folder / "firewall.nft").write_text(rules("pair", **variables))
         text = content(document("pair"), PROGRAM).replace(RULES, str(folder / "firewall.nft"))
         self.file.write_text(text.replace("/run/gb10-firewall/loaded", str(folder / "loaded")))
 
@@ -609,6 +580,39 @@ def test_the_program_sees_and_mends_each_change_of_the_live_table(net: Net, tmp_
     assert program.holds()
     assert net.reached("stranger", LAN, 22, 29501) == {22}
     assert sorted(os.listdir(tmp_path)) == ["firewall.nft", "gb10-firewall", "loaded"]  # noqa: PTH208 - names are wanted
+
+
+HOLDER = """
+import socket, sys
+held = []
+for _ in range(int(sys.argv[2])):
+    s = socket.socket(); s.settimeout(0.2)
+    try: s.connect(("192.0.2.11", int(sys.argv[1]))); held.append(s)
+    except OSError: break
+print("up", flush=True)
+print(len(held), flush=True)
+sys.stdin.read()
+# The listener accepts nobody, so it must hear of the end.
+for s in held: s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\\1\\0\\0\\0\\0\\0\\0\\0")
+"""
+
+
+@needs_root
+def test_nobody_holds_more_than_a_share_of_the_gateway(
+    net: Net, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading anew forgets nobody, and the table that has counted something still holds."""
+    monkeypatch.setitem(catalog.load("gateway"), "source_connections", {"value": 5})
+    program = Program(net, tmp_path, gateway_address=LAN, gateway_port=40000)
+    program.load()
+    holder = net.start("stranger", HOLDER, "40000", "9")
+    assert holder.stdout is not None and holder.stdout.readline() == "5\n"
+    assert program.holds()
+    program.load()
+    assert program.holds() and net.reached("stranger", LAN, 40000) == set()
+    assert net.reached("client", LAN, 40000) == {40000}, "others are not meant"
+    holder.communicate()
+    assert net.reached("stranger", LAN, 40000) == {40000}, "who lets go may come again"
 
 
 @needs_root

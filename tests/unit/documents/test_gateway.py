@@ -175,7 +175,7 @@ def test_the_gateway_goes_where_vllm_is() -> None:
         "to NGINX localhost is ::1 as well, to vLLM it is not"
     )
     config = named(document(**GATEWAY | {"gateway_address": "2001:db8::11"}))[CONFIG]["content"]
-    assert "listen [2001:db8::11]:8443;" in config
+    assert "listen [2001:db8::11]:8443 backlog=4096;" in config
 
 
 # -- a real NGINX

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import socket
 import subprocess
 import sys
 import threading
@@ -152,6 +154,46 @@ def test_ready_is_an_answer_with_200(
     assert not program.is_ready(server(503))
     for nobody in ("http://127.0.0.1:1/health", "", "no url"):
         assert not program.is_ready(nobody)
+
+
+def test_a_redirect_is_no_answer_and_is_not_followed(program: ModuleType, server: Callable[[int], str]) -> None:
+    asked: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(302)
+            self.send_header("Location", server(200))
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as stranger:
+        threading.Thread(target=stranger.serve_forever, daemon=True).start()
+        assert not program.is_ready(f"http://127.0.0.1:{stranger.server_port}/health")
+        stranger.shutdown()
+    assert asked == ["/health"]
+
+
+def test_a_dripped_answer_does_not_hold_up_the_guard(program: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each byte comes in time, and the whole of it never would."""
+    monkeypatch.setattr(program, "ANSWER_S", 0.3)
+    whole, gone = b"HTTP/1.1 200 OK", threading.Event()
+
+    def drip() -> None:
+        client, _ = stranger.accept()
+        with client, contextlib.suppress(OSError):
+            for number in range(len(whole) * 20):
+                client.sendall(whole[number // 20 : number // 20 + 1] if number % 20 == 0 else b"")
+                gone.wait(0.01)
+            client.sendall(b"\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as stranger:
+        dripping = threading.Thread(target=drip, daemon=True)
+        dripping.start()
+        assert not program.is_ready(f"http://127.0.0.1:{stranger.getsockname()[1]}/health")
+        dripping.join()
 
 
 def test_the_program_takes_its_figures_from_the_unit(server: Callable[[int], str], tmp_path: Path) -> None:

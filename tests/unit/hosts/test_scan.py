@@ -130,6 +130,17 @@ def test_an_endless_answer_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     assert reply.status is not None and reply.status < 0
     assert 10**6 < len(reply.stdout) < 2 * 10**6
 
+    assert "more than 0.953674 MiB to standard output" in reply.stderr
+
+
+def test_endless_standard_error_is_cut_and_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It lies in a file, so it must not fill the disk either."""
+    monkeypatch.setattr(scan, "ERRORS_LIMIT", 10**6)
+    loud, other = said(target("loud", "exec yes >&2"), target("other", "echo fine"))
+    assert loud.status and "wrote more than 0.953674 MiB to standard error" in loud.stderr
+    assert len(loud.stderr) < 1000
+    assert other == Reply("other", 0, "fine\n", "")
+
 
 @pytest.mark.parametrize(
     ("fails", "message", "status", "calls"),

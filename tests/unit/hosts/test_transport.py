@@ -7,6 +7,7 @@ import base64
 import json
 import os
 import re
+import resource
 import shlex
 import stat
 import subprocess
@@ -24,7 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import openin
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan, transport
 
 from tests.support.plays import Plays
 
@@ -454,6 +455,31 @@ def test_a_host_without_an_answer_says_why(done: dict[str, Any], says: list[str]
         transport.call(Action(**done), {}, {"inventory_hostname": "spark-a"})  # type: ignore[arg-type]
     for words in says:
         assert words in str(caught.value)
+
+
+class Flood(Action):
+    """A connection that collects all that comes, as Ansible's do."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.most = size, 0
+
+    def _low_level_execute_command(self, cmd: str, in_data: bytes, sudoable: bool) -> dict[str, Any]:
+        collected = b""
+        for _ in range(0, self.size, 2**20):
+            collected += b"x" * 2**20
+            self.most = len(collected)
+        return {"rc": 0, "stdout": collected.decode(), "stderr": ""}
+
+
+@pytest.mark.usefixtures("fake")
+@pytest.mark.parametrize("size", [600 * 2**20, 20 * 2**20])
+def test_a_host_that_sends_without_end_is_named_and_not_read_to_the_end(size: int) -> None:
+    """Six hundred MB of one host took three GB of the controller."""
+    flood, before = Flood(size), resource.getrlimit(resource.RLIMIT_DATA)
+    with pytest.raises(transport.NoAnswer, match=r"it wrote more than \d+ MiB to standard output"):
+        transport.call(flood, {}, {"inventory_hostname": "spark-a"})  # type: ignore[arg-type]
+    assert flood.most <= bounds.MEMORY_LIMIT
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 @pytest.mark.usefixtures("fake")

@@ -1,0 +1,269 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What facts look like: the types below are the schema, and `problem` compares an answer with them on arrival.
+
+A host may be sick or hostile, so everything behind this may rely on the types. Keys that are not named here pass:
+nothing reads them. What each fact means: docs/architecture/facts.md.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType, UnionType
+from typing import Annotated, Any, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+SHOWN = 60  # characters of a wrong value
+_MOST = 2**63  # of a number; the kernel has no larger ones
+
+Cidr = Annotated[str, ipaddress.ip_interface]
+Address = Annotated[str, ipaddress.ip_address]
+
+
+class Os(TypedDict):
+    id: str | None
+    version_id: str | None
+    pretty: str | None
+
+
+class Product(TypedDict):
+    dmi_vendor: str | None
+    dmi_name: str | None
+    dmi_family: str | None
+    dgx_release: dict[str, str] | None
+
+
+class Disk(TypedDict):
+    mount: str
+    size_bytes: int
+    free_bytes: int
+
+
+class Ssh(TypedDict):
+    interface: str | None
+    way_back: NotRequired[str | None]
+    local_address: Address | None
+    peer_address: Address | None
+
+
+class Interface(TypedDict):
+    name: str
+    mac: str | None
+    mtu: int | None
+    carrier: bool | None
+    operstate: str | None
+    driver: str | None
+    addresses: list[Cidr]
+    phys_port_name: str | None
+    phys_switch_id: NotRequired[str | None]
+    pci: str | None
+    speed_mbps: int | None
+    lower: NotRequired[list[str]]
+
+
+class Route(TypedDict):
+    interface: str | None
+    cidr: Cidr
+
+
+class Rail(TypedDict):
+    netdev: str
+    hca: str
+    hca_port: int | None
+    port: str | None
+    twin_index: int | None
+    carrier: bool | None
+    mtu: int | None
+    driver: str | None
+    pci: str | None
+    phys_switch_id: NotRequired[str | None]
+    addresses: list[Cidr]
+    state: str | None
+    master: NotRequired[str | None]
+
+
+class PortOwner(TypedDict):
+    interface: str
+    file: str
+    name: str | None
+    uuid: str | None
+    renderer: str
+
+
+class Gpu(TypedDict):
+    present: bool
+    name: str | None
+    driver: str | None
+    temperature_c: float | None
+    power_w: float | None
+    query_error: str | None
+
+
+class Kernel(TypedDict):
+    release: str
+    module: str | None
+    license: str | None
+    flavour: str | None
+    listed: bool
+
+
+class Pin(TypedDict):
+    file: str
+    problem: str
+
+
+class Driver(TypedDict):
+    userland: str | None
+    module_on_disk: str | None
+    module_loaded: str | None
+    license: str | None
+    kernels: list[Kernel]
+    next_kernel: str | None
+    next_missing: list[str]
+    pins: list[Pin]
+    unheld: list[str] | None
+    secure_boot: bool | None
+    rejected: str | None
+
+
+class Preference(TypedDict):
+    file: str
+    package: str
+    pin: str
+    priority: int
+
+
+class Apt(TypedDict):
+    lock_held_by: int | None
+    dpkg_interrupted: bool
+
+
+class AptSource(TypedDict):
+    file: str
+    uri: str
+    suite: str
+    components: list[str]
+    signed_by: str | None
+
+
+class Conflict(TypedDict):
+    uri: str
+    suite: str
+    files: list[str]
+    signed_by: list[str]
+
+
+class AptSources(TypedDict):
+    entries: list[AptSource]
+    conflicts: list[Conflict]
+    offered: list[str]
+
+
+class Docker(TypedDict):
+    present: bool
+    version: str | None
+    running: bool
+    cgroup_driver: str | None
+
+
+class Facts(TypedDict):
+    hostname: str | None
+    boot_id: str | None
+    kernel: str
+    architecture: str
+    memory_bytes: int
+    os: Os
+    product: Product
+    root: bool
+    disks: list[Disk]
+    ssh: Ssh
+    ssh_ports: list[int]
+    default_route_interfaces: list[str]
+    routes: NotRequired[list[Route]]
+    interfaces: list[Interface]
+    rails: list[Rail]
+    port_owners: NotRequired[list[PortOwner]]
+    gpu: Gpu
+    driver: Driver
+    packages: dict[str, str]
+    installed_by_us: list[str]
+    holds: list[str]
+    apt_preferences: list[Preference]
+    apt: Apt
+    apt_sources: AptSources
+    docker: Docker
+    cdi: list[str]
+    sysctls: dict[str, int | None]
+    oom_daemons: list[str]
+    cdi_driver: str | None
+
+
+def problem(facts: object) -> str | None:
+    """The first fact that is of another type than it must be, in words; None where all are sound."""
+    return _problem(facts, Facts, "facts")
+
+
+_hints = cache(lambda kind: get_type_hints(kind, include_extras=True))
+_NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+
+
+def _problem(value: object, kind: Any, where: str) -> str | None:
+    if is_typeddict(kind):
+        return _of_keys(value, kind, where)
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        return _problem(value, inner[0], where) or _of_content(value, inner[1], where)
+    if origin in (Union, UnionType):
+        choices = [choice for choice in inner if choice is not NoneType]
+        return None if value is None else _problem(value, choices[0], where)
+    if origin is list:
+        if not isinstance(value, list):
+            return _wrong(value, "a list", where)
+        return _first(_problem(item, inner[0], f"{where}[{number}]") for number, item in enumerate(value))
+    if origin is dict:
+        if not isinstance(value, dict):
+            return _wrong(value, "a mapping", where)
+        return _first(_problem(item, inner[1], f"{where}.{key}"[:SHOWN]) for key, item in value.items())
+    return None if _is(value, kind) else _wrong(value, _NAMES[kind], where)
+
+
+def _of_keys(value: object, kind: Any, where: str) -> str | None:
+    if not isinstance(value, dict):
+        return _wrong(value, "a mapping", where)
+    hints: Mapping[str, Any] = _hints(kind)
+    missing = [key for key, hint in hints.items() if get_origin(hint) is not NotRequired and key not in value]
+    if missing:
+        return f"{where}.{missing[0]} is missing"
+    return _first(_problem(value[key], _bare(hint), f"{where}.{key}") for key, hint in hints.items() if key in value)
+
+
+def _bare(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is NotRequired else hint
+
+
+def _of_content(value: object, parse: Callable[[Any], object], where: str) -> str | None:
+    try:
+        parse(value)
+    except ValueError:
+        return _wrong(value, "an address", where)
+    return None
+
+
+def _is(value: object, kind: type) -> bool:
+    """A truth value is no number here, and a number that no kernel has is none either."""
+    if isinstance(value, bool) or kind is bool:
+        return isinstance(value, bool) and kind is bool
+    if isinstance(value, (int, float)):
+        return isinstance(value, (int, float) if kind is float else kind) and abs(value) < _MOST
+    return isinstance(value, kind)
+
+
+def _wrong(value: object, wanted: str, where: str) -> str:
+    shown = repr(value)
+    return f"{where} is {shown[:SHOWN]}{'...' if len(shown) > SHOWN else ''}, and must be {wanted}"
+
+
+def _first(problems: Any) -> str | None:
+    return next((found for found in problems if found), None)

@@ -1,0 +1,131 @@
+"""Facts of a hostile host: each is refused by name on arrival, or does no harm behind it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, probe, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from tests.support.proofs import facts
+
+WRONG: tuple[Any, ...] = (
+    None, True, 7, -1, 10**400, 1.5, float("inf"), "", "text", "x" * 5000, [], ["text"], [7], [[]], [{}], {}, {"a": 1},
+    {"a": {"b": []}},
+)  # fmt: skip
+GONE = object()
+MORE = {
+    "routes": [{"interface": "enP7s7", "cidr": "192.0.2.0/24"}],
+    "port_owners": [{"interface": "enp1s0f0np0", "file": "/x", "name": "x", "uuid": None, "renderer": "netplan"}],
+    "apt_preferences": [{"file": "/x", "package": "nvidia-*", "pin": "version 1", "priority": 1001}],
+    "apt_sources": {
+        "entries": [{"file": "/x", "uri": "http://x", "suite": "y", "components": ["main"], "signed_by": None}],
+        "conflicts": [{"uri": "http://x", "suite": "y", "files": ["/x"], "signed_by": ["/y"]}],
+        "offered": ["docker-ce"],
+    },
+}
+
+
+def sound() -> dict[str, Any]:
+    known = {**facts(), **MORE}
+    known["driver"] = {**known["driver"], "pins": [{"file": "/x", "problem": "y"}], "unheld": ["x"]}
+    return known
+
+
+def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The way to every value in it."""
+    if way:
+        yield way
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from places(item, (*way, key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value[:2]):
+            yield from places(item, (*way, number))
+
+
+def altered(way: tuple[Any, ...], wrong: Any) -> dict[str, Any]:
+    known = copy.deepcopy(sound())
+    inner: Any = known
+    for step in way[:-1]:
+        inner = inner[step]
+    if wrong is GONE:
+        del inner[way[-1]]
+    else:
+        inner[way[-1]] = wrong
+    return known
+
+
+def mutations() -> list[tuple[tuple[Any, ...], Any]]:
+    return [(way, wrong) for way in places(sound()) for wrong in (*WRONG, GONE)]
+
+
+def use(known: dict[str, Any]) -> None:
+    """What the controller does with the facts of one host before it changes anything."""
+    catalogs = {name: catalog.load(name) for name in probe.CATALOGS}
+    subject = findings.Subject("spark-a", known, {}, {}, catalogs, catalog.declared_variables())
+    findings.evaluate_facts(subject)
+    for role in ROLES:
+        render(role, View("spark-a", known, {"vllm_model": "openai/gpt-oss-120b", "vllm_allow_tag": True}, ["spark-a"]))
+
+
+ROLES = (
+    "driver",
+    "docker",
+    "container_toolkit",
+    "kernel_parameters",
+    "memory_protection",
+    "fabric",
+    "firewall",
+    "gateway",
+    "vllm",
+)
+
+
+def test_sound_facts_pass() -> None:
+    assert facts_schema.problem(facts()) is None
+    assert facts_schema.problem(sound()) is None
+    use(sound())
+
+
+def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
+    """323 of 1,512 such answers ended in Python's own errors."""
+    refused, harmless, tracebacks = 0, 0, []
+    for way, wrong in mutations():
+        known = altered(way, wrong)
+        said = facts_schema.problem(known)
+        if said is not None:
+            refused += 1
+            continue
+        harmless += 1
+        try:
+            use(known)
+        except Exception as error:
+            shown = "is gone" if wrong is GONE else repr(wrong)[:40]
+            tracebacks.append(f"{way} {shown}: {type(error).__name__}: {error}")
+    assert not tracebacks, f"{len(tracebacks)} of {refused + harmless}:\n" + "\n".join(tracebacks[:60])
+    assert refused + harmless >= 1500 and refused > harmless
+
+
+@pytest.mark.parametrize(
+    ("way", "wrong", "says"),
+    [
+        (("memory_bytes",), "much", "facts.memory_bytes is 'much', and must be a whole number"),
+        (("rails", 0, "mtu"), True, "facts.rails[0].mtu is True, and must be a whole number"),
+        (("gpu",), [], "facts.gpu is [], and must be a mapping"),
+        (("interfaces", 0, "addresses"), ["x"], "facts.interfaces[0].addresses[0] is 'x', and must be an address"),
+        (("driver", "kernels"), GONE, "facts.driver.kernels is missing"),
+    ],
+)
+def test_a_wrong_fact_is_named(way: tuple[Any, ...], wrong: Any, says: str) -> None:
+    answer = transport.MARKER + json.dumps({"facts": altered(way, wrong)})
+    with pytest.raises(ValueError, match="facts") as caught:
+        transport.parse(answer)
+    assert str(caught.value) == says
