@@ -156,7 +156,9 @@ class System:
             with folders.folder(posixpath.dirname(absolute), root=str(self.root), make=make) as parent:
                 yield parent
         except folders.ForeignLink as error:
-            raise HostError(f"{absolute}: {error.filename} {error.strerror}; name the folder that it leads to") from None
+            raise HostError(
+                f"{absolute}: {error.filename} {error.strerror}; name the folder that it leads to"
+            ) from None
         except OSError as error:
             if isinstance(error.filename, str) and not error.filename.startswith("/"):
                 error.filename = posixpath.join(posixpath.dirname(absolute), error.filename)
