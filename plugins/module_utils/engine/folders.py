@@ -111,7 +111,7 @@ def make_folder(name: str, parent: int, mode: int = 0o755) -> int:
     except FileExistsError:
         return open_folder(name, parent)
     made = open_folder(name, parent)
-    if os.fstat(made).st_uid != os.geteuid() or os.listdir(made):
+    if os.fstat(made).st_uid != os.geteuid() or os.listdir(made):  # noqa: PTH208 - a descriptor
         os.close(made)
         raise ForeignLink(name)
     return made

@@ -252,7 +252,7 @@ def _found_in(parent: int, name: str, users: Mapping[int, str], groups: Mapping[
 def _listed(name: str, parent: int) -> tuple[os.stat_result, tuple[str, ...]]:
     descriptor = folders.open_folder(name, parent)
     try:
-        return os.fstat(descriptor), tuple(sorted(os.listdir(descriptor)))
+        return os.fstat(descriptor), tuple(sorted(os.listdir(descriptor)))  # noqa: PTH208
     finally:
         os.close(descriptor)
 
@@ -306,7 +306,7 @@ def _link(resource: File, parent: int) -> None:
 
 
 def _give_access(system: System, resource: File) -> None:
-    """Make a directory, or look at what is there, and give it its access by the descriptor: its name may be somebody's."""
+    """Make a directory, or look at what is there, and give it access by the descriptor: its name may be somebody's."""
     with system.folder_of(resource.name, make=True) as parent:
         name = posixpath.basename(resource.name)
         missing = folders.status_of(name, parent) is None

@@ -86,7 +86,8 @@ def test_a_folder_that_becomes_a_link_gives_no_access_to_a_file_of_root(place: P
 def test_a_folder_that_becomes_a_link_at_the_worst_moment(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same without luck: the user comes between making the folder and giving it its access."""
     new, link = place.home / "new", linked(place, "waiting", place.secret)
-    monkeypatch.setattr(place.system, "account_id", lambda *_: exchange(new, link) or 0)
+    moves = [lambda: exchange(new, link)]
+    monkeypatch.setattr(place.system, "account_id", lambda *_: (moves and moves.pop()()) or 0)
     files._apply(place.system, File(0, "/home/new", "demo", state="directory"), "mkdir")
     assert new.is_symlink() and not place.lost()
 
@@ -102,7 +103,7 @@ def test_a_file_that_becomes_a_link_at_the_worst_moment(place: Place) -> None:
             exchange(mine, link)
             return "somebody"
 
-    found = files._find(place.system, "/home/mine", Accounts(), Accounts())
+    found = files._find(place.system, "/home/mine", Accounts(), {})
     assert found and found.content == b"mine"
 
 
