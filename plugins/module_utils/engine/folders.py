@@ -80,6 +80,40 @@ def _step(name: str, current: int, path: str, make: bool) -> int | str:
         return os.readlink(name, dir_fd=current)
 
 
+def within(parent: int, path: str, *, make: bool = False) -> int:
+    """A descriptor of a folder below one that others may write to, as root too (a container): no link is followed."""
+    current = os.dup(parent)
+    try:
+        for name in path.split("/"):
+            try:
+                following = os.open(name, _WALK, dir_fd=current)
+            except FileNotFoundError:
+                if not make:
+                    raise
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(name, 0o755, dir_fd=current)
+                following = os.open(name, _WALK, dir_fd=current)
+            os.close(current)
+            current = following
+    except BaseException as error:
+        os.close(current)
+        if isinstance(error, NotADirectoryError):
+            raise ForeignLink(path) from None
+        raise
+    return current
+
+
+def only_ours(path: str) -> bool:
+    """Whether nobody but root can exchange any part of a path."""
+    parts = path.strip("/").split("/")
+    for length in range(len(parts) + 1):
+        with folder("/" + "/".join(parts[:length])) as descriptor:
+            status = os.fstat(descriptor)
+            if not is_ours_alone(descriptor) and not (_is_ours(status) and status.st_mode & stat.S_ISVTX):
+                return False
+    return True
+
+
 def _is_ours(status: os.stat_result) -> bool:
     return status.st_uid in (0, os.geteuid())
 
