@@ -36,6 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools impo
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
     CHUNK,
     Tell,
+    closed,
     lacking,
     lend,
     link,
@@ -154,6 +155,7 @@ class Files:
             model = parse_model(marked)
             with self.blobs() as blobs:
                 whole = marked.get("exclude") == self.exclude and not lacking(blobs, model)
+            whole = whole and not closed(self.cache, self.model)
             said["model"] = model.as_dict() if whole else None
         return said
 
@@ -232,6 +234,12 @@ class Files:
 
     def complete(self, model: Model) -> None:
         link(self.cache, model)
+        shut = closed(self.cache, self.model)
+        if shut:
+            way_out = f"`chmod go+rx {shut}`, then run again"
+            raise FilesError(
+                "unreadable", f"{shut} is closed to vLLM's container, which has no power over files", way_out
+            )
         private_folder(self.state)
         write(self.marker, json.dumps({**model.as_dict(), "exclude": self.exclude}))
 

@@ -152,6 +152,18 @@ def _leads_to(name: str, parent: int, target: str) -> bool:
     return status is not None and stat.S_ISLNK(status.st_mode) and os.readlink(name, dir_fd=parent) == target
 
 
+def closed(cache: Path, model: str) -> str:
+    """The folder that keeps the model's server out, which is root without root's powers; empty if none does."""
+    path = name_of(model)
+    for inside in (path.rpartition("/")[0], path, f"{path}/blobs"):
+        with opened(cache, inside) as descriptor:
+            status = os.fstat(descriptor)
+            bits = (status.st_mode >> 6 if status.st_uid == os.geteuid() else status.st_mode) & 0o5
+        if bits != 0o5:
+            return str(cache / inside)
+    return ""
+
+
 def lend(blobs: int, names: dict[str, int], shown: int) -> None:
     """Show blobs in another folder of the same disk, and nothing else that may lie or come where they are."""
     for name in names:

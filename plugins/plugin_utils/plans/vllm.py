@@ -140,7 +140,7 @@ def _started(view: View, said: VllmSettings, made: VllmPlan, joined: FabricPlan 
         "argv": list(argv),
         "image": made.image_name,
         "memory_gib": _memory_gib(view, said),
-        "cache": said.vllm_cache_directory,
+        "cache": vllm_container.written_to(said),
         "disk_gib": figures["cache_free"]["value"],
         "env_file": vllm_container.SECRETS if made.secrets else None,
         "gid_file": vllm_container.GID_FILE if gid else None,

@@ -21,11 +21,11 @@ class Place:
 
     def __init__(self, root: Path) -> None:
         self.system = System(root, lambda *_: pytest.fail("no command is run"))
-        for name in ("etc", "home", "secret.d"):
+        for name in ("etc", "srv", "secret.d"):
             (root / name).mkdir()
         for name in ("passwd", "group"):
             (root / "etc" / name).write_text("root:x:0:0::/root:/bin/sh\n")
-        self.home, self.secret, self.private = root / "home", root / "secret", root / "secret.d"
+        self.home, self.secret, self.private = root / "srv", root / "secret", root / "secret.d"
         self.secret.write_text("only root reads this")
         self.secret.chmod(0o600)
         self.private.chmod(0o700)
@@ -78,7 +78,7 @@ def wins(place: Place, resource: File, action: str, moving: Path, link: Path) ->
 @needs_root
 def test_a_folder_that_becomes_a_link_gives_no_access_to_a_file_of_root(place: Place) -> None:
     link = linked(place, "waiting", place.secret)
-    wanted = File(0, "/home/new", "demo", state="directory", mode=0o755, stated=frozenset({"mode"}))
+    wanted = File(0, "/srv/new", "demo", state="directory", mode=0o755, stated=frozenset({"mode"}))
     assert wins(place, wanted, "mkdir", place.home / "new", link) == 0
 
 
@@ -88,7 +88,7 @@ def test_a_folder_that_becomes_a_link_at_the_worst_moment(place: Place, monkeypa
     new, link = place.home / "new", linked(place, "waiting", place.secret)
     moves = [lambda: exchange(new, link)]
     monkeypatch.setattr(place.system, "account_id", lambda *_: (moves and moves.pop()()) or 0)
-    files._apply(place.system, File(0, "/home/new", "demo", state="directory"), "mkdir")
+    files._apply(place.system, File(0, "/srv/new", "demo", state="directory"), "mkdir")
     assert new.is_symlink() and not place.lost()
 
 
@@ -103,14 +103,14 @@ def test_a_file_that_becomes_a_link_at_the_worst_moment(place: Place) -> None:
             exchange(mine, link)
             return "somebody"
 
-    found = files._find(place.system, "/home/mine", Accounts(), {})
+    found = files._find(place.system, "/srv/mine", Accounts(), {})
     assert found and found.content == b"mine"
 
 
 @needs_root
 def test_a_file_is_not_written_where_its_folder_leads_to(place: Place) -> None:
     link = linked(place, "waiting", place.private)
-    wanted = File(0, "/home/new/cron", "demo", content=b"* * * * * root id\n")
+    wanted = File(0, "/srv/new/cron", "demo", content=b"* * * * * root id\n")
     assert wins(place, wanted, "create", place.home / "new", link) == 0
 
 
@@ -123,7 +123,7 @@ def test_nothing_is_removed_where_a_folder_leads_to(place: Place) -> None:
             kept.touch()
             (place.home / "new").mkdir(exist_ok=True)
             with contextlib.suppress(OSError, HostError):
-                files._apply(place.system, File(0, "/home/new/kept", "demo", state="absent"), "remove")
+                files._apply(place.system, File(0, "/srv/new/kept", "demo", state="absent"), "remove")
             won += not kept.exists()
     assert won == 0
 
@@ -137,7 +137,7 @@ def test_what_root_shows_of_a_file_is_of_that_file(place: Place) -> None:
     with attacking(lambda: exchange(mine, link)):
         for _ in range(TRIES):
             with contextlib.suppress(OSError, HostError):
-                found = files._find(place.system, "/home/mine", {}, {})
+                found = files._find(place.system, "/srv/mine", {}, {})
                 won += found is not None and b"only root" in found.content
     assert won == 0
 
@@ -146,7 +146,7 @@ def test_what_root_shows_of_a_file_is_of_that_file(place: Place) -> None:
 def test_the_access_of_a_secret_is_that_of_the_file_that_was_looked_at(place: Place) -> None:
     link = linked(place, "waiting", place.private)
     mine = place.home / "mine"
-    wanted = File(0, "/home/mine", "demo", secret=True, sha256="0" * 64, mode=0o644)
+    wanted = File(0, "/srv/mine", "demo", secret=True, sha256="0" * 64, mode=0o644)
     won = 0
     with attacking(lambda: exchange(mine, link)):
         for _ in range(TRIES):
@@ -173,7 +173,7 @@ def test_a_link_of_root_is_followed_and_one_of_a_user_is_not(place: Place) -> No
         pass
     linked(place, "theirs", place.private)
     with pytest.raises(HostError, match="is a link that somebody else may have made; name the folder"):
-        files._find(place.system, "/home/theirs/x", {}, {})
+        files._find(place.system, "/srv/theirs/x", {}, {})
     (place.system.root / "run").chmod(0o777)
     (place.system.root / "run/link").symlink_to("new")
     with pytest.raises(folders.ForeignLink), folders.folder("/run/link", root=root):
