@@ -41,6 +41,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import (
     read_apt,
     read_apt_sources,
     read_docker,
+    read_join_key,
     read_oom_daemons,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.ssh_ports import read_ssh_ports
@@ -89,4 +90,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "sysctls": read_sysctls(host),
         "oom_daemons": read_oom_daemons(host),
         "cdi_driver": read_cdi_driver(host),
+        "join_key": read_join_key(host),
     }

@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings imp
 NAME = "gb10-vllm"
 # Secrets go into a file that only root reads, and Docker reads it for the container.
 SECRETS = "/etc/gb10-fleet/vllm.env"
+JOIN_KEY = "/etc/gb10-fleet/join.key"
 GID_FILE = "/run/gb10-vllm/gid.env"
 # What a container that serves fetched files may write to on the host; no other folder of the host is open to it.
 COMPILED = "/var/cache/gb10-compiled"

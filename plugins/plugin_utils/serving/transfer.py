@@ -5,22 +5,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import HostFabric
 
-# Of this run. Made where Ansible imports the action plugins, before it forks: the same in all tasks.
-_SECRET_OF_RUN = secrets.token_bytes(32)
 PARTS = ("image", "model")
 
 
 def password(members: Sequence[str]) -> str:
     """Of the daemons of one cluster in this run: a host of another cluster cannot derive it from its own."""
-    return hmac.new(_SECRET_OF_RUN, "\n".join(members).encode(), hashlib.sha256).hexdigest()
+    return run.secret("transfer", *members)
 
 
 def source(host: str, members: Sequence[str], topology: str, *, fetch: bool) -> str:
