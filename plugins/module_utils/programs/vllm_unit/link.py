@@ -22,6 +22,7 @@ from .status import printable
 
 LONGEST_MESSAGE = 4096  # bytes of one message between hosts
 MOST_STRANGERS = 16  # connections that have not proven who they are
+BACKLOG = 128  # connections that wait to be accepted
 BYE_S = 1.0  # for the last words to peers
 UNPROVEN = "what calls from there does not know the cluster's secret"
 
@@ -138,8 +139,8 @@ class Link:
                 for key, _ in self.selector.select(min(self.timing.retry, self.timing.heartbeat)):
                     if key.fileobj is self.woken:
                         self._obey()
-                    elif key.fileobj is self.listener:
-                        self._accept()
+                    elif self.listener and key.fileobj is self.listener:
+                        self._accept(self.listener)
                     elif key.data in self.peers:
                         self._receive(key.data)
                 self._beat()
@@ -177,7 +178,7 @@ class Link:
         self.tried = now
         try:
             if self.heads:
-                self.listener = socket.create_server((self.own.address, self.join.port), backlog=MOST_STRANGERS)
+                self.listener = socket.create_server((self.own.address, self.join.port), backlog=BACKLOG)
                 self.listener.setblocking(False)
                 self.selector.register(self.listener, selectors.EVENT_READ)
                 return
@@ -191,18 +192,22 @@ class Link:
             return
         self._admit(connection, head.address)
 
-    def _accept(self) -> None:
-        """Only members are listened to, and only so many at a time that have not proven who they are: the last ones."""
-        if self.listener is None:
-            return
-        try:
-            connection, (address, *_) = self.listener.accept()
-        except OSError:  # gone before it was accepted
-            return
+    def _accept(self, listener: socket.socket) -> None:
+        """All that have called by now: a queue that strangers filled would keep a member out."""
+        members = [member.address for member in self.join.members[1:]]
+        for _ in range(BACKLOG):
+            try:
+                connection, (address, *_) = listener.accept()
+            except OSError:  # no more, or gone before it was accepted
+                return
+            if address in members:
+                self._seat(connection, address)
+            else:
+                connection.close()
+
+    def _seat(self, connection: socket.socket, address: str) -> None:
+        """Only so many are heard at a time that have not proven who they are: the last ones."""
         strangers = [peer for peer in self.peers if peer.rank is None]
-        if address not in [member.address for member in self.join.members[1:]]:
-            connection.close()
-            return
         if len(strangers) >= MOST_STRANGERS:
             self._drop(strangers[0], "others wait")
         self._admit(connection, address)
