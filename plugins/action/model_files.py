@@ -47,6 +47,7 @@ class ActionModule(ActionBase):
                     "choices": ["read", "download", "offer", "take", "withdraw"],
                 },
                 "given": {"type": "dict", "default": {}},
+                "offered": {"type": "dict", "default": {}},
             }
         )
         own = host.Host(self, task_vars or {})
@@ -57,6 +58,8 @@ class ActionModule(ActionBase):
         self._files = asdict(context.plan(vllm.plan).files)
         self._fabric = context.plan(fabric.plan)
         self._given = documents.plain(options["given"])
+        self._offered = documents.plain(options["offered"])
+        self._password = model_files.password(context.members)
         self._source = model_files.source(own.name, context.members, self._fabric.topology, fetch=self._files["fetch"])
         self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""
         result.update(changed=False, source=self._source, name=self._files["name"])
@@ -93,7 +96,7 @@ class ActionModule(ActionBase):
             "port": self._files["port"],
             "limit_s": OFFER_LIMIT_S,
         }
-        return self._long("offer", request, model_files.PASSWORD)
+        return self._long("offer", request, self._password)
 
     def _take(self) -> dict[str, Any]:
         offered = self._given.get(self._source) or {}
@@ -108,8 +111,15 @@ class ActionModule(ActionBase):
         )
         if self._task.check_mode:
             return {"changed": True, "msg": f"{self._name}: would get {text}"}
-        request = {"parts": parts, "offered": offered, "address": way["at"], "port": self._files["port"]}
-        return {"msg": f"{self._name}: got {text}", **self._long("take", request, model_files.PASSWORD)}
+        if self._offered.get("failed") or ("image" in parts and not self._offered.get("archive")):
+            return {"failed": True, "msg": f"{self._name}: {self._source} could not offer its files; see what it says"}
+        request = {
+            "parts": parts,
+            "offered": {**offered, "archive": self._offered.get("archive")},
+            "address": way["at"],
+            "port": self._files["port"],
+        }
+        return {"msg": f"{self._name}: got {text}", **self._long("take", request, self._password)}
 
     def _predicted(self) -> dict[str, Any]:
         """What a host will take that its source is yet to get."""
@@ -193,7 +203,18 @@ class ActionModule(ActionBase):
             return None
 
     def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        kept = ("changed", "failed", "msg", "verdict", "pull", "image", "model", "unreachable", "module_stderr")
+        kept = (
+            "changed",
+            "failed",
+            "msg",
+            "verdict",
+            "pull",
+            "image",
+            "model",
+            "archive",
+            "unreachable",
+            "module_stderr",
+        )
         answer = {key: said[key] for key in kept if key in said}
         if answer.get("failed"):
             answer["msg"] = f"{self._name}: {answer.get('msg', 'failed without a word')}"

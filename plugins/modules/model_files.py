@@ -29,6 +29,10 @@ options:
     description: What O(step=download) returned, for each host of the cluster; for the steps after it.
     type: dict
     default: {}
+  offered:
+    description: What O(step=offer) returned on the source, for O(step=take).
+    type: dict
+    default: {}
   request:
     description: Made by the action; leave it out.
     type: dict
@@ -82,10 +86,14 @@ model:
   description: Commit, size and files of the model, if it is whole; else null.
   returned: with O(step=read) and O(step=download)
   type: dict
+archive:
+  description: Size and SHA-256 of the image's archive, which reach the other hosts through the controller alone.
+  returned: with O(step=offer), where a host lacks the image
+  type: dict
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, disk_verdict
 
 
@@ -94,6 +102,7 @@ def main() -> None:
         argument_spec={
             "step": {"type": "str", "required": True, "choices": ["read", "download", "offer", "take", "withdraw"]},
             "given": {"type": "dict", "default": {}},
+            "offered": {"type": "dict", "default": {}},
             "request": {"type": "dict", "default": {}},
             "secret": {"type": "str", "no_log": True},
         },
@@ -104,7 +113,7 @@ def main() -> None:
         if module.check_mode or step == "read":
             module.exit_json(changed=False, **host_files.Files(request["files"], lambda *_: None).read())
         with host_files.alone() as progress:
-            result = host_files.carry_out(step, request, module.params["secret"] or "", host_files.Teller(progress))
+            result = host_files.carry_out(step, request, module.params["secret"] or "", host_tools.Teller(progress))
     except (FilesError, ValueError) as error:
         module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
     except OSError as error:

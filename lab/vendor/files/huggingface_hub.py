@@ -81,16 +81,15 @@ class HfApi:
         return Info(commit, files)
 
 
-def snapshot_download(model: str, *, revision: str = "main", ignore_patterns: list[str] | None = None) -> str:
+def snapshot_download(model: str, *, revision: str = "main", allow_patterns: list[str] | None = None) -> str:
     info = HfApi().model_info(model, revision=revision, files_metadata=True)
     folder = CACHE / f"models--{model.replace('/', '--')}"
     snapshot = folder / "snapshots" / info.sha
-    patterns = [f"{pattern}*" if pattern.endswith("/") else pattern for pattern in ignore_patterns or ()]
     spoilt = os.environ.get("GB10_SIM_HUB", "")
     once = folder / ".spoilt"
     (folder / "blobs").mkdir(parents=True, exist_ok=True)
     for file in info.siblings:
-        if any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in patterns):
+        if not any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in allow_patterns or ["*"]):
             continue
         name = str(file.lfs["sha256"]) if file.lfs else file.blob_id
         blob, link = folder / "blobs" / name, snapshot / file.rfilename

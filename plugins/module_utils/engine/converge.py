@@ -14,7 +14,7 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, undo
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, guard, undo
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     ApplyError,
@@ -216,6 +216,5 @@ def _missing_parents(path: str, system: System) -> list[str]:
 def _sweep(document: Document, system: System) -> None:
     """Remove the unfinished files of a killed run, also beside those that need no other now."""
     for own_path in filter(None, (resource.own_path for resource in document.resources)):
-        path = system.path(own_path)
-        with contextlib.suppress(OSError):
-            path.with_name(TEMPORARY_PREFIX + path.name).unlink()
+        with contextlib.suppress(OSError, HostError), system.folder_of(own_path) as parent:
+            folders.remove_file(TEMPORARY_PREFIX + posixpath.basename(own_path), parent)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 import signal
 import stat
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Optional, TypeVar
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 
 T = TypeVar("T")
@@ -147,6 +149,21 @@ class System:
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")
 
+    @contextlib.contextmanager
+    def folder_of(self, absolute: str, *, make: bool = False) -> Iterator[int]:
+        """A descriptor of the folder that a file or directory lies in: what is done there is done relative to it."""
+        try:
+            with folders.folder(posixpath.dirname(absolute), root=str(self.root), make=make) as parent:
+                yield parent
+        except folders.ForeignLink as error:
+            raise HostError(
+                f"{absolute}: {error.filename} {error.strerror}; name the folder that it leads to"
+            ) from None
+        except OSError as error:
+            if isinstance(error.filename, str) and not error.filename.startswith("/"):
+                error.filename = posixpath.join(posixpath.dirname(absolute), error.filename)
+            raise
+
     def text(self, absolute: str) -> str | None:
         """The text of a file; None where it cannot be read, for example because it is absent."""
         try:
@@ -163,11 +180,14 @@ class System:
 
     def private_directory(self, absolute: str) -> Path:
         """A directory that only root can look into."""
-        directory = self.path(absolute)
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if stat.S_IMODE(directory.stat().st_mode) != 0o700:
-            directory.chmod(0o700)
-        return directory
+        with self.folder_of(absolute, make=True) as parent:
+            made = folders.make_folder(posixpath.basename(absolute), parent, 0o700)
+            try:
+                if stat.S_IMODE(os.fstat(made).st_mode) != 0o700:
+                    os.chmod(made, 0o700)  # noqa: PTH101 - a descriptor
+            finally:
+                os.close(made)
+        return self.path(absolute)
 
     def account_names(self, database: str) -> dict[int, str]:
         """Number -> name of the host's own accounts; `database` is passwd or group."""
@@ -201,26 +221,26 @@ class System:
 
         `check` sees the finished temporary file and raises to keep the old one.
         """
-        target = self.path(absolute)
+        name = posixpath.basename(absolute)
+        temporary = TEMPORARY_PREFIX + name
         uid, gid = self.account_id("passwd", owner), self.account_id("group", group)
-        target.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        temporary = target.with_name(TEMPORARY_PREFIX + target.name)
-        temporary.unlink(missing_ok=True)
-        try:
-            # Private until it is complete: the content may be a secret that only `mode` protects.
-            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                set_access(file.fileno(), mode, uid, gid)
-                file.flush()
-                os.fsync(file.fileno())
-            if check is not None:
-                check(temporary)
-            temporary.rename(target)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        sync_directory(target.parent)
+        with self.folder_of(absolute, make=True) as parent:
+            folders.remove_file(temporary, parent)
+            try:
+                # Private until it is complete: the content may be a secret that only `mode` protects.
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+                with os.fdopen(os.open(temporary, flags, 0o600, dir_fd=parent), "wb") as file:
+                    file.write(content)
+                    set_access(file.fileno(), mode, uid, gid)
+                    file.flush()
+                    os.fsync(file.fileno())
+                if check is not None:
+                    check(self.path(absolute).with_name(temporary))
+                os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+            except BaseException:
+                folders.remove_file(temporary, parent)
+                raise
+            folders.sync(parent)
 
 
 def sha256(content: bytes) -> str:
@@ -233,20 +253,11 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def set_access(target: int | Path, mode: int, uid: int, gid: int) -> None:
+def set_access(descriptor: int, mode: int, uid: int, gid: int) -> None:
     """Owner first: changing it clears the set-id bits of the mode."""
-    status = os.stat(target)  # noqa: PTH116 - a descriptor has no Path
+    status = os.fstat(descriptor)
     if (status.st_uid, status.st_gid) != (uid, gid):
-        os.chown(target, uid, gid)
-        status = os.stat(target)  # noqa: PTH116
+        os.fchown(descriptor, uid, gid)
+        status = os.fstat(descriptor)
     if stat.S_IMODE(status.st_mode) != mode:
-        os.chmod(target, mode)  # noqa: PTH101
-
-
-def sync_directory(directory: Path) -> None:
-    """Make a rename or an unlink survive a power cut."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        os.fchmod(descriptor, mode)

@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
     lock_holder,
     read_database,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_sources
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import Facts, HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import COMMAND_DEADLINE_S
@@ -27,6 +27,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence impo
 DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer is refused
 # Services that kill by memory, beside the kernel.
 OOM_DAEMONS = ("earlyoom", "systemd-oomd")
+
+JOIN_KEY = "/etc/gb10-fleet/join.key"  # the role vllm writes it
 
 _APT_LOCKS = (DPKG_LOCK, "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock")
 # The installed packages that roles and findings ask about.
@@ -118,6 +120,13 @@ def ask_docker(path: Path, resource: str) -> Facts:
     except (OSError, ValueError):
         return {}
     return said if isinstance(said, dict) else {}
+
+
+def read_join_key(host: HostReader) -> dict[str, str] | None:
+    """What the secret of the host's cluster is for, and its digest. The secret itself stays where it is."""
+    text = host.system.text(JOIN_KEY) or ""
+    purpose, _, secret = text.strip().partition(" ")
+    return {"for": purpose, "sha256": sha256(text.encode())} if secret else None
 
 
 def read_oom_daemons(host: HostReader) -> list[str]:

@@ -43,6 +43,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import (
     read_apt,
     read_apt_sources,
     read_docker,
+    read_join_key,
     read_oom_daemons,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.ssh_ports import read_ssh_ports
@@ -94,4 +95,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "cdi_driver": read_cdi_driver(host),
         "clock": read_clock(host),
         "machine_digest": read_machine_digest(host),
+        "join_key": read_join_key(host),
     }

@@ -5,7 +5,8 @@
 
 The image's own Hugging Face library lists and downloads a model. A file of it is a blob, named by its checksum, and a
 link that gives it its path. Between hosts only blobs travel, so no name that a peer says becomes a path; the links are
-made here. The marker is written when every blob has the checksum that is its name.
+made here. They arrive where only root gets in, and are moved to the cache when they have the checksum that is their
+name; then the marker is written. An image is loaded if its archive is the one that the giver has told the controller.
 """
 
 from __future__ import annotations
@@ -13,25 +14,39 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import glob
 import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import (
+    HUB,
+    TELL_S,
+    bytes_of,
+    command,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
+    CHUNK,
     Tell,
-    folder_of,
+    closed,
     lacking,
+    lend,
     link,
-    make_plain,
+    name_of,
     need_room,
-    remove_wrong,
-    size_of,
+    on_the_disk_of,
+    opened,
+    private_folder,
+    settle,
+    size_in,
     write,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_listing import Model, parse_model, wanted
@@ -55,38 +70,23 @@ DOCKER = Path("/var/lib/docker")
 CONTAINER = "gb10-files"  # of the download
 UNIT = "gb10-files"
 TRIES = 2  # a wrong blob is removed and fetched once more
-TELL_S = 1.0
+POLL_S = 0.2
 CALLS = 10  # of a client whose peer does not listen yet
 NOBODY_LISTENS = 10  # exit code of rsync
-# Runs in the image. What it is asked is on the command line, the token in its environment, its answer one line of JSON.
-HUB = r"""
-import json, sys
-asked = json.loads(sys.argv[1])
-said = {}
-try:
-    from huggingface_hub import HfApi, snapshot_download
-    if asked["step"] == "list":
-        info = HfApi().model_info(asked["model"], revision=asked["revision"], files_metadata=True)
-        said = {"commit": info.sha, "files": []}
-        for file in info.siblings:
-            lfs = file.lfs and (file.lfs["sha256"] if isinstance(file.lfs, dict) else file.lfs.sha256)
-            said["files"].append({"path": file.rfilename, "size": file.size, "hash": lfs or file.blob_id})
-    else:
-        snapshot_download(asked["model"], revision=asked["revision"], ignore_patterns=asked["exclude"] or None)
-except Exception as error:
-    response = getattr(error, "response", None)
-    said = {"error": {"kinds": [kind.__name__ for kind in type(error).__mro__], "text": str(error),
-                      "status": getattr(response, "status_code", None)}}
-print(json.dumps(said))
-"""
+LISTENS_WITHIN_S = 10.0  # a daemon that was started
+# What only Docker's classic store shows in an image's configuration. `docker run` says it anew for each container.
+OF_A_CONTAINER = {
+    *("Hostname", "Domainname", "Image", "AttachStdin", "AttachStdout", "AttachStderr"),
+    *("Tty", "OpenStdin", "StdinOnce"),
+}
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 Command = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def fingerprint(image: Mapping[str, Any]) -> str:
     """What an image is, whatever store it lies in: a classic one gives it another id than one of containerd's."""
-    config = image.get("Config") or {}
-    part = {key: config.get(key) or None for key in ("Env", "Entrypoint", "Cmd", "WorkingDir", "User", "Labels")}
-    what = {"layers": image["RootFS"]["Layers"], "architecture": image.get("Architecture"), **part}
+    config = {key: value for key, value in (image.get("Config") or {}).items() if value and key not in OF_A_CONTAINER}
+    what = {"layers": image["RootFS"]["Layers"], "system": [image.get("Os"), image.get("Architecture")], **config}
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
@@ -102,14 +102,37 @@ class Files:
         self.cache = Path(said["cache"])
         self.fetch: bool = said["fetch"]
         self.environment: Mapping[str, str] = said["environment"]
-        self.folder = folder_of(said["cache"], self.model)
+        self.folder = self.cache / name_of(self.model)
         self.state = state
         self.tell = tell
         self.run = run or command
+        self.listens = listening.listens
 
     @property
     def marker(self) -> Path:
         return self.state / f"{self.folder.name}@{self.revision}.json"
+
+    @property
+    def stage(self) -> Path:
+        """Where the files of models arrive."""
+        return on_the_disk_of(self.cache, self.state)
+
+    @contextlib.contextmanager
+    def blobs(self, *, make: bool = False) -> Iterator[int]:
+        """Those of the model in the cache."""
+        with opened(self.cache, f"{name_of(self.model)}/blobs", make=make) as descriptor:
+            yield descriptor
+
+    @contextlib.contextmanager
+    def arriving(self) -> Iterator[int]:
+        """Where blobs of the model arrive. What other models left half goes, and all of it when this one is whole."""
+        private_folder(self.stage)
+        for other in (self.stage / name_of("")).parent.glob("models--*"):
+            if other.name != self.folder.name:
+                shutil.rmtree(other)
+        with opened(self.stage, f"{name_of(self.model)}/blobs", make=True) as descriptor:
+            yield descriptor
+        shutil.rmtree(self.stage / "huggingface")
 
     # -- what is there
 
@@ -127,10 +150,12 @@ class Files:
         }
         if image is not None:
             said["image"] = {"fingerprint": fingerprint(image), "bytes": image["Size"]}
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, FilesError):
             marked = json.loads(self.marker.read_text(encoding="utf-8"))
             model = parse_model(marked)
-            whole = marked.get("exclude") == self.exclude and not lacking(self.folder, model)
+            with self.blobs() as blobs:
+                whole = marked.get("exclude") == self.exclude and not lacking(blobs, model)
+            whole = whole and not closed(self.cache, self.model)
             said["model"] = model.as_dict() if whole else None
         return said
 
@@ -151,24 +176,35 @@ class Files:
 
     def get(self, env: Path) -> None:
         model = wanted(self.hub(env, step="list", revision=self.revision), self.model, self.revision, self.exclude)
-        missing = lacking(self.folder, model)
+        self.room_for(model)
+        with self.blobs(make=True) as blobs, self.arriving() as arriving:
+            missing = list(lacking(blobs, model))
+            for _ in range(TRIES):
+                paths = [glob.escape(file.path) for file in model.files if file.hash in missing]
+                if paths:
+                    self.hub(env, step="get", revision=model.commit, paths=paths, size=model.size)
+                missing = settle(arriving, blobs, model, self.tell)
+                if not missing:
+                    return self.complete(model)
+        raise self.checksum_wrong(model, missing, "the hub")
+
+    def room_for(self, model: Model) -> None:
+        """Before the first byte, and before any folder is made."""
+        missing = model.blobs
+        with contextlib.suppress(FileNotFoundError), self.blobs() as blobs:
+            missing = lacking(blobs, model)
+        with contextlib.suppress(FileNotFoundError), opened(self.stage, f"{name_of(self.model)}/blobs") as arriving:
+            missing = {name: max(0, size - (size_in(arriving, name) or 0)) for name, size in missing.items()}
         way_out = "free some space, or set vllm_cache_directory to another disk"
         need_room(self.cache, sum(missing.values()), f"{self.model}, as far as it is missing,", way_out)
-        make_plain(self.folder / "blobs", self.cache)
-        wrong: list[str] = []
-        for _ in range(TRIES):
-            self.hub(env, step="get", revision=model.commit, exclude=self.exclude, size=model.size)
-            wrong = remove_wrong(self.folder, model, self.tell)
-            if not wrong:
-                return self.complete(model)
-        raise self.checksum_wrong(model, wrong, "the hub")
 
     def hub(self, env: Path, *, size: int = 0, **asked: Any) -> dict[str, Any]:
         """One question to the hub's library in the image; `size`: of what it downloads meanwhile."""
         self.run(["docker", "rm", "--force", CONTAINER])  # of a run that was killed
         argv = [
             *("docker", "run", "--rm", "--name", CONTAINER, "--pull", "never", "--network", "host"),
-            *("--env-file", str(env), "--volume", f"{self.cache}:/root/.cache", "--entrypoint", "python3", self.name),
+            *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
+            *("--env-file", str(env), "--volume", f"{self.stage}:/root/.cache", "--entrypoint", "python3", self.name),
             *("-c", HUB, json.dumps({"model": self.model, **asked})),
         ]
         done = self.run(argv, watch=lambda: self.tell("model from the hub", min(self.arrived(), size), size))
@@ -183,8 +219,9 @@ class Files:
 
     def arrived(self) -> int:
         """Bytes on the disk, of half a file too."""
+        blobs = self.stage / name_of(self.model) / "blobs"
         with contextlib.suppress(OSError):
-            return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(self.folder / "blobs"))
+            return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in os.scandir(blobs))
         return 0
 
     def checksum_wrong(self, model: Model, wrong: Sequence[str], source: str) -> FilesError:
@@ -196,23 +233,32 @@ class Files:
         )
 
     def complete(self, model: Model) -> None:
-        link(self.folder, self.cache, model)
-        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        link(self.cache, model)
+        shut = closed(self.cache, self.model)
+        if shut:
+            way_out = f"`chmod go+rx {shut}`, then run again"
+            raise FilesError(
+                "unreadable", f"{shut} is closed to vLLM's container, which has no power over files", way_out
+            )
+        private_folder(self.state)
         write(self.marker, json.dumps({**model.as_dict(), "exclude": self.exclude}))
 
     # -- to others
 
     def offer(
         self, parts: Sequence[str], ways: Sequence[Mapping[str, str]], port: int, password: str, limit_s: int
-    ) -> None:
-        """Open what peers lack to them alone, for `limit_s` at most. `ways`: `at` our address, `to` the peer's."""
+    ) -> dict[str, Any]:
+        """Open what peers lack to them alone, for `limit_s` at most. `ways`: `at` our address, `to` the peer's.
+
+        What is said of the archive reaches the peers through the controller.
+        """
         self.withdraw()
-        modules = {}
+        modules, archive = {}, {}
         if "image" in parts:
-            modules["image"] = str(self.state)
-            self.save()
+            modules["image"] = str(self.archives)
+            archive = self.save()
         if "model" in parts:
-            modules["model"] = str(self.folder / "blobs")
+            modules["model"] = str(self.shown())
         RUN.mkdir(parents=True, exist_ok=True)
         write(RUN / "secrets", f"{USER}:{password}\n")
         for number, address in enumerate(sorted({way["at"] for way in ways})):
@@ -225,26 +271,64 @@ class Files:
                 *(f"--property={text}" for text in (*limits, f"RuntimeMaxSec={limit_s}")),
                 *daemon_argv(config, address, port),
             ])  # fmt: skip
+            self.prove(f"{UNIT}-{number}.service", address, port)
+        return archive
+
+    def prove(self, unit: str, address: str, port: int) -> None:
+        """The daemon itself must hold the port: systemd calls it started before that, and any user can be first."""
+        end = time.monotonic() + LISTENS_WITHIN_S
+        while time.monotonic() < end:
+            shown = self.ask(["systemctl", "show", "--property=MainPID", "--value", unit]).strip()
+            if shown.isdigit() and shown != "0" and self.listens(int(shown), address, port):
+                return
+            time.sleep(POLL_S)
+        self.withdraw()
+        way_out = f"`ss -ltnp 'sport = :{port}'` names who does; end that, or set another vllm_transfer_port"
+        raise FilesError("port_taken", f"our rsync does not hold TCP port {port} at {address}", way_out)
+
+    def shown(self) -> Path:
+        """The model's blobs where root alone gets in: whoever owns the cache could lead the daemon elsewhere."""
+        path = private_folder(private_folder(self.stage) / "offered")
+        model = parse_model(json.loads(self.marker.read_text(encoding="utf-8")))
+        with opened(self.stage, "offered") as offered, self.blobs() as blobs:
+            lend(blobs, model.blobs, offered)
+        return path
 
     def withdraw(self) -> None:
         """Nothing is open and nothing is left; also of a run that was killed."""
         self.run(["systemctl", "stop", f"{UNIT}-*.service"])
-        for path in (*RUN.glob("rsyncd-*"), RUN / "secrets", *self.state.glob("*.tar")):
+        for path in (*RUN.glob("rsyncd-*"), RUN / "secrets", *self.archives.glob("*.tar")):
             path.unlink(missing_ok=True)
+        shutil.rmtree(self.stage / "offered", ignore_errors=True)
+
+    @property
+    def archives(self) -> Path:
+        return self.state / "images"
 
     def archive(self, mark: str) -> Path:
-        return self.state / f"{mark[:12]}.tar"
+        return self.archives / f"{mark[:12]}.tar"
 
-    def save(self) -> None:
+    def save(self) -> dict[str, Any]:
+        """Write the image's archive, and say what it is."""
         image = self.inspect(self.name)
         if image is None:
             raise FilesError("no_image", f"{self.name} is gone", "run again")
         size = image["Size"]
-        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(private_folder(self.state) / self.archives.name)
         need_room(self.state, size, f"a copy of {self.image}", "free some space there; it is removed afterwards")
         path = self.archive(fingerprint(image))
         argv = ["docker", "save", "--output", str(path), self.name]
-        self.ask(argv, watch=lambda: self.tell("saving the image", size_of(path) or 0, size))
+        self.ask(argv, watch=lambda: self.tell("saving the image", bytes_of(path), size))
+        return {"bytes": bytes_of(path), "sha256": self.sum_of(path)}
+
+    def sum_of(self, path: Path) -> str:
+        total, done, size = hashlib.sha256(), 0, bytes_of(path)
+        with path.open("rb", buffering=0) as file:
+            while chunk := file.read(CHUNK):
+                total.update(chunk)
+                done += len(chunk)
+                self.tell("checking the image", done, size)
+        return total.hexdigest()
 
     # -- from a peer
 
@@ -252,26 +336,35 @@ class Files:
         with self.private("password", f"{password}\n") as secret:
             peer = Peer(address, port, secret)
             if "image" in parts:
-                self.take_image(given["image"], peer)
+                self.take_image(given["image"], given["archive"], peer)
             if "model" in parts:
                 self.take_model(parse_model(given["model"]), peer)
 
-    def take_image(self, offered: Mapping[str, Any], peer: Peer) -> None:
-        mark, size = str(offered["fingerprint"]), int(offered["bytes"])
-        if not re.match(r"[0-9a-f]{64}\Z", mark):
+    def take_image(self, offered: Mapping[str, Any], archive: Mapping[str, Any], peer: Peer) -> None:
+        """`archive`: what it is, as the giver said to the controller, and not on the wire."""
+        mark, size = str(offered["fingerprint"]), int(archive["bytes"])
+        if not _SHA256.match(mark) or not _SHA256.match(str(archive["sha256"])):
             raise ValueError("this is no fingerprint of an image")
-        self.state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(private_folder(self.state) / self.archives.name)
         path = self.archive(mark)
-        for other in self.state.glob("*.tar"):  # half of an image that nobody wants any more
+        for other in self.archives.glob("*.tar"):  # half of an image that nobody wants any more
             if other != path:
                 other.unlink()
         way_out = "free some space there"
         # As a copy and unpacked; where both are on one disk, both at once.
         one_disk = DOCKER.exists() and self.state.stat().st_dev == DOCKER.stat().st_dev
-        need_room(self.state, size * (1 + one_disk) - (size_of(path) or 0), self.image, way_out)
+        need_room(self.state, size * (1 + one_disk) - bytes_of(path), self.image, way_out)
         need_room(DOCKER, size, f"{self.image}, unpacked,", way_out)
         self.tell(f"image from {peer.address}", 0, size)
-        self.copy(peer, "image", [path.name], self.state, lambda: min(size_of(path) or 0, size), size)
+        for _ in range(TRIES):
+            self.copy(peer, "image", [path.name], self.archives, lambda: min(bytes_of(path), size), size)
+            if self.sum_of(path) == archive["sha256"]:
+                break
+            path.unlink()
+        else:
+            text = f"the archive of {self.image} that came from {peer.address} is not the one that its host has made"
+            way_out = f"see there who holds TCP port {peer.port} (`ss -ltnp`), then run again"
+            raise FilesError("archive_differs", text, way_out)
         self.tell("loading the image", 0, 0)
         self.ask(["docker", "load", "--quiet", "--input", str(path)])
         path.unlink()
@@ -282,25 +375,19 @@ class Files:
             raise FilesError("image_differs", text, "see that both hosts run the same Docker, then run again")
 
     def take_model(self, model: Model, peer: Peer) -> None:
-        blobs = self.folder / "blobs"
-        make_plain(blobs, self.cache)
-        missing = lacking(self.folder, model)
-        way_out = "free some space, or set vllm_cache_directory to another disk"
-        there = sum(size_of(blobs / name) or 0 for name in missing)
-        need_room(self.cache, sum(missing.values()) - there, f"{self.model}, as far as it is missing,", way_out)
-        wrong: list[str] = []
-        for _ in range(TRIES):
-            for name, size in missing.items():  # what is longer, or no file, rsync would leave as it is
-                found = size_of(blobs / name)
-                if found is None or found > size:
-                    with contextlib.suppress(FileNotFoundError):
-                        (blobs / name).unlink()
-            self.copy(peer, "model", sorted(missing), blobs, lambda: min(self.arrived(), model.size), model.size)
-            wrong = remove_wrong(self.folder, model, self.tell)
-            if not wrong:
-                return self.complete(model)
-            missing = {name: model.blobs[name] for name in wrong}
-        raise self.checksum_wrong(model, wrong, peer.address)
+        self.room_for(model)
+        with self.blobs(make=True) as blobs, self.arriving() as arriving:
+            missing = list(lacking(blobs, model))
+            target = self.stage / name_of(self.model) / "blobs"
+            for _ in range(TRIES):
+                for name in missing:  # what is longer, or no file, rsync would leave as it is
+                    if (size_in(arriving, name) or 0) > model.blobs[name]:
+                        (target / name).unlink()
+                self.copy(peer, "model", sorted(missing), target, lambda: min(self.arrived(), model.size), model.size)
+                missing = settle(arriving, blobs, model, self.tell)
+                if not missing:
+                    return self.complete(model)
+        raise self.checksum_wrong(model, missing, peer.address)
 
     def copy(
         self, peer: Peer, module: str, names: Sequence[str], target: Path, arrived: Callable[[], int], size: int
@@ -342,50 +429,6 @@ class Files:
             path.unlink(missing_ok=True)
 
 
-def command(
-    argv: Sequence[str],
-    *,
-    input: str | None = None,  # noqa: A002
-    watch: Callable[[], None] | None = None,
-) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end, and look at what it does every second."""
-    try:
-        child = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
-        )
-    except OSError as error:
-        return subprocess.CompletedProcess(list(argv), 127, "", f"{argv[0]}: {error.strerror}")
-    while True:
-        try:
-            out, err = child.communicate(input, timeout=TELL_S)
-            return subprocess.CompletedProcess(list(argv), child.returncode, out, err)
-        except subprocess.TimeoutExpired:
-            input = None  # noqa: A001 - communicate goes on with what it has
-            if watch is not None:
-                watch()
-
-
-class Teller:
-    """Writes to a file how far it is, for the task that waits."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last = ("", 0.0)
-
-    def __call__(self, doing: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if doing == self._last[0] and now - self._last[1] < TELL_S:
-            return
-        self._last = (doing, now)
-        write(self._path, json.dumps({"doing": doing, "done": done, "total": total, "at": now}))
-
-
 @contextlib.contextmanager
 def alone() -> Iterator[Path]:
     """One run at a time on a host; gives the file where it says how far it is."""
@@ -414,8 +457,9 @@ def carry_out(step: str, request: Mapping[str, Any], secret: str, tell: Tell) ->
         changed = files.download(secret)
         return {"changed": changed, **files.read()}
     if step == "offer":
-        files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])
-    elif step == "take":
+        archive = files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])
+        return {"changed": False, "archive": archive}
+    if step == "take":
         files.take(request["offered"], request["parts"], request["address"], request["port"], secret)
     else:
         files.withdraw()

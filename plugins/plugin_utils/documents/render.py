@@ -8,7 +8,8 @@ wherever it comes from, can become a resource or a template. A string that is on
 the expression, a string with `{{` in it gives text, any other string is itself.
 
 An expression sees the role's `plan` (plans/<role>.py), the public variables of the roles, `catalog`, `item` of a loop,
-`inventory_hostname`, and `source(NAME)`, the text of a program. It decides nothing: that is the planner's.
+`inventory_hostname`, `source(NAME)`, the text of a program, and `secret_of_run(PURPOSE)`. It decides nothing: that is
+the planner's.
 
 Everything that is the same for all hosts (YAML, expressions, templates, catalogs) is read and compiled once, by
 `preload`. Names are looked up when an expression needs them: what is not used costs nothing, and cannot fail.
@@ -27,6 +28,7 @@ from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
@@ -143,6 +145,8 @@ class _Scope:
             self._known[name] = self.view.host
         elif name == "source":
             self._known[name] = module_source
+        elif name == "secret_of_run":
+            self._known[name] = run.secret
         elif (owner := _owner(name)) is not None:  # also of another role, as any role of Ansible's sees it
             self._known[name] = settings.converted(owner, self.view.variables)[name]
 

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import gc
 import getpass
+import hashlib
+import hmac
 import os
 import re
+import secrets
 import socket
 from datetime import UTC, datetime
 
@@ -48,5 +51,11 @@ def before_forks() -> None:
     gc.freeze()
 
 
+def secret(*words: str) -> str:
+    """A secret of this run for one purpose: whoever knows it knows none for another."""
+    return hmac.new(_SECRET, "\0".join(words).encode(), hashlib.sha256).hexdigest()
+
+
+_SECRET = secrets.token_bytes(32)
 # Made where Ansible imports the action plugins, before it forks: the same in all tasks of a run, another in the next.
 RUN = name()

@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses,
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import Profile
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
 
@@ -51,6 +51,8 @@ class VllmPlan(RolePlan):
     by_ray: bool
     secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
     argv: tuple[str, ...] = ()
+    join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
+    join_kept: str = ""  # its digest, where all hosts have it
     unit: Mapping[str, Any] = field(default_factory=dict)  # what the unit's program reads (programs/vllm_unit.py)
 
 
@@ -140,7 +142,7 @@ def _started(view: View, said: VllmSettings, made: VllmPlan, joined: FabricPlan 
         "argv": list(argv),
         "image": made.image_name,
         "memory_gib": _memory_gib(view, said),
-        "cache": said.vllm_cache_directory,
+        "cache": vllm_container.written_to(said),
         "disk_gib": figures["cache_free"]["value"],
         "env_file": vllm_container.SECRETS if made.secrets else None,
         "gid_file": vllm_container.GID_FILE if gid else None,
@@ -150,7 +152,17 @@ def _started(view: View, said: VllmSettings, made: VllmPlan, joined: FabricPlan 
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
         "failures": [[each["verdict"], each["value"]] for each in log["failures"]],
     }
-    return replace(made, argv=argv, unit=unit)
+    if not joined:
+        return replace(made, argv=argv, unit=unit)
+    purpose = digest([unit["join"][name] for name in ("members", "port", "settings")])
+    return replace(made, argv=argv, unit=unit, join_for=purpose, join_kept=_kept_key(view, purpose))
+
+
+def _kept_key(view: View, purpose: str) -> str:
+    """The digest of the secret that all hosts of the cluster have for this purpose; empty where they need a new one."""
+    held = [(view.cluster_facts.get(member) or {}).get("join_key") or {} for member in view.members]
+    digests = {each.get("sha256", "") for each in held if each.get("for") == purpose}
+    return str(digests.pop()) if len(digests) == 1 and all(each == held[0] for each in held) else ""
 
 
 def _inside(view: View, said: VllmSettings, image: str, addresses_of: Mapping[str, str]) -> list[str]:
@@ -185,5 +197,6 @@ def _join(view: View, said: VllmSettings, addresses_of: Mapping[str, str]) -> di
         "rank": view.rank,
         "members": [{"name": member, "address": addresses_of[member]} for member in view.members],
         "port": said.vllm_join_port,
+        "key": vllm_container.JOIN_KEY,
         "settings": said.alike(),
     }

@@ -16,7 +16,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings imp
 NAME = "gb10-vllm"
 # Secrets go into a file that only root reads, and Docker reads it for the container.
 SECRETS = "/etc/gb10-fleet/vllm.env"
+JOIN_KEY = "/etc/gb10-fleet/join.key"
 GID_FILE = "/run/gb10-vllm/gid.env"
+# What a container that serves fetched files may write to on the host; no other folder of the host is open to it.
+COMPILED = "/var/cache/gb10-compiled"
 # Said, because an image may have another home directory than /root.
 HUB_HOME = {"HF_HOME": "/root/.cache/huggingface"}
 # What the fabric says differs from host to host, and no rule looks at its values.
@@ -52,15 +55,15 @@ def environment(said: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[st
 def docker_options(said: VllmSettings, hosts: int) -> list[str]:
     """The options of `docker run` that decide what the container may do.
 
-    With --init, signals reach vLLM, and its dead children are waited for. Of root's powers it keeps those over files,
-    for a cache that belongs to somebody else; vLLM uses no other.
+    With --init, signals reach vLLM, and its dead children are waited for. It is root without root's powers. Only where
+    vLLM downloads by itself it keeps those over files, for a cache that belongs to somebody else.
     """
     score = catalog.load("memory")["protection"]["model_oom_score"]["value"]
     return [
         *("--rm", "--init", "--name", NAME, "--pull", "never"),
         *("--network", "host", "--ipc", "host", "--device", "nvidia.com/gpu=all"),
         *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
-        *("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER"),
+        *(() if said.vllm_fetch else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")),
         *(("--cap-add", "NET_BIND_SERVICE") if said.vllm_port < _UNPRIVILEGED else ()),
         *("--ulimit", "memlock=-1", "--oom-score-adj", str(score)),
         *(("--device", "/dev/infiniband", "--cap-add", "IPC_LOCK") if hosts > 1 else ()),
@@ -72,10 +75,23 @@ def files(said: VllmSettings, *, secrets: bool, gid: bool) -> list[str]:
     return [
         *(("--env-file", GID_FILE) if gid else ()),
         *(("--env-file", SECRETS) if secrets else ()),
-        *("--volume", f"{said.vllm_cache_directory}:/root/.cache"),
+        *_cache(said),
         *(("--volume", f"/usr/local/lib/gb10-fleet/gb10-ray-start:{_RAY_START}:ro") if said.by_ray else ()),
         *(("--volume", f"/etc/gb10-fleet/ray.token:{_TOKEN_OF_RAY['RAY_AUTH_TOKEN_PATH']}:ro") if said.by_ray else ()),
     ]
+
+
+def _cache(said: VllmSettings) -> list[str]:
+    """Fetched models are there to be read: what a container changed in them, the next one would serve."""
+    if not said.vllm_fetch:
+        return ["--volume", f"{said.vllm_cache_directory}:/root/.cache"]
+    models = f"{said.vllm_cache_directory}/huggingface/hub:/root/.cache/huggingface/hub:ro"
+    return ["--volume", f"{COMPILED}:/root/.cache", "--volume", models]
+
+
+def written_to(said: VllmSettings) -> str:
+    """The folder of the host that the container fills."""
+    return COMPILED if said.vllm_fetch else said.vllm_cache_directory
 
 
 def serve_words(said: VllmSettings, hosts: int, rank: int, head: str) -> list[str]:

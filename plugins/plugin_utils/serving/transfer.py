@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import HostFabric
 
-# Of the daemons of this run. Made where Ansible imports the action plugins, before it forks: the same in all tasks.
-PASSWORD = secrets.token_hex(32)
 PARTS = ("image", "model")
+
+
+def password(members: Sequence[str]) -> str:
+    """Of the daemons of one cluster in this run: a host of another cluster cannot derive it from its own."""
+    return run.secret("transfer", *members)
 
 
 def source(host: str, members: Sequence[str], topology: str, *, fetch: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -305,6 +306,17 @@ def test_a_daemon_that_kills_by_memory_is_named_while_it_runs(spark: HostReader)
     for name in ("earlyoom", "ssh"):
         (units / f"invocation:{name}.service").symlink_to("0123456789abcdef0123456789abcdef")
     assert collect(spark)["oom_daemons"] == ["earlyoom"]
+
+
+def test_of_the_secret_of_a_cluster_only_its_digest_is_told(spark: HostReader) -> None:
+    assert collect(spark)["join_key"] is None
+    text = "0" * 64 + " " + "5" * 64 + "\n"
+    write(spark.system.root, "/etc/gb10-fleet/join.key", text)
+    said = collect(spark)["join_key"]
+    assert said == {"for": "0" * 64, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    assert "5" * 64 not in json.dumps(collect(spark))
+    write(spark.system.root, "/etc/gb10-fleet/join.key", "half")
+    assert collect(spark)["join_key"] is None
 
 
 def test_what_dgx_os_sets_is_read(spark: HostReader) -> None:

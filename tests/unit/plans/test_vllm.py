@@ -94,6 +94,45 @@ def test_credentials_of_a_registry_are_both_or_none(account: str, password: str,
     assert "sesame" not in json.dumps(plans.shown(made))
 
 
+def keyed(*keys: dict[str, str] | None, **variables: Any) -> list[vllm.VllmPlan]:
+    """The plans of a pair whose hosts hold these keys."""
+    said = SAID | {"fabric_topology": "pair"} | variables
+    known = {host: facts(host) | {"join_key": key} for host, key in zip(PAIR, keys, strict=True)}
+    return [
+        vllm.plan(View(host, known[host], said, PAIR, {other: known[other]}, {other: said}))
+        for host, other in (PAIR, PAIR[::-1])
+    ]
+
+
+def test_the_secret_of_a_cluster_is_kept_while_all_have_it_and_new_with_each_change() -> None:
+    first, other = keyed(None, None)
+    assert first.join_for == other.join_for and len(first.join_for) == 64
+    assert first.join_kept == other.join_kept == "" and first.unit["join"]["key"] == "/etc/gb10-fleet/join.key"
+    held = {"for": first.join_for, "sha256": "1" * 64}
+    assert [plan.join_kept for plan in keyed(held, dict(held))] == ["1" * 64] * 2
+    for mine, theirs in ((held, None), (None, held), (held, held | {"sha256": "2" * 64}), (held | {"for": "x"},) * 2):
+        assert [plan.join_kept for plan in keyed(mine, theirs)] == ["", ""]
+    moved = keyed(held, held, vllm_max_model_len=4096)
+    assert [plan.join_kept for plan in moved] == ["", ""] and moved[0].join_for != first.join_for
+    assert alone().join_for == alone().join_kept == ""
+
+
+@pytest.mark.parametrize("pair", [False, True])
+def test_a_container_that_serves_fetched_files_reads_them_without_power_over_files(pair: bool) -> None:
+    argv = (paired() if pair else alone()).argv
+    words = " ".join(argv)
+    assert "--cap-drop ALL" in words and "DAC_OVERRIDE" not in words and "FOWNER" not in words
+    assert [argv[at + 1] for at, word in enumerate(argv) if word == "--volume"] == [
+        "/var/cache/gb10-compiled:/root/.cache",
+        "/var/cache/gb10-vllm/huggingface/hub:/root/.cache/huggingface/hub:ro",
+    ]
+    argv = alone(vllm_fetch=False, vllm_cache_directory="/srv/models").argv
+    assert "--cap-add DAC_OVERRIDE --cap-add FOWNER" in " ".join(argv)
+    assert argv[argv.index("--volume") + 1] == "/srv/models:/root/.cache"
+    assert alone().unit["cache"] == "/var/cache/gb10-compiled"
+    assert alone(vllm_fetch=False).unit["cache"] == "/var/cache/gb10-vllm"
+
+
 def test_the_files_are_those_of_the_unit() -> None:
     made = alone(vllm_environment={"HF_ENDPOINT": "https://hub.example"}, vllm_model_revision="v1")
     assert (made.files.name, made.files.revision) == (made.unit["image"], "v1")

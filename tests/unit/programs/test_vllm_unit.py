@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, link, main
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.link import parse_message
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, read_lines, verdict_of_end
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal, parse_message
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from hypothesis import given, settings
@@ -55,6 +55,7 @@ Model loading took 65.9 GiB memory and 41.10 seconds
 Graph capturing finished in 8 secs, took 0.71 GiB
 INFO:     Application startup complete.
 """
+SECRET = b"0" * 64 + b" " + b"5" * 64  # of the cluster
 QUICK = {"heartbeat": 0.05, "silence": 3.0, "greeting": 0.5, "retry": 0.05, "gate": 20.0, "stop": 1.0}
 SLOW_S = 30.0  # a machine that does much else is slow; nothing is judged by it
 
@@ -93,6 +94,7 @@ class Host:
             path.write_text(text)
             path.chmod(0o755)
         self.play("log", LOADED)
+        (root / "join.key").write_bytes(SECRET)
         self.raw: dict[str, Any] = {
             "container": "gb10-vllm",
             "argv": [str(self.docker), "run", "--name", "gb10-vllm", "image", "serve"],
@@ -107,6 +109,7 @@ class Host:
                 "rank": rank,
                 "members": [{"name": f"spark-{'abc'[n]}", "address": f"127.0.0.{11 + n}"} for n in range(size)],
                 "port": port,
+                "key": str(root / "join.key"),
                 "settings": {"vllm_model": "a/b", "vllm_image": "i"},
             }
             if size > 1
@@ -477,11 +480,10 @@ def test_a_head_that_says_nonsense_is_left_and_called_again(hosts: Callable[...,
         head.settimeout(SLOW_S)
         mate.start()
         for _ in range(2):
-            with head.accept()[0] as connection:
-                connection.settimeout(SLOW_S)
-                assert b"hello" in connection.recv(4096)
-                connection.sendall(json.dumps(said).encode() + b"\n")
-                while connection.recv(4096):
+            with Speaker(head.accept()[0], calls=False) as speaker:
+                assert "hello" in (speaker.hear() or {})
+                speaker.say(said)
+                while speaker.connection.recv(4096):
                     pass
     assert mate.stop() == 0 and mate.runs() == 0
 
@@ -624,6 +626,36 @@ GARBAGE = [
 ]
 
 
+class Speaker:
+    """One side of a connection that knows the secret, or believes so."""
+
+    def __init__(self, connection: socket.socket, calls: bool = True, secret: bytes = SECRET) -> None:
+        self.connection, self.seal = connection, Seal(secret, calls)
+        connection.settimeout(SLOW_S)
+        self.lines = connection.makefile("rb")
+        connection.sendall(self.seal.opening)
+        assert self.seal.meet(self.lines.readline().rstrip(b"\n"))
+
+    def __enter__(self) -> Speaker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.lines.close()
+        self.connection.close()
+
+    def say(self, *messages: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError):  # it may have hung up already
+            self.connection.sendall(b"".join(map(self.seal.seal, messages)))
+
+    def hear(self) -> dict[str, Any] | None:
+        return self.seal.open(self.lines.readline().rstrip(b"\n"))
+
+
+def hello_of(host: Host, rank: int = 1) -> dict[str, Any]:
+    settings = {name: sha256(json.dumps(value)) for name, value in host.raw["join"]["settings"].items()}
+    return {"hello": PROTOCOL, "rank": rank, "settings": settings}
+
+
 def knock(host: Host, data: bytes, source: str = "127.0.0.12") -> socket.socket:
     connection = socket.create_connection(("127.0.0.11", host.raw["join"]["port"]), SLOW_S, (source, 0))
     with contextlib.suppress(OSError):  # it may have hung up already
@@ -660,30 +692,29 @@ def test_a_member_that_begins_anew_takes_its_own_place(hosts: Callable[..., list
     head, mate = hosts(2)
     head.start()
     wait_until(lambda: head.life and head.life.link and head.life.link.listener)
-    settings = {name: sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
-    hello = json.dumps({"hello": link.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
-    ghost = knock(head, hello)
+    ghost = Speaker(knock(head, b""))
+    ghost.say(hello_of(head))
     head.waits_for("waiting_for_peers", "waiting for the checks of spark-b")
     mate.start().reaches("ready")  # the head called a new round for it
     head.reaches("ready")
-    assert hung_up(ghost)
-    again = knock(head, hello)
+    assert hung_up(ghost.connection)
+    again = Speaker(knock(head, b""))
+    again.say(hello_of(head))
     assert head.verdict() == mate.verdict() == "peer_lost"
     assert "spark-b is gone: it has begun anew" in head.status["failure"]["text"]
-    again.close()
+    again.connection.close()
 
 
 def test_an_answer_to_an_earlier_round_starts_nothing(hosts: Callable[..., list[Host]]) -> None:
     head, _ = hosts(2)
     head.start()
     wait_until(lambda: head.life and head.life.link and head.life.link.listener)
-    settings = {name: sha256(json.dumps(value)) for name, value in head.raw["join"]["settings"].items()}
-    hello = json.dumps({"hello": link.PROTOCOL, "rank": 1, "settings": settings}).encode() + b"\n"
-    stale = b"".join(json.dumps({"ready": number}).encode() + b"\n" for number in (0, 2, 1))
-    with knock(head, hello + stale) as ghost:
-        wait_until(lambda: b'"prepare"' in ghost.recv(4096))
+    stale = [{"ready": number} for number in (0, 2, 1)]
+    with Speaker(knock(head, b"")) as ghost:
+        ghost.say(hello_of(head), *stale)
+        wait_until(lambda: "prepare" in (ghost.hear() or {}))
         head.waits_for("waiting_for_peers", "waiting for the checks of spark-b")
-        ghost.sendall(stale)
+        ghost.say(*stale)
         wait_until(lambda: head.life and head.life.link and head.life.link.ready_round)
         assert head.runs() == 0
 

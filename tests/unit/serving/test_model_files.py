@@ -23,6 +23,7 @@ from ansible.errors import AnsibleConnectionFailure
 from ansible_collections.gb10.fleet.plugins.action import model_files as model_files_action
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     host_files,
+    host_tools,
     model_folder,
     model_listing,
     rsync,
@@ -88,7 +89,7 @@ class Docker:
                 self.images |= json.loads(Path(path).read_text())
             case ["docker", "run", *words]:
                 cache = words[words.index("--volume") + 1].removesuffix(":/root/.cache")
-                place = {"HOME": str(Path(cache).parent), "PYTHONPATH": str(FILES), **self.hub}
+                place = {"HF_HOME": f"{cache}/huggingface", "PYTHONPATH": str(FILES), **self.hub}
                 for line in Path(words[words.index("--env-file") + 1]).read_text().splitlines():
                     place |= dict([line.split("=", 1)])
                 done = subprocess.run(
@@ -99,10 +100,12 @@ class Docker:
                     check=False,
                 )
                 rc, out, err = done.returncode, done.stdout, done.stderr
+            case ["systemctl", "show", *_]:
+                out = "1\n"
             case ["docker" | "systemctl" | "systemd-run", *_]:
                 pass
             case _:
-                return host_files.command(argv, **options)
+                return host_tools.command(argv, **options)
         return subprocess.CompletedProcess(list(argv), rc, out, err)
 
 
@@ -118,7 +121,7 @@ def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def host(tmp_path: Path, name: str, docker: Docker, tell: Tell = quiet, **said: Any) -> host_files.Files:
-    """Its cache is `.cache` of a home of its own, where the simulated library looks."""
+    """Its cache is `.cache` of a home of its own; its daemon holds the port that it is told to hold."""
     (tmp_path / name / ".cache").mkdir(parents=True, exist_ok=True)
     told: dict[str, Any] = {
         "image": "i@sha256:1",
@@ -130,7 +133,9 @@ def host(tmp_path: Path, name: str, docker: Docker, tell: Tell = quiet, **said: 
         "fetch": True,
         "environment": {},
     }
-    return host_files.Files({**told, **said}, tell, docker, state=tmp_path / name / "state")
+    made = host_files.Files({**told, **said}, tell, docker, state=tmp_path / name / "state")
+    made.listens = lambda *_: True
+    return made
 
 
 def filled(own: host_files.Files, model: model_listing.Model = TINY) -> host_files.Files:
@@ -220,8 +225,27 @@ def test_an_image_is_known_by_what_runs_and_not_by_its_id() -> None:
     assert host_files.fingerprint(one) == host_files.fingerprint(
         {**one, "Id": "sha256:of another store", "RepoDigests": []}
     )
+    assert host_files.fingerprint(one) == host_files.fingerprint(
+        image(Env=["A=1"], Entrypoint=["vllm"], Hostname="x", Image="sha256:0", Tty=False, Volumes=None)
+    ), "of Docker's classic store alone"
     assert host_files.fingerprint(one) != host_files.fingerprint(image(Env=["A=2"], Entrypoint=["vllm"]))
     assert host_files.fingerprint(one) != host_files.fingerprint(image("sha256:2", Env=["A=1"], Entrypoint=["vllm"]))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"Healthcheck": {"Test": ["CMD", "/x"]}},
+        {"Volumes": {"/x": {}}},
+        {"Shell": ["/x"]},
+        {"OnBuild": ["RUN /x"]},
+        {"StopSignal": "SIGKILL"},
+        {"ExposedPorts": {"1/tcp": {}}},
+        {"SomethingOfTomorrow": "x"},
+    ],
+)
+def test_the_whole_configuration_of_an_image_counts(other: dict[str, Any]) -> None:
+    assert host_files.fingerprint(image(Env=["A=1"])) != host_files.fingerprint(image(Env=["A=1"], **other))
 
 
 def test_who_gets_what_from_whom() -> None:
@@ -314,9 +338,12 @@ def test_what_does_not_come_has_a_verdict_and_no_marker(
 
 
 def test_a_file_that_came_wrong_is_fetched_once_more(tmp_path: Path) -> None:
-    own = host(tmp_path, "a", Docker({"i@sha256:1": image()}, {"GB10_SIM_HUB": "corrupt-once"}))
+    docker = Docker({"i@sha256:1": image()}, {"GB10_SIM_HUB": "corrupt-once"})
+    own = host(tmp_path, "a", docker)
     own.download("")
-    assert (own.folder / ".spoilt").exists() and own.read()["model"] is not None
+    asked = [json.loads(argv[-1])["paths"] for argv in docker.ran if '"step": "get"' in argv[-1]]
+    assert len(asked) == 2 and len(asked[0]) > len(asked[1]), "what came right is not asked for again"
+    assert own.read()["model"] is not None and list(own.stage.iterdir()) == []
 
 
 def test_a_full_disk_is_said_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +399,12 @@ def test_an_offer_is_read_only_for_its_peers_and_ends_by_itself(tmp_path: Path, 
     docker = Docker({"gb10-fleet/vllm:1": image()})
     own = filled(host(tmp_path, "a", docker))
     ways = [{"at": "192.168.100.10", "to": "192.168.100.11"}, {"at": "192.168.101.10", "to": "192.168.101.12"}]
-    own.offer(["image", "model"], ways, 29502, "sesame", 60)
+    archive = own.offer(["image", "model"], ways, 29502, "sesame", 60)
+    data = own.archive(host_files.fingerprint(image())).read_bytes()
+    assert archive == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    assert {path.name: path.read_bytes() for path in (own.stage / "offered").iterdir()} == {
+        file.hash: CONTENT[file.path] for file in TINY.files
+    }
     started = [argv for argv in docker.ran if argv[0] == "systemd-run"]
     assert [argv[-2] for argv in started] == ["--address=192.168.100.10", "--address=192.168.101.10"]
     assert all("--property=RuntimeMaxSec=60" in argv and "sesame" not in " ".join(argv) for argv in started)
@@ -381,10 +413,11 @@ def test_an_offer_is_read_only_for_its_peers_and_ends_by_itself(tmp_path: Path, 
     for line in ("read only = yes", "use chroot = yes", "hosts allow = 192.168.100.11", "hosts deny = *", "list = no"):
         assert line in config
     assert [line for line in config if line.startswith("path")] == [
-        f"path = {own.state}", f"path = {own.folder}/blobs",
+        f"path = {own.archives}", f"path = {own.stage}/offered",
     ]  # fmt: skip
     own.withdraw()
-    assert list(run_folder.iterdir()) == [] and list(own.state.glob("*.tar")) == []
+    assert list(run_folder.iterdir()) == [] and list(own.archives.iterdir()) == []
+    assert not (own.stage / "offered").exists()
     with pytest.raises(ValueError, match="line break"):
         rsync.daemon_config({"model": "/a\npath = /"}, ["192.0.2.1"], run_folder, run_folder)
 
@@ -428,13 +461,16 @@ def fixture_giver(tmp_path: Path) -> host_files.Files:
 @pytest.fixture(name="daemon")
 def fixture_daemon(tmp_path: Path, giver: host_files.Files) -> Iterator[Daemon]:
     giver.save()
-    daemon = Daemon(tmp_path / "daemon", {"image": str(giver.state), "model": f"{giver.folder}/blobs"})
+    daemon = Daemon(tmp_path / "daemon", {"image": str(giver.archives), "model": f"{giver.folder}/blobs"})
     yield daemon
     daemon.stop()
 
 
 def take(own: host_files.Files, giver: host_files.Files, daemon: Daemon, *parts: str, password: str = "sesame") -> None:  # noqa: S107
-    own.take(giver.read(), parts or ("image", "model"), "127.0.0.1", daemon.port, password)
+    path = giver.archive(host_files.fingerprint(image()))
+    archive = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    parts = parts or ("image", "model")
+    own.take({**giver.read(), "archive": archive}, parts, "127.0.0.1", daemon.port, password)
 
 
 @needs_rsync
@@ -445,7 +481,7 @@ def test_image_and_model_arrive_whole(tmp_path: Path, giver: host_files.Files, d
     assert {**own.read(), "pull": None} == {**giver.read(), "pull": None}
     snapshot = own.folder / "snapshots" / COMMIT
     assert {path: (snapshot / path).read_bytes() for path in CONTENT} == CONTENT
-    assert list(own.state.glob("*.tar")) == []
+    assert list(own.archives.iterdir()) == []
 
 
 @needs_rsync
@@ -475,7 +511,7 @@ def test_nobody_writes_through_an_offer_or_reads_beside_it(
         ["rsync", *options, f"{url}../refs/main", str(tmp_path / "stolen")],
         ["rsync", *options, f"rsync://{rsync.USER}@127.0.0.1/etc/", str(tmp_path / "stolen")],
     ):
-        assert host_files.command(words).returncode != 0, words
+        assert host_tools.command(words).returncode != 0, words
     assert not (giver.folder / "blobs/intruder").exists() and not (tmp_path / "stolen").exists()
 
 
@@ -489,8 +525,8 @@ def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
     (giver.folder / "blobs" / big.hash).write_bytes(data)
     model = model_listing.Model(MODEL, "main", COMMIT, (big,))
     own = host(tmp_path, "b", Docker({}))
-    arriving = own.folder / "blobs" / big.hash
-    model_folder.make_plain(arriving.parent, own.cache)
+    arriving = own.stage / model_folder.name_of(MODEL) / "blobs" / big.hash
+    arriving.parent.mkdir(parents=True)
     with own.private("password", "sesame\n") as secret:
         peer = rsync.Peer("127.0.0.1", daemon.port, secret)
         argv = rsync.client_argv(peer, "model", arriving.parent)
@@ -499,15 +535,15 @@ def test_a_transfer_that_was_killed_goes_on_where_it_stopped(
         child.stdin.write(f"{big.hash}\n")
         child.stdin.close()
         end = time.monotonic() + DEADLINE_S
-        while not model_folder.size_of(arriving) and time.monotonic() < end:
+        while not host_tools.bytes_of(arriving) and time.monotonic() < end:
             time.sleep(0.02)
         child.send_signal(signal.SIGTERM)
         child.wait(DEADLINE_S)
-        kept = model_folder.size_of(arriving)
+        kept = host_tools.bytes_of(arriving)
         assert kept and kept < len(data)
         before = arriving.stat().st_ino
         own.take_model(model, peer)
-        assert arriving.stat().st_ino == before, "went on in the same file"
+        assert (own.folder / "blobs" / big.hash).stat().st_ino == before, "went on in the same file"
     assert own.read()["model"]["bytes"] == len(data)
 
 
@@ -518,7 +554,7 @@ def test_a_peer_that_does_not_listen_yet_is_called_again(tmp_path: Path, monkeyp
             refused = len(self.ran) < self.listens_after
             if not refused:
                 for file in TINY.files:
-                    (own.folder / "blobs" / file.hash).write_bytes(CONTENT[file.path])
+                    (own.stage / model_folder.name_of(MODEL) / "blobs" / file.hash).write_bytes(CONTENT[file.path])
             return subprocess.CompletedProcess(list(argv), 10 if refused else 0, "", "Connection refused (111)")
 
         listens_after = 3
@@ -542,7 +578,7 @@ def test_a_blob_that_is_not_what_its_name_says_is_repaired(
 ) -> None:
     docker = Docker({})
     own = host(tmp_path, "b", docker)
-    model_folder.make_plain(own.folder / "blobs", own.cache)
+    (own.folder / "blobs").mkdir(parents=True)
     name, size = TINY.files[1].hash, TINY.files[1].size
     wrong = own.folder / "blobs" / name
     if damage == "a link":
@@ -585,17 +621,17 @@ def test_another_image_under_the_name_is_taken_away_again(
 @needs_rsync
 def test_half_of_another_image_does_not_stay(tmp_path: Path, giver: host_files.Files, daemon: Daemon) -> None:
     own = host(tmp_path, "b", Docker({}))
-    own.state.mkdir()
+    own.archives.mkdir(parents=True)
     own.archive("f" * 64).write_bytes(b"half of what was wanted yesterday")
     take(own, giver, daemon, "image")
-    assert list(own.state.glob("*.tar")) == []
+    assert list(own.archives.iterdir()) == []
 
 
 def test_one_run_at_a_time() -> None:
     with host_files.alone(), pytest.raises(transfer_errors.FilesError, match="busy"), host_files.alone():
         pass
     with host_files.alone() as progress:
-        host_files.Teller(progress)("x", 1, 2)
+        host_tools.Teller(progress)("x", 1, 2)
         assert json.loads(progress.read_text())["done"] == 1
 
 
@@ -649,13 +685,20 @@ class Run:
         return answer
 
     def __call__(
-        self, host: str, step: str, given: dict[str, Any] | None = None, check: bool = False
+        self,
+        host: str,
+        step: str,
+        given: dict[str, Any] | None = None,
+        check: bool = False,
+        offered: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
         action = model_files_action.ActionModule.__new__(model_files_action.ActionModule)
         action._task = SimpleNamespace(check_mode=check, async_val=0)  # type: ignore[assignment]
         action._templar = SimpleNamespace(template=lambda value: value)  # type: ignore[assignment]
         self.monkeypatch.setattr(
-            action, "validate_argument_spec", lambda **_: (None, {"step": step, "given": given or {}})
+            action,
+            "validate_argument_spec",
+            lambda **_: (None, {"step": step, "given": given or {}, "offered": offered or {}}),
         )
         self.monkeypatch.setattr(action, "_execute_module", self.execute)
         told = [json.dumps(line) for line in self.progress]
@@ -741,9 +784,30 @@ def test_a_peer_takes_what_it_lacks_over_the_fabric(monkeypatch: pytest.MonkeyPa
     assert run("spark-b", "take", given)["changed"]
     take = run.asked[0]["request"]
     assert (take["parts"], take["address"], take["port"]) == (["model"], "192.168.100.10", 29502)
-    assert run.asked[0]["secret"] == deciding.PASSWORD
+    assert run.asked[0]["secret"] == deciding.password(["spark-a", "spark-b"])
     run.asked = []
     assert run("spark-a", "take", given)["changed"] is False and run.asked == []
+
+
+def test_an_image_is_taken_only_if_its_giver_has_said_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through the controller: whoever holds the giver's port cannot say it."""
+    run = Run(monkeypatch)
+    given = {"spark-a": {**HELD, "source": "spark-a"}, "spark-b": {**NOTHING, "source": "spark-a"}}
+    archive = {"bytes": 5, "sha256": "1" * 64}
+    run.answers = [STARTED, {"finished": True, "changed": False, "archive": archive}]
+    offered = run("spark-a", "offer", given)
+    run.asked, run.answers = [], [STARTED, {"finished": True, "changed": True}]
+    assert run("spark-b", "take", given, offered=offered)["changed"]
+    assert run.asked[0]["request"]["offered"]["archive"] == archive
+    run.asked = []
+    for silent in ({}, {"changed": False}, {"failed": True, "msg": "port_taken", "archive": archive}):
+        said = run("spark-b", "take", given, offered=silent)
+        assert said["failed"] and "spark-a could not offer its files" in said["msg"] and run.asked == []
+
+
+def test_a_password_is_of_one_cluster() -> None:
+    one, other = deciding.password(["a", "b"]), deciding.password(["a", "c"])
+    assert one != other and one == deciding.password(["a", "b"]) and len(one) == 64
 
 
 def test_a_failure_names_the_host_and_a_peer_does_not_go_on_without_its_source(monkeypatch: pytest.MonkeyPatch) -> None:

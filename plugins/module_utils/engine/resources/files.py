@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import binascii
+import errno
 import json
 import os
 import posixpath
@@ -14,6 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     MAX_CONTENT,
     Fields,
@@ -43,10 +45,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import (
     HostError,
     System,
     set_access,
-    sync_directory,
 )
 
 _STATES = ("present", "absent", "directory", "expected")
+_EXCHANGED = (errno.ELOOP, errno.ENOTDIR, errno.EINVAL)  # a link or another thing in place of what was there
+_TYPES = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
 
 
 class FileKind(Kind[File, Mapping[str, "Found | None"]]):
@@ -59,7 +62,7 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
 
     def read(self, system: System, resources: Sequence[File]) -> dict[str, Found | None]:
         users, groups = system.account_names("passwd"), system.account_names("group")
-        return {resource.name: _find(system.path(resource.name), users, groups) for resource in resources}
+        return {resource.name: _find(system, resource.name, users, groups) for resource in resources}
 
     def plan(self, resources: Sequence[File], state: Mapping[str, Found | None], plan: Plan) -> None:
         for resource in resources:
@@ -220,53 +223,53 @@ def _access_differences(resource: File, found: Found) -> list[str]:
     return differences
 
 
-def _find(path: Path, users: Mapping[int, str], groups: Mapping[int, str]) -> Found | None:
+def _find(system: System, path: str, users: Mapping[int, str], groups: Mapping[int, str]) -> Found | None:
     try:
-        status = path.lstat()
+        with system.folder_of(path) as parent:
+            return _found_in(parent, posixpath.basename(path), users, groups)
     except (FileNotFoundError, NotADirectoryError):
         return None
+
+
+def _found_in(parent: int, name: str, users: Mapping[int, str], groups: Mapping[int, str]) -> Found:
+    """What is said of a file or directory is said of one and the same, also where somebody exchanges it meanwhile."""
+    status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    content, target = b"", ""
+    entries: tuple[str, ...] = ()
+    if stat.S_ISREG(status.st_mode):
+        with os.fdopen(folders.open_file(name, parent), "rb") as file:
+            status, content = os.fstat(file.fileno()), file.read()
+    elif stat.S_ISDIR(status.st_mode):
+        status, entries = _listed(name, parent)
+    elif stat.S_ISLNK(status.st_mode):
+        target = os.readlink(name, dir_fd=parent)
     owner = users.get(status.st_uid, str(status.st_uid))
     group = groups.get(status.st_gid, str(status.st_gid))
-    mode = stat.S_IMODE(status.st_mode)
-    if stat.S_ISREG(status.st_mode):
-        return Found("file", owner, group, mode, content=path.read_bytes())
-    if stat.S_ISDIR(status.st_mode):
-        return Found("directory", owner, group, mode, entries=tuple(sorted(os.listdir(path))))  # noqa: PTH208
-    if stat.S_ISLNK(status.st_mode):
-        return Found("link", owner, group, mode, target=str(path.readlink()))
-    return Found("device, pipe or socket", owner, group, mode)
+    kind = _TYPES.get(stat.S_IFMT(status.st_mode), "device, pipe or socket")
+    return Found(kind, owner, group, stat.S_IMODE(status.st_mode), content, entries, target)
+
+
+def _listed(name: str, parent: int) -> tuple[os.stat_result, tuple[str, ...]]:
+    descriptor = folders.open_folder(name, parent)
+    try:
+        return os.fstat(descriptor), tuple(sorted(os.listdir(descriptor)))  # noqa: PTH208
+    finally:
+        os.close(descriptor)
 
 
 def _apply(system: System, resource: File, action: str) -> None:
-    path = system.path(resource.name)
-    if action == "remove":
-        if path.is_dir() and not path.is_symlink():
-            path.rmdir()
-        else:
-            path.unlink(missing_ok=True)
-        sync_directory(path.parent)
-        return
-    if action == "link":
-        temporary = path.with_name(TEMPORARY_PREFIX + path.name)
-        temporary.unlink(missing_ok=True)
-        temporary.symlink_to(resource.target)
-        temporary.rename(path)
-        sync_directory(path.parent)
+    if action in ("remove", "link"):
+        with system.folder_of(resource.name) as parent:
+            (_remove if action == "remove" else _link)(resource, parent)
+            folders.sync(parent)
         return
     # Asked again: a package installed earlier in this run may have put something there meanwhile.
-    found = _find(path, {}, {})
+    found = _find(system, resource.name, {}, {})
     _refuse_other_types(resource, found)
+    if resource.state == "directory" or resource.sha256:  # of a digest, `prepare` has seen that the content is right
+        _give_access(system, resource)
+        return
     resource = _with_kept_access(resource, found)
-    if resource.state == "directory":
-        path.mkdir(mode=0o755, parents=True, exist_ok=True)
-        uid, gid = system.account_id("passwd", resource.owner), system.account_id("group", resource.group)
-        set_access(path, resource.mode, uid, gid)
-        sync_directory(path.parent)
-        return
-    if resource.sha256:  # `prepare` has seen that the content is right
-        uid, gid = system.account_id("passwd", resource.owner), system.account_id("group", resource.group)
-        set_access(path, resource.mode, uid, gid)
-        return
 
     def check(temporary: Path) -> None:
         argv = [argument.replace("%s", str(temporary)) for argument in resource.validate]
@@ -283,6 +286,47 @@ def _apply(system: System, resource: File, action: str) -> None:
         group=resource.group,
         check=check,
     )
+
+
+def _remove(resource: File, parent: int) -> None:
+    name = posixpath.basename(resource.name)
+    status = folders.status_of(name, parent)
+    if status is not None and stat.S_ISDIR(status.st_mode):
+        os.rmdir(name, dir_fd=parent)
+    else:
+        folders.remove_file(name, parent)
+
+
+def _link(resource: File, parent: int) -> None:
+    name = posixpath.basename(resource.name)
+    temporary = TEMPORARY_PREFIX + name
+    folders.remove_file(temporary, parent)
+    os.symlink(resource.target, temporary, dir_fd=parent)
+    os.rename(temporary, name, src_dir_fd=parent, dst_dir_fd=parent)
+
+
+def _give_access(system: System, resource: File) -> None:
+    """Make a directory, or look at what is there, and give it access by the descriptor: its name may be somebody's."""
+    with system.folder_of(resource.name, make=True) as parent:
+        name = posixpath.basename(resource.name)
+        missing = folders.status_of(name, parent) is None
+        try:
+            open_it = folders.make_folder if resource.state == "directory" else folders.open_file
+            descriptor = open_it(name, parent)
+        except OSError as error:
+            if error.errno not in _EXCHANGED:
+                raise
+            text = f"{resource.label}: somebody else puts something there ({error.strerror}); look, then run again"
+            raise HostError(text) from None
+        try:
+            status = os.fstat(descriptor)
+            found = Found(resource.state, str(status.st_uid), str(status.st_gid), stat.S_IMODE(status.st_mode))
+            resource = _with_kept_access(resource, None if missing else found)
+            uid, gid = system.account_id("passwd", resource.owner), system.account_id("group", resource.group)
+            set_access(descriptor, resource.mode, uid, gid)
+        finally:
+            os.close(descriptor)
+        folders.sync(parent)
 
 
 def gone_again(path: str, role: str) -> list[Resource]:

@@ -20,11 +20,12 @@ class Member(NamedTuple):
 
 
 class Join(NamedTuple):
-    """`settings` are what all members must say alike: names, and digests of their values."""
+    """`settings` are what all members must say alike: names, and digests of their values. `key` names a file."""
 
     rank: int
     members: tuple[Member, ...]
     port: int
+    key: str
     settings: Mapping[str, str]
 
 
@@ -88,6 +89,7 @@ def parse_config(text: str) -> Config:
             rank=join["rank"],
             members=tuple(Member(**member) for member in join["members"]),
             port=join["port"],
+            key=join["key"],
             settings={name: sha256(json.dumps(value, sort_keys=True)) for name, value in join["settings"].items()},
         ),
         timing=Timing(**raw["timing"]),

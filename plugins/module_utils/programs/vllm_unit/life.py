@@ -22,6 +22,7 @@ from .config import Config, WatchedRail
 from .failures import WAYS_OUT, Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end
+from .seal import read_secret
 from .status import Notify, Status, printable, say
 
 COHERENCE = "usr/local/sbin/gb10-driver-coherence"
@@ -57,7 +58,8 @@ class Life:
         self.config, self.status, self.notify, self.root = config, status, notify, root
         self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.log = Log(config, read_secrets(config.env_file))
-        self.link = Link(config.join, config.timing, self.events.put) if config.join else None
+        join = config.join
+        self.link = Link(join, read_secret(join.key), config.timing, self.events.put) if join else None
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
@@ -228,6 +230,8 @@ class Life:
 
     def _meet(self, link: Link) -> None:
         timing = self.config.timing
+        if not link.secret:
+            raise Failure("bad_settings", f"{link.join.key} is missing, and no other host would believe this one")
         self._await_rails()  # before the link: its address is one of a rail
         link.start()
         said = Waiting("waiting_for_peers", "looking for the other hosts")

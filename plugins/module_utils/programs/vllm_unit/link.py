@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import queue
 import selectors
@@ -18,12 +17,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from .config import Join, Timing
+from .seal import PROTOCOL, Seal
 from .status import printable
 
 LONGEST_MESSAGE = 4096  # bytes of one message between hosts
-MOST_STRANGERS = 16  # connections that have not said who they are
+MOST_STRANGERS = 16  # connections that have not proven who they are
+BACKLOG = 128  # connections that wait to be accepted
 BYE_S = 1.0  # for the last words to peers
-PROTOCOL = "gb10-vllm 1"
+UNPROVEN = "what calls from there does not know the cluster's secret"
 
 
 class Waiting(NamedTuple):
@@ -60,11 +61,11 @@ class Unusable(NamedTuple):
 
 
 class Peer:
-    """One connection. `rank` is None until it has said who it is."""
+    """One connection. `rank` is None until it has proven who it is."""
 
-    def __init__(self, connection: socket.socket, address: str, now: float) -> None:
+    def __init__(self, connection: socket.socket, address: str, now: float, seal: Seal) -> None:
         connection.setblocking(False)
-        self.connection, self.address = connection, address
+        self.connection, self.address, self.seal = connection, address, seal
         self.rank: int | None = None
         self.buffer = b""
         self.since = self.heard = now
@@ -79,12 +80,15 @@ class Link:
     round (`prepare`); each checks its host and answers `ready`; then the head says `go`. Until then a
     host that leaves is missing again, and the next round has another number. After it, one that leaves ends all others.
 
+    Only lines count that prove the cluster's secret (seal.py). A connection without one takes a seat for a while, costs
+    nobody else his own, and ends nothing.
+
     A thread of its own, so that signs of life go on while the host is being checked. Nobody else touches its state:
     orders reach it by a queue, and it says what happens by `post`.
     """
 
-    def __init__(self, join: Join, timing: Timing, post: Callable[[Any], None]) -> None:
-        self.join, self.timing, self.post = join, timing, post
+    def __init__(self, join: Join, secret: bytes, timing: Timing, post: Callable[[Any], None]) -> None:
+        self.join, self.secret, self.timing, self.post = join, secret, timing, post
         self.own = join.members[join.rank]
         self.heads = join.rank == 0
         self.selector = selectors.DefaultSelector()
@@ -98,6 +102,7 @@ class Link:
         self.round = int.from_bytes(os.urandom(4), "big") + 1
         self.called, self.ready_round, self.gone = False, 0, False
         self.others_missing: list[str] = []  # what the head says of the others
+        self.unproven: set[str] = set()  # addresses of members where somebody called who is none
         self.said: Waiting | None = None
         self.beaten = self.tried = float("-inf")
         self.closing: str | None = None
@@ -134,8 +139,8 @@ class Link:
                 for key, _ in self.selector.select(min(self.timing.retry, self.timing.heartbeat)):
                     if key.fileobj is self.woken:
                         self._obey()
-                    elif key.fileobj is self.listener:
-                        self._accept()
+                    elif self.listener and key.fileobj is self.listener:
+                        self._accept(self.listener)
                     elif key.data in self.peers:
                         self._receive(key.data)
                 self._beat()
@@ -144,7 +149,8 @@ class Link:
             self.post(Lost(f"the link to the other hosts broke down: {type(error).__name__}: {error}"))
         finally:
             for peer in list(self.peers):
-                self._send(peer, {"bye": self.closing or ""})
+                if peer.seal.met:
+                    self._send(peer, {"bye": self.closing or ""})
                 peer.connection.close()
             if self.listener:
                 self.listener.close()
@@ -172,7 +178,7 @@ class Link:
         self.tried = now
         try:
             if self.heads:
-                self.listener = socket.create_server((self.own.address, self.join.port), backlog=MOST_STRANGERS)
+                self.listener = socket.create_server((self.own.address, self.join.port), backlog=BACKLOG)
                 self.listener.setblocking(False)
                 self.selector.register(self.listener, selectors.EVENT_READ)
                 return
@@ -184,30 +190,33 @@ class Link:
             if self.heads and error.errno == errno.EADDRINUSE:
                 self.post(Unusable(f"port {self.join.port} at {self.own.address} is in use"))
             return
-        peer = self._admit(connection, head.address)
-        peer.rank = 0
-        hello = {"hello": PROTOCOL, "rank": self.join.rank, "settings": dict(self.join.settings)}
-        self._send(peer, hello)
+        self._admit(connection, head.address)
 
-    def _accept(self) -> None:
-        """Only members are listened to, and only so many at a time that have not said who they are."""
-        if self.listener is None:
-            return
-        try:
-            connection, (address, *_) = self.listener.accept()
-        except OSError:  # gone before it was accepted
-            return
+    def _accept(self, listener: socket.socket) -> None:
+        """All that have called by now: a queue that strangers filled would keep a member out."""
+        members = [member.address for member in self.join.members[1:]]
+        for _ in range(BACKLOG):
+            try:
+                connection, (address, *_) = listener.accept()
+            except OSError:  # no more, or gone before it was accepted
+                return
+            if address in members:
+                self._seat(connection, address)
+            else:
+                connection.close()
+
+    def _seat(self, connection: socket.socket, address: str) -> None:
+        """Only so many are heard at a time that have not proven who they are: the last ones."""
         strangers = [peer for peer in self.peers if peer.rank is None]
-        if address not in [member.address for member in self.join.members[1:]] or len(strangers) >= MOST_STRANGERS:
-            connection.close()
-        else:
-            self._admit(connection, address)
+        if len(strangers) >= MOST_STRANGERS:
+            self._drop(strangers[0], "others wait")
+        self._admit(connection, address)
 
-    def _admit(self, connection: socket.socket, address: str) -> Peer:
-        peer = Peer(connection, address, time.monotonic())
+    def _admit(self, connection: socket.socket, address: str) -> None:
+        peer = Peer(connection, address, time.monotonic(), Seal(self.secret, calls=not self.heads))
         self.peers.append(peer)
         self.selector.register(connection, selectors.EVENT_READ, peer)
-        return peer
+        self._write(peer, peer.seal.opening)
 
     def _receive(self, peer: Peer) -> None:
         try:
@@ -218,8 +227,7 @@ class Link:
             return self._drop(peer, error.strerror or "connection lost")
         *lines, peer.buffer = (peer.buffer + data).split(b"\n")
         for line in lines:
-            message = parse_message(line)
-            if message is None or not self._understand(peer, message):
+            if not self._hear(peer, line):
                 return self._drop(peer, "it sent a message that this version does not know")
             if peer not in self.peers:  # what it said was the end
                 return None
@@ -227,10 +235,28 @@ class Link:
             self._drop(peer, "it closed the connection")
         return None
 
+    def _hear(self, peer: Peer, line: bytes) -> bool:
+        """An opening, and after it what proves the secret; false for anything else."""
+        if not peer.seal.met:
+            if not peer.seal.meet(line):
+                return False
+            if not self.heads:
+                hello = {"hello": PROTOCOL, "rank": self.join.rank, "settings": dict(self.join.settings)}
+                self._send(peer, hello)
+            return True
+        message = peer.seal.open(line)
+        if message is None:
+            if peer.rank is None:
+                self.unproven.add(peer.address)
+            return False
+        self.unproven.discard(peer.address)
+        return self._understand(peer, message)
+
     def _understand(self, peer: Peer, message: Mapping[str, Any]) -> bool:
         peer.heard = time.monotonic()
-        if peer.rank is None:
+        if peer.rank is None and self.heads:
             return self._greet(peer, message)
+        peer.rank = peer.rank or 0  # whom we called is the head, now that it has proven so
         if "bye" in message:
             self._drop(peer, printable(message["bye"]) or "it went down")
         elif self.heads and isinstance(message.get("ready"), int):
@@ -305,7 +331,7 @@ class Link:
         missing = missing or [name for name in self.others_missing if name != self.own.name]
         if missing:
             self.called = False
-            return self._wait("waiting_for_peers", f"waiting for {', '.join(missing)}")
+            return self._wait("waiting_for_peers", f"waiting for {', '.join(map(self._with_hint, missing))}")
         if self.heads and not self.called:
             self.called = True
             self.round += 1
@@ -318,6 +344,11 @@ class Link:
             self.post(Go())
             return None
         return self._wait("waiting_for_peers", f"waiting for the checks of {', '.join(slow) or 'the others'}")
+
+    def _with_hint(self, name: str) -> str:
+        """A member that runs with the secret of an earlier run is missing like any other; this is how one sees why."""
+        unproven = any(member.name == name and member.address in self.unproven for member in self.join.members)
+        return f"{name} ({UNPROVEN})" if unproven else name
 
     def _wait(self, verdict: str, text: str) -> None:
         said = Waiting(verdict, text)
@@ -337,7 +368,9 @@ class Link:
                 self._send(peer, message)
 
     def _send(self, peer: Peer, message: Mapping[str, Any]) -> None:
-        data = json.dumps(message).encode() + b"\n"
+        self._write(peer, peer.seal.seal(message))
+
+    def _write(self, peer: Peer, data: bytes) -> None:
         try:
             sent = peer.connection.send(data)
         except OSError as error:  # also a peer that does not read: its buffer holds hours of signs of life
@@ -359,11 +392,3 @@ class Link:
             self.called = self.called and peer.rank is None  # the round was for those that were there
         else:
             self.others_missing = []
-
-
-def parse_message(line: bytes) -> dict[str, Any] | None:
-    try:
-        message = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return message if isinstance(message, dict) else None

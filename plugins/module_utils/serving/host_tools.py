@@ -1,0 +1,90 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A command that is watched, what the hub's library is asked, and a word on how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import write
+
+TELL_S = 1.0
+# Runs in the image. What it is asked is on the command line, the token in its environment, its answer one line of JSON.
+HUB = r"""
+import json, sys
+asked = json.loads(sys.argv[1])
+said = {}
+try:
+    from huggingface_hub import HfApi, snapshot_download
+    if asked["step"] == "list":
+        info = HfApi().model_info(asked["model"], revision=asked["revision"], files_metadata=True)
+        said = {"commit": info.sha, "files": []}
+        for file in info.siblings:
+            lfs = file.lfs and (file.lfs["sha256"] if isinstance(file.lfs, dict) else file.lfs.sha256)
+            said["files"].append({"path": file.rfilename, "size": file.size, "hash": lfs or file.blob_id})
+    else:
+        snapshot_download(asked["model"], revision=asked["revision"], allow_patterns=asked["paths"])
+except Exception as error:
+    response = getattr(error, "response", None)
+    said = {"error": {"kinds": [kind.__name__ for kind in type(error).__mro__], "text": str(error),
+                      "status": getattr(response, "status_code", None)}}
+print(json.dumps(said))
+"""
+
+
+def bytes_of(path: Path) -> int:
+    """Of what has arrived; 0 where nothing has."""
+    with contextlib.suppress(OSError):
+        return path.lstat().st_size
+    return 0
+
+
+def command(
+    argv: Sequence[str],
+    *,
+    input: str | None = None,  # noqa: A002
+    watch: Callable[[], None] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end, and look at what it does every second."""
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.DEVNULL if input is None else subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+        )
+    except OSError as error:
+        return subprocess.CompletedProcess(list(argv), 127, "", f"{argv[0]}: {error.strerror}")
+    while True:
+        try:
+            out, err = child.communicate(input, timeout=TELL_S)
+            return subprocess.CompletedProcess(list(argv), child.returncode, out, err)
+        except subprocess.TimeoutExpired:
+            input = None  # noqa: A001 - communicate goes on with what it has
+            if watch is not None:
+                watch()
+
+
+class Teller:
+    """Writes to a file how far it is, for the task that waits."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last = ("", 0.0)
+
+    def __call__(self, doing: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if doing == self._last[0] and now - self._last[1] < TELL_S:
+            return
+        self._last = (doing, now)
+        write(self._path, json.dumps({"doing": doing, "done": done, "total": total, "at": now}))
