@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
     from packaging.specifiers import SpecifierSet
@@ -155,6 +156,16 @@ def find(name: str) -> Model | None:
     """The model with this Hugging Face id, or that has a checkpoint with it; capitals do not count."""
     wanted = name.lower()
     return next((model for model in models() if model.id.lower() == wanted or model.checkpoint(name)), None)
+
+
+def ids() -> tuple[str, ...]:
+    """Every id that the catalog knows, of models and of their checkpoints."""
+    return tuple(dict.fromkeys(name for model in models() for name in (model.id, *(one.id for one in model.checkpoints))))
+
+
+def nearest(name: str, count: int = 3) -> tuple[str, ...]:
+    """The ids of the catalog most like a name that it does not have."""
+    return names.nearest(name, ids(), count)
 
 
 def image(reference: str) -> Image | None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -320,9 +319,8 @@ def _row(found: Plan) -> list[str]:
 def _known(name: str) -> Model:
     if model := models.find(name):
         return model
-    ids = [name for model in models.models() for name in (model.id, *(item.id for item in model.checkpoints))]
-    near = difflib.get_close_matches(name, ids, n=3, cutoff=0.5)
-    hint = f"; near it: {', '.join(dict.fromkeys(near))}" if near else ""
+    near = models.nearest(name)
+    hint = f"; near it: {', '.join(near)}" if near else ""
     raise PlanError(
         f"{name} is not in catalog/models.yml{hint}. `gb10 plan --all` lists what is; the role vllm serves any other "
         "model as well, but nobody has checked whether it fits"
