@@ -160,7 +160,9 @@ def find(name: str) -> Model | None:
 
 def ids() -> tuple[str, ...]:
     """Every id that the catalog knows, of models and of their checkpoints."""
-    return tuple(dict.fromkeys(name for model in models() for name in (model.id, *(one.id for one in model.checkpoints))))
+    return tuple(
+        dict.fromkeys(name for model in models() for name in (model.id, *(one.id for one in model.checkpoints)))
+    )
 
 
 def nearest(name: str, count: int = 3) -> tuple[str, ...]:
