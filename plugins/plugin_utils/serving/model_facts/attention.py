@@ -196,13 +196,14 @@ def _ratios(config: Fields) -> list[int]:
 def _compressed(config: Fields, ratios: Sequence[int]) -> tuple[Attention, ...]:
     window = config.whole("sliding_window", "window_size", default=128)
     counts = Counter(ratio for ratio in ratios if ratio > 1)
+    shortest = min(counts, default=1)  # pages are of one size: a layer that keeps less pays as much
     found = [
         Attention(
             "compressed",
             number,
             token_bytes=_V4_TOKEN,
-            every=ratio,
-            index_bytes=_V4_INDEX if ratio == min(counts) else 0,
+            every=shortest,
+            index_bytes=_V4_INDEX if ratio == shortest else 0,
         )
         for ratio, number in counts.items()
     ]

@@ -41,6 +41,8 @@ _DRAFT_LAYERS = (
 # Kinds of scaling whose max_position_embeddings is the stretched context already.
 _STRETCHED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope", "proportional")
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
+# Formats whose makers leave attention and its like as they were.
+_PARTIAL = ("nvfp4", "mxfp4", "int4")
 _AT_ONCE = 8  # headers that are asked for at the same time
 
 
@@ -71,7 +73,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     encoder = next((child for name in _VISION if (child := _child(whole, name)) is not None), None)
     kept, cache = formats.formats(_quantized(whole, text), _json(files, "hf_quant_config.json"))
     tokenizer = _json(files, "tokenizer_config.json")
-    weights = _weights(files, count) or _by_config(counted.total + parameters.vision(encoder), kept[0])
+    weights = _weights(files, count) or _by_config(counted, parameters.vision(encoder), kept)
     return ModelFacts(
         id=model,
         source=files.source,
@@ -185,9 +187,14 @@ def _tensors(files: Files, name: str) -> Iterable[tuple[str, str, int]]:
     return safetensors.tensors(files.part(name, safetensors.LENGTH, size), file, files.size(name))
 
 
-def _by_config(number: int, kept: str) -> Weights:
-    bits = catalog.load("models")["bits"][kept]
-    return Weights({"": int(number * bits / 8)}, basis="config")
+def _by_config(counted: parameters.Count, vision: int, kept: tuple[str, ...]) -> Weights:
+    """Rather too large: which layers a checkpoint leaves as they were is not known."""
+    bits = catalog.load("models")["bits"]
+    narrow = counted.feeding if kept[0] in _PARTIAL else counted.total - counted.tables
+    rest = counted.total - counted.tables - narrow
+    wide = bits[kept[1]] if len(kept) > 1 and kept[1] in bits else 16
+    total = (narrow * bits[kept[0]] + rest * wide + (counted.tables + vision) * 16) / 8
+    return Weights({"": int(total)}, vision=vision * 2, basis="config")
 
 
 def _task(architecture: str, names: frozenset[str], vision: bool) -> str:

@@ -33,7 +33,8 @@ _UNGATED = (
 class Count:
     total: int
     active: int
-    vision: int = 0
+    tables: int  # embeddings and the output layer, which no format quantizes
+    feeding: int  # experts, or the dense layers of a model without any
 
 
 def experts(config: Fields) -> Experts:
@@ -53,18 +54,20 @@ def count(config: Fields, attention: tuple[Attention, ...], layers: int) -> Coun
     """`config` is that of the text; what an encoder has is counted apart."""
     hidden = config.whole("hidden_size", "n_embd", "d_model")
     tables = 1 if config.flag("tie_word_embeddings", default=_tied(config)) else 2
-    total = tables * config.whole("vocab_size") * hidden
-    total += sum(_attention(config, each, hidden) * each.layers for each in attention)
+    words = tables * config.whole("vocab_size") * hidden
+    total = words + sum(_attention(config, each, hidden) * each.layers for each in attention)
     dense, sparse = _split(config, layers)
     matrices = 2 if config.text("model_type") in _UNGATED else 3
     one = matrices * hidden * config.whole("intermediate_size", "ffn_hidden_size", "n_inner", default=4 * hidden)
     total += dense * one
+    feeding = dense * one
     found = experts(config)
     each = _expert(config, hidden, matrices)
     total += sparse * (found.count * each + _shared(config, hidden, matrices, each) + found.count * hidden)
     if config.flag("enable_moe_block"):  # Gemma 4: a dense layer beside the experts
         total += sparse * one
-    return Count(total, total - sparse * (found.count - found.per_token) * each)
+    feeding = sparse * found.count * each or feeding
+    return Count(total, total - sparse * (found.count - found.per_token) * each, words, feeding)
 
 
 def vision(config: Fields | None) -> int:
