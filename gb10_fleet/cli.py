@@ -244,6 +244,11 @@ def plan(
     accept: Annotated[
         list[str] | None, typer.Option("--accept", metavar="RULE=REASON", help="Why a rule does not hold here.")
     ] = None,
+    revision: Annotated[str, typer.Option("--revision", help="Branch, tag or commit of the model's files.")] = "",
+    facts: Annotated[
+        Path | None, typer.Option("--facts", metavar="FILE", help="Facts of the model, as --write-facts prints them.")
+    ] = None,
+    write_facts: Annotated[bool, typer.Option("--write-facts", help="Print the facts of the model, and end.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
     into: Annotated[
         Path | None,
@@ -259,6 +264,8 @@ def plan(
     # Here, for no other command needs it: it reads catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, serving_plan
 
+    from gb10_fleet import model_files
+
     if (model is not None) == everything:
         raise typer.BadParameter("name a model, or say --all; one of the two")
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
@@ -266,12 +273,16 @@ def plan(
         if everything:
             print("\n".join(serving_plan.table(memory, image, version)))
             return
+        if write_facts:
+            print(model_files.written(str(model), revision, facts), end="")
+            return
+        flags = _pairs(settings, "--set")
         found = serving_plan.plan(
             str(model), [memory] * hosts, image, version, max_model_len, concurrency, only,
-            _pairs(settings, "--set"), {key: value or "" for key, value in _pairs(accept, "--accept").items()},
-            executor, driver,
+            flags, {key: value or "" for key, value in _pairs(accept, "--accept").items()},
+            executor, driver, None, model_files.facts(str(model), revision, facts), model_files.draft(flags),
         )  # fmt: skip
-    except serving_plan.PlanError as error:
+    except (serving_plan.PlanError, model_files.FactsError) as error:
         raise typer.BadParameter(str(error)) from None
     print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(found.lines(explain)))
     if into is not None and not found.refused:

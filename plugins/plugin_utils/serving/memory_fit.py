@@ -10,15 +10,28 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Geometry, Model
 
 GIB = 2**30
-# Of one number in the KV cache. "auto" is the model's own type, BF16 of all models here.
-_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2}
+# Of one number in the KV cache. "auto" is the model's own type, BF16 of all models here. NVFP4 has a scale of a byte
+# for 16 numbers of half a byte.
+_BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "nvfp4": 0.5625}
 _STEP = 1024  # tokens: a context that was computed is a multiple of it
+_GROWING = ("full", "mla", "compressed")
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is asked of the server beside the context; 0 is what a plan says."""
+
+    batched: int = 0  # --max-num-batched-tokens
+    pinned_gib: float = 0.0  # --kv-cache-memory-bytes
+    draft_gib: float = 0.0  # weights of the draft model or layers
+    draft_layers: int = 0  # that keep a KV cache as the model's own do
 
 
 @dataclass(frozen=True)
@@ -34,6 +47,7 @@ class Fit:
     need: Mapping[str, float]  # GiB on each host, by part
     total: float  # GiB, of the host
     reason: str  # why it does not fit, or what to know about how it fits
+    sure: Mapping[str, str] = field(default_factory=dict)  # how each part is known
 
     @property
     def needed(self) -> float:
@@ -46,20 +60,46 @@ def parallel(geometry: Geometry, hosts: int) -> tuple[int, int]:
     return (hosts, 1) if all(count % hosts == 0 for count in heads) else (1, hosts)
 
 
+def kinds(geometry: Geometry) -> tuple[Attention, ...]:
+    """The layers by kind of attention; of a model without facts as the catalog has them, without sliding windows."""
+    if geometry.attention:
+        return geometry.attention
+    plain = Attention("full", geometry.kv_layers, geometry.kv_heads, geometry.head_dim, geometry.head_dim)
+    latent = Attention("mla", geometry.kv_layers, latent=geometry.latent)
+    found = [latent if geometry.latent else plain]
+    if geometry.linear:
+        numbers = geometry.linear.value_heads * geometry.linear.key_dim * geometry.linear.value_dim
+        state = int(numbers * _constant("state_bytes"))
+        found.append(Attention("linear", geometry.linear.layers, state_bytes=state))
+    if geometry.state_mib:
+        found.append(Attention("linear", 1, state_bytes=int(geometry.state_mib * 2**20)))
+    return tuple(found)
+
+
 def kv_bytes_per_token(geometry: Geometry, dtype: str = "auto", hosts: int = 1) -> float:
-    """Of the KV cache, on each host. A KV head cannot be cut, and the latent of MLA is on every host."""
+    """Of the KV cache, on each host, of the layers that keep the whole context."""
     tensor, pipeline = parallel(geometry, hosts)
-    numbers = geometry.latent or 2 * max(1.0, geometry.kv_heads / tensor) * geometry.head_dim
-    return geometry.kv_layers / pipeline * numbers * _BYTES.get(dtype, 1)
+    return sum(_token(each, dtype, tensor) for each in kinds(geometry) if each.kind in _GROWING) / pipeline
+
+
+def window_bytes(geometry: Geometry, length: int, dtype: str = "auto", hosts: int = 1) -> float:
+    """Of one sequence in the layers that keep a window, on each host."""
+    tensor, pipeline = parallel(geometry, hosts)
+    sliding = [each for each in kinds(geometry) if each.kind == "sliding"]
+    return sum(_token(each, dtype, tensor) * min(length, each.window or length) for each in sliding) / pipeline
 
 
 def state_bytes(geometry: Geometry, hosts: int = 1) -> float:
     """Of the state of linear attention of one sequence, on each host."""
-    whole = geometry.state_mib * 2**20
-    if geometry.linear:
-        of_layer = geometry.linear.value_heads * geometry.linear.key_dim * geometry.linear.value_dim
-        whole += geometry.linear.layers * of_layer * _constant("state_bytes")
-    return whole / hosts
+    return sum(each.state_bytes * each.layers for each in kinds(geometry)) / hosts
+
+
+def _token(kind: Attention, dtype: str, tensor: int) -> float:
+    """Bytes of one token in all of these layers. A KV head cannot be cut, and the latent of MLA is on every host."""
+    if kind.token_bytes:
+        return kind.layers * (kind.token_bytes + kind.index_bytes) / kind.every
+    numbers = kind.latent or max(1.0, kind.kv_heads / tensor) * (kind.key_dim + kind.value_dim)
+    return kind.layers * (numbers * _BYTES.get(dtype, 1) + kind.index_bytes)
 
 
 def highest_utilization(total_gib: float) -> float:
@@ -77,14 +117,15 @@ def fit(
     concurrency: int = 0,
     kv_dtype: str = "auto",
     utilization: float = 0.0,
+    load: Load | None = None,
 ) -> Fit:
     """How `checkpoint` fits on `hosts` hosts, the smallest with `total_bytes` (MemTotal).
 
     0 leaves the choice: as much context as fits beside the catalog's number of requests, and the smallest share for it.
     """
-    sizes = _Sizes(model, checkpoint, total_bytes / GIB, hosts, kv_dtype)
-    ceiling = utilization or highest_utilization(sizes.total)
     requests = concurrency or int(_constant("concurrency"))
+    sizes = _Sizes(model, checkpoint, total_bytes / GIB, hosts, kv_dtype, requests, load or Load())
+    ceiling = utilization or highest_utilization(sizes.total)
     length = max_model_len
     if not length:
         shortest = min(int(_constant("shortest_context")), model.geometry.context)
@@ -99,34 +140,59 @@ def fit(
 class _Sizes:
     """What does not depend on the context, and what follows from it."""
 
-    def __init__(self, model: Model, checkpoint: Checkpoint, total: float, hosts: int, kv_dtype: str) -> None:
+    def __init__(
+        self, model: Model, checkpoint: Checkpoint, total: float, hosts: int, kv_dtype: str, requests: int, load: Load
+    ) -> None:
         geometry = model.geometry
-        self.total, self.context = total, geometry.context
+        self.total, self.context, self.load = total, geometry.context, load
         self.weights = checkpoint.on_host.get(hosts, checkpoint.weight_gib / hosts)
-        self.overhead = _constant("overhead") + ("multimodal" in model.traits) * _constant("multimodal_overhead")
-        self.per_token = kv_bytes_per_token(geometry, kv_dtype, hosts) / GIB
+        self.fixed, self.sure = fixed_parts(model, hosts, requests, load)
+        self.sure |= {"weights": checkpoint.basis, "kv_cache": "computed", "state": "computed"}
+        own = kv_bytes_per_token(geometry, kv_dtype, hosts) / GIB
+        keeping = sum(each.layers for each in kinds(geometry) if each.kind in _GROWING)
+        self.per_token = own * (1 + load.draft_layers / keeping if keeping else 1)
         self.state = state_bytes(geometry, hosts) / GIB
+        self.geometry, self.kv_dtype, self.hosts = geometry, kv_dtype, hosts
+
+    @property
+    def overhead(self) -> float:
+        return sum(self.fixed.values())
+
+    def window(self, length: int, requests: int) -> float:
+        """A window for each request, and the chunk of a prompt that is being computed for one of them."""
+        chunk = self.load.batched or int(_constant("batched_tokens"))
+        sliding = tuple(
+            replace(each, window=each.window + chunk) if each.kind == "sliding" and each.window else each
+            for each in kinds(self.geometry)
+        )
+        one = window_bytes(self.geometry, length, self.kv_dtype, self.hosts)
+        largest = window_bytes(replace(self.geometry, attention=sliding), length, self.kv_dtype, self.hosts)
+        return ((requests - 1) * one + largest) / GIB
 
     def parts(self, length: int, requests: int) -> dict[str, float]:
-        return {
-            "weights": self.weights,
-            "kv_cache": length * requests * self.per_token,
-            "state": requests * self.state,
-            "overhead": self.overhead,
-        }
+        cache = length * requests * self.per_token + self.window(length, requests)
+        state = requests * self.state
+        if self.load.pinned_gib:  # the state lives in the same pool
+            cache, state = self.load.pinned_gib, 0.0
+        return {"weights": self.weights, "kv_cache": cache, "state": state, **self.fixed}
 
     def longest(self, share: float, requests: int) -> int:
         """Tokens that each of `requests` can have; the whole context of the model or a multiple of 1024."""
-        room = share * self.total - self.weights - self.overhead - requests * self.state
-        tokens = int(room / (requests * self.per_token))
+        room = self.room(share) - requests * self.state - self.window(self.context, requests)
+        tokens = int(room / (requests * self.per_token)) if self.per_token else (self.context if room >= 0 else 0)
         return self.context if tokens >= self.context else max(0, tokens // _STEP * _STEP)
+
+    def room(self, share: float) -> float:
+        """For KV cache and state."""
+        return self.load.pinned_gib or share * self.total - self.weights - self.overhead
 
     def answer(self, ceiling: float, length: int, requests: int, chosen: float) -> Fit:
         need = self.parts(length, requests)
         share = math.ceil(sum(need.values()) / self.total * 100) / 100
-        room = ceiling * self.total - self.weights - self.overhead
-        sequences = room / (length * self.per_token + self.state)
-        fits = sequences >= 1 and length <= self.context
+        one = length * self.per_token + self.state + self.window(length, 1)
+        sequences = self.room(ceiling) / one if one else float(requests)
+        crowded = self.load.pinned_gib > 0 and sum(need.values()) > self.total - _constant("reserve")
+        fits = sequences >= 1 and length <= self.context and not crowded and self.weights + self.overhead <= self.total
         return Fit(
             fits=fits,
             utilization=chosen or (min(share, ceiling) if fits else share),
@@ -136,17 +202,30 @@ class _Sizes:
             longest_context=self.longest(ceiling, requests),
             need=need,
             total=self.total,
-            reason=self._reason(ceiling, length, requests, sequences),
+            reason=self._crowded(need) if crowded else self._reason(ceiling, length, requests, sequences),
+            sure={part: self.sure[part] for part in need},
+        )
+
+    def _crowded(self, need: Mapping[str, float]) -> str:
+        reserve = _constant("reserve")
+        return (
+            f"weights, overhead and the pinned KV cache of {self.load.pinned_gib:.1f} GiB take {sum(need.values()):.1f}"
+            f" GiB on each host, and {self.total - reserve:.1f} of {self.total:.1f} GiB are safe to take"
         )
 
     def _reason(self, ceiling: float, length: int, requests: int, sequences: float) -> str:
         limit = f"{ceiling:.2f} of {self.total:.1f} GiB is {ceiling * self.total:.1f} GiB"
+        if self.load.pinned_gib:
+            limit = f"--kv-cache-memory-bytes leaves {self.load.pinned_gib:.1f} GiB for it"
         if length > self.context:
             return f"the model was made for {self.context} tokens, not for {length}"
-        if self.weights + self.overhead > ceiling * self.total:
+        if not self.load.pinned_gib and self.weights + self.overhead > ceiling * self.total:
             return f"weights {self.weights:.1f} GiB and overhead {self.overhead:.1f} GiB on each host, but {limit}"
         if sequences < 1:
-            one = sum(self.parts(length, 1).values())
+            needed = (
+                self.parts(length, 1) if not self.load.pinned_gib else {"one": length * self.per_token + self.state}
+            )
+            one = sum(needed.values())
             fit_tokens = self.longest(ceiling, 1)
             return f"one request of {length} tokens takes {one:.1f} GiB, but {limit}; {fit_tokens} tokens fit"
         if sequences < requests:
@@ -155,6 +234,29 @@ class _Sizes:
                 f"some back and computes them again"
             )
         return ""
+
+
+def fixed_parts(model: Model, hosts: int, requests: int, load: Load) -> tuple[dict[str, float], dict[str, str]]:
+    """What vLLM takes beside weights and KV cache, by part, and how each is known; flat for a model without facts."""
+    found = {"draft": load.draft_gib / hosts} if load.draft_gib else {}
+    sure = dict.fromkeys(found, "files")
+    if not model.geometry.hidden:
+        overhead = _constant("overhead") + ("multimodal" in model.traits) * _constant("multimodal_overhead")
+        return {**found, "overhead": overhead}, {**sure, "overhead": "estimate"}
+    found |= {"context": _constant("context") * (1 if hosts == 1 else 2)}
+    found["activations"] = _activations(model, requests, load)
+    found["graphs"] = _constant("graphs") + _constant("graph_per_request") * requests * (1 + load.draft_layers)
+    if "multimodal" in model.traits:
+        found["encoder"] = _constant("multimodal_overhead")
+    return found, {**dict.fromkeys(found, "estimate"), **sure}
+
+
+def _activations(model: Model, requests: int, load: Load) -> float:
+    """Of the largest chunk of a prompt, and the logits of all requests; vLLM computes both once at the start."""
+    tokens = load.batched or int(_constant("batched_tokens"))
+    bytes_of_one = _constant("activation_moe" if model.kind == "moe" else "activation_dense") * model.geometry.hidden
+    logits = requests * model.geometry.vocabulary * 4
+    return (tokens * bytes_of_one + logits) / GIB
 
 
 def hosts_needed(model: Model, checkpoint: Checkpoint, total_bytes: float, at_most: int = 8) -> int | None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, ModelFacts
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
     from packaging.specifiers import SpecifierSet
@@ -45,6 +46,11 @@ class Geometry:
     latent: int = 0  # numbers per token and layer, of MLA
     linear: Linear | None = None
     state_mib: float = 0.0  # of one sequence, where it was measured as a whole
+    attention: tuple[
+        Attention, ...
+    ] = ()  # by kind, where the model's own files say it; then the fields above are not used
+    hidden: int = 0
+    vocabulary: int = 0
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,7 @@ class Checkpoint:
     id: str
     quantization: str
     weight_gib: float
-    basis: str  # loaded | files | recipe | parameters: how weight_gib is known
+    basis: str  # loaded | files | recipe | parameters | headers | index | config | facts: how weight_gib is known
     nodes: int  # Sparks that it takes, at least
     source: str
     date: str
@@ -110,6 +116,8 @@ class Model:
     expected: tuple[Expected, ...] = ()
     claims: tuple[Mapping[str, Any], ...] = ()
     notes: str = ""
+    measured: bool = True  # the catalog has it; else all of it is from the model's own files
+    facts: ModelFacts | None = None
 
     @property
     def kind(self) -> str:
@@ -168,6 +176,58 @@ def ids() -> tuple[str, ...]:
 def nearest(name: str, count: int = 3) -> tuple[str, ...]:
     """The ids of the catalog most like a name that it does not have."""
     return names.nearest(name, ids(), count)
+
+
+def of_facts(facts: ModelFacts) -> Model:
+    """The model of these facts, with what the catalog claims of it, or else of its family."""
+    known = find(facts.id)
+    checkpoint = known.checkpoint(facts.id) if known else None
+    mine = Checkpoint(
+        id=facts.id,
+        quantization=facts.format,
+        weight_gib=facts.weights_gib,
+        basis=facts.weights.basis,
+        nodes=1,
+        source=facts.source,
+        date="",
+        confidence="derived",
+    )
+    geometry = Geometry(
+        layers=facts.layers,
+        kv_layers=sum(each.layers for each in facts.attention if each.kind in ("full", "mla", "compressed")),
+        query_heads=facts.query_heads,
+        context=facts.context,
+        attention=facts.attention,
+        hidden=facts.hidden,
+        vocabulary=facts.vocabulary,
+    )
+    if known and checkpoint:
+        one = checkpoint  # what a log says of loaded weights is better than any sum
+        if checkpoint.basis != "loaded":
+            one = replace(checkpoint, weight_gib=mine.weight_gib, basis=mine.basis)
+        return replace(known, geometry=geometry, checkpoints=(one,), traits=facts.traits, facts=facts)
+    return Model(
+        id=facts.id,
+        architecture=facts.architecture,
+        traits=facts.traits,
+        parameters_active=facts.active / 1e9,
+        geometry=geometry,
+        checkpoints=(mine,),
+        source=facts.source,
+        date="",
+        confidence="derived",
+        arguments=_of_family(facts.architecture),
+        measured=False,
+        facts=facts,
+    )
+
+
+def _of_family(architecture: str) -> Flags:
+    """Flags that all models of this architecture in the catalog have."""
+    family = [model.arguments for model in models() if model.architecture == architecture]
+    if not family:
+        return {}
+    return {flag: value for flag, value in family[0].items() if all(each.get(flag, "") == value for each in family)}
 
 
 def image(reference: str) -> Image | None:

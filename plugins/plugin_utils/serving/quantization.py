@@ -44,6 +44,7 @@ def choose(
     concurrency: int = 0,
     kv_dtype: str = "auto",
     utilization: float = 0.0,
+    load: memory_fit.Load | None = None,
 ) -> Choice:
     """The first checkpoint in the order for this version of vLLM that can be served.
 
@@ -56,7 +57,9 @@ def choose(
     for checkpoint in _in_order(model, entry["order"]):
         if not _is_asked(checkpoint, only):
             continue
-        found = memory_fit.fit(model, checkpoint, total_bytes, hosts, max_model_len, concurrency, kv_dtype, utilization)
+        found = memory_fit.fit(
+            model, checkpoint, total_bytes, hosts, max_model_len, concurrency, kv_dtype, utilization, load
+        )
         against = _against(model, checkpoint, version) or (None if found.fits else found.reason)
         if against:
             rejected.append((checkpoint.id, against))

@@ -19,7 +19,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, models, names, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
@@ -55,6 +55,8 @@ class Profile:
     listen: str = "127.0.0.1"
     api_key: bool = False
     container: frozenset[str] = field(default_factory=frozenset)  # words of "container" in catalog/rules.yml
+    architecture: str = ""  # of the model's config.json; empty: unknown
+    measured: bool = True  # the catalog has figures of this model
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
 
 
@@ -68,7 +70,7 @@ def judge(profile: Profile, accepted: Mapping[str, str] | None = None) -> list[F
     read = vllm_cli.words(profile.version, profile.args)
     fired = [
         *vllm_cli.of_words(profile.version, read),
-        *vllm_cli.of_environment(profile.version, profile.environment),
+        *vllm_cli.of_environment(profile.version, profile.environment, "--fail-on-environ-validation" in read.values),
         *(found for rule in rules() if (found := _judged(rule, _Facts(profile, read)))),
     ]
     reasons = {name: str(reason or "").strip() for name, reason in (accepted or {}).items()}
@@ -92,7 +94,7 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     version, wanted = facts.version, rule.get("versions", "")
     if version and not _specifier(wanted).contains(version):
         return None
-    if not version and wanted and rule["severity"] == "info":
+    if not version and wanted and (rule["severity"] == "info" or _of_version_alone(rule["match"])):
         return None
     seen = _matched(rule["match"], facts)
     if seen is None:
@@ -101,9 +103,14 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     verified = not wanted if version is None else _specifier(_verified(rule)).contains(version)
     if not verified:
         text += f" ({vllm_cli.unverified(facts.profile.version)})"
-    if version is None and wanted and severity == "error":
+    if severity == "error" and wanted and not verified:
         severity = "warn"
     return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
+
+
+def _of_version_alone(match: Mapping[str, Any]) -> bool:
+    """Whether nothing that was said makes it match. Of an unknown version one rule speaks, and not all of these."""
+    return not match.keys() & {"flags", "environment", "quantization", "model", "executor", "any"}
 
 
 def _verified(rule: Rule) -> str:
@@ -273,11 +280,28 @@ def _version(_unknown: str, facts: _Facts) -> list[str] | None:
     if facts.version is not None:
         return None
     depend = sum("versions" in rule for rule in rules())
+    if said := facts.profile.version:
+        return [
+            f"{said} says nothing of the release that it is near, and {depend} of {len(rules())} rules depend on it"
+        ]
     return [f"vLLM's version in {facts.profile.image} is not known, and {depend} of {len(rules())} rules depend on it"]
 
 
 def _memory(_too_small: str, facts: _Facts) -> list[str] | None:
     return [facts.profile.memory] if facts.profile.memory else None
+
+
+def _architecture(wanted: str, facts: _Facts) -> list[str] | None:
+    name = facts.profile.architecture
+    found = architectures.objection(name, facts.profile.version) if name else None
+    return [found[1]] if found and found[0] == wanted else None
+
+
+def _measured(wanted: bool, facts: _Facts) -> list[str] | None:
+    if facts.profile.measured != wanted:
+        return None
+    near = names.nearest(facts.profile.model, models.ids(), at_least=names.CLOSE)
+    return [f"{facts.profile.model} is not in the catalog" + (f"; near it: {', '.join(near)}" if near else "")]
 
 
 def _any(wanted: Sequence[Mapping[str, Any]], facts: _Facts) -> list[str] | None:
@@ -304,6 +328,8 @@ _MATCHERS: dict[str, Any] = {
     "api_key": _api_key,
     "version": _version,
     "memory": _memory,
+    "architecture": _architecture,
+    "measured": _measured,
     "any": _any,
     "not": _not,
 }

@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, quantization
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, quantization, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
 
 if TYPE_CHECKING:
@@ -143,10 +144,12 @@ class Plan:
             return found + (self._explained() if explain else [])
         one = self.checkpoint
         parts = ", ".join(
-            f"{name.replace('_', ' ')} {size:.1f}" for name, size in self.fit.need.items() if size >= 0.05
+            f"{name.replace('_', ' ')} {size:.1f} ({self.fit.sure[name]})"
+            for name, size in self.fit.need.items()
+            if size >= 0.05
         )
         found += [
-            f"  checkpoint   {one.id} ({one.quantization}, {one.weight_gib:g} GiB)",
+            f"  checkpoint   {one.id} ({one.quantization}, {one.weight_gib:.4g} GiB)",
             f"  memory       {self.fit.needed:.1f} of {self.fit.total:.1f} GiB on each host: {parts}",
             f"  utilization  {self.utilization:.2f}",
             f"  context      {self.max_model_len} tokens for each of {self.fit.concurrency} requests; "
@@ -219,22 +222,27 @@ def plan(
     executor: str = "mp",
     driver: str | None = None,
     judge: Judge | None = None,
+    facts: ModelFacts | None = None,
+    draft: ModelFacts | None = None,
 ) -> Plan:
     """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
+
+    `facts` are those of the model's own files, and `draft` those of a second model that proposes tokens for it.
 
     `model_name` is the id of a model, or of one of its checkpoints, which then is the only one; `only` names a format
     or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
     """
-    model = _known(model_name)
+    model = models.of_facts(facts) if facts else _known(model_name)
     _check(memories_bytes, executor)
     flags = {canonical(flag): value for flag, value in (settings or {}).items()}
+    load = speculation.load(flags, model, draft)
     reference = image or catalog.load("software")["vllm_image"]["value"]
     known = models.image(reference)
     used = version or (known.version if known else None)
     hosts, smallest = len(memories_bytes), min(memories_bytes)
     kv_dtype = flags.get("--kv-cache-dtype") or catalog.load("models")["fit"]["kv_cache_dtype"]["value"]
-    only = only or ("" if model_name.lower() == model.id.lower() else model_name)
+    only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     choice = quantization.choose(
         model,
         smallest,
@@ -245,6 +253,7 @@ def plan(
         int(_number(flags, "--max-num-seqs") or concurrency),
         kv_dtype,
         _number(flags, "--gpu-memory-utilization"),
+        load,
     )
     asked = [
         *(["--only"] if only else []),
@@ -345,8 +354,8 @@ def _known(name: str) -> Model:
     near = models.nearest(name)
     hint = f"; near it: {', '.join(near)}" if near else ""
     raise PlanError(
-        f"{name} is not in catalog/models.yml{hint}. `gb10 plan --all` lists what is; the role vllm serves any other "
-        "model as well, but nobody has checked whether it fits"
+        f"{name} is not in catalog/models.yml{hint}. `gb10 plan --all` lists what is; of any other model the facts are "
+        "needed: a folder with its files, or --facts FILE"
     )
 
 
@@ -402,6 +411,8 @@ def _judged(found: Plan, accepted: Mapping[str, str], executor: str, driver: str
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules
 
     profile = rules.Profile(
+        architecture=found.model.architecture,
+        measured=found.model.measured,
         model=found.checkpoint.id,
         traits=found.model.traits,
         quantization=found.checkpoint.quantization,

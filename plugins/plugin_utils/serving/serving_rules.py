@@ -183,6 +183,8 @@ def _verdict(asked: _Asked) -> Verdict:
         driver=asked.driver,
         api_key=asked.api_key,
         memory=asked.memory,
+        architecture=entry.architecture if entry else "",
+        measured=entry is not None,
         container=asked.container,
     )
     fired = rules.judge(profile, dict(asked.accepted))

@@ -85,11 +85,25 @@ class Words:
 
 
 def release(version: str | None) -> Version | None:
-    """The release that a version is, or is on its way to: 0.18.3.dev17+gce88 is 0.18.3. None: unknown."""
+    """The release that a version is, or is on its way to: 0.18.3.dev17+gce88 is 0.18.3. None: unknown.
+
+    0.1.dev20482+g83cb is what a build without the repository's tags says: it tells nothing of the release.
+    """
     try:
-        return Version(Version(version).base_version) if version else None
+        parsed = Version(version) if version else None
     except InvalidVersion:
         return None
+    if parsed is None or (parsed.is_devrelease and parsed.release == (0, 1)):
+        return None
+    return Version(parsed.base_version)
+
+
+def is_development(version: str | None) -> bool:
+    """Whether a build between releases, with flags of a later release, or of a fork."""
+    try:
+        return version is not None and Version(version).is_devrelease
+    except InvalidVersion:
+        return False
 
 
 @cache
@@ -132,7 +146,8 @@ def of_words(version: str | None, read: Words) -> list[Fired]:
     return [_fired(version, *wrong) for wrong in read.wrong]
 
 
-def of_environment(version: str | None, environment: Mapping[str, str]) -> list[Fired]:
+def of_environment(version: str | None, environment: Mapping[str, str], strict: bool = False) -> list[Fired]:
+    """`strict`: vLLM was told to end the start at a variable that it does not know."""
     near = known(release(version))[0].environment
     fired = []
     for name in sorted(name for name in environment if name.startswith("VLLM_")):
@@ -147,7 +162,8 @@ def of_environment(version: str | None, environment: Mapping[str, str]) -> list[
             fired.append(_fired(version, "stale_variable", fact, _successor(name)))
         else:
             fact = f"{name}: no version that we know reads it"
-            fired.append(_fired(version, "unknown_environment", fact, _successor(name) or _nearest(name, near)))
+            id_ = "refused_environment" if strict else "unknown_environment"
+            fired.append(_fired(version, id_, fact, _successor(name) or _nearest(name, near)))
     return fired
 
 
@@ -331,7 +347,7 @@ def _successor(name: str) -> str:
 
 def _fired(version: str | None, name: str, fact: str, way_out: str) -> Fired:
     entry = catalog.load("rules")["command_line"][name]
-    sure = known(release(version))[1]
+    sure = known(release(version))[1] and not is_development(version)
     severity = entry["severity"] if sure else _CAPPED.get(entry["severity"], entry["severity"])
     text = f"{fact}: {entry['reason']}" + ("" if sure else f" ({unverified(version)})")
     return Fired(name, severity, text, way_out, tuple(entry["sources"]), verified=sure)
@@ -339,4 +355,6 @@ def _fired(version: str | None, name: str, fact: str, way_out: str) -> Fired:
 
 def unverified(version: str | None) -> str:
     """Why an objection is milder than it may have to be."""
+    if is_development(version):
+        return f"vLLM {version} is no release, and may differ from all that are known"
     return f"not verified for vLLM {version}" if release(version) else "the image's vLLM version is not known"

@@ -37,6 +37,8 @@ from lab.vendor.packages import FILES
 from tests.support.ports import free_port
 from tests.unit.documents.test_roles_templates import facts
 
+NO_HUB = Path(__file__).parents[2] / "fixtures" / "no_hub"
+
 MODEL = "acme/tiny"
 COMMIT = "a" * 40
 DEADLINE_S = 60.0
@@ -324,7 +326,7 @@ def test_the_token_is_in_a_private_file_for_as_long_as_it_is_needed(tmp_path: Pa
         ({"revision": "v9"}, {}, "no_such_model"),
         ({}, {"GB10_SIM_HUB": "down"}, "hub_unreachable"),
         ({}, {"GB10_SIM_HUB": "corrupt"}, "checksum_wrong"),
-        ({}, {"PYTHONPATH": "/nowhere"}, "no_tool"),
+        ({}, {"PYTHONPATH": str(NO_HUB)}, "no_tool"),
     ],
 )
 def test_what_does_not_come_has_a_verdict_and_no_marker(

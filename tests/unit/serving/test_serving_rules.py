@@ -128,12 +128,26 @@ def test_a_rule_and_a_finding_of_the_doctor_do_not_share_an_id() -> None:
         ),
         ({"vllm_extra_args": ["--max-num-seqs", "four"]}, ["rule bad_value: --max-num-seqs four"]),
         ({"vllm_extra_args": ["--max-num-seqs 4"]}, ["--max-num-seqs 4"]),
-        ({"vllm_environment": {"VLLM_USE_V3": "1"}}, ["rule unknown_environment: VLLM_USE_V3"]),
+        (
+            {"vllm_environment": {"VLLM_USE_V3": "1"}, "vllm_extra_args": ["--fail-on-environ-validation"]},
+            ["rule refused_environment: VLLM_USE_V3"],
+        ),
     ],
 )
 def test_what_its_parser_would_not_take_is_refused(variables: dict[str, Any], says: list[str]) -> None:
     text = only(alone(**variables))
     assert all(words in text for words in says), text
+
+
+def test_a_variable_that_vllm_only_warns_about_is_a_warning() -> None:
+    rendered = alone(vllm_environment={"VLLM_USE_V3": "1"})
+    assert rendered.refusals == [] and found(rendered, "unknown_environment")["severity"] == "warn"
+
+
+def test_a_model_that_the_catalog_does_not_know_is_said() -> None:
+    finding = found(alone(vllm_model="openai/gpt-oss-12b"), "model_unmeasured")
+    assert "openai/gpt-oss-12b is not in the catalog; near it: openai/gpt-oss-120b" in finding["fact"]
+    assert "model_unmeasured" not in ids(alone())
 
 
 def test_a_flag_is_judged_by_the_version_that_is_said() -> None:

@@ -126,8 +126,8 @@ def test_a_typo_names_the_nearest_flag_and_a_flag_that_went_says_when() -> None:
         ({"VLLM_TEST_FORCE_FP8_MARLIN": "1"}, "0.28.0", []),
         ({"VLLM_TEST_FORCE_FP8_MARLIN": "1"}, "0.29.0", [("stale_variable", "warn")]),
         ({"VLLM_FLASHINFER_MOE_BACKEND": "fast"}, "0.19.0", [("bad_choice", "error")]),
-        ({"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, "0.19.0", [("unknown_environment", "error")]),
-        ({"VLLM_ENGINE_READY_TIMEOUT": "9"}, "0.33.0", [("unknown_environment", "error")]),
+        ({"VLLM_ATTENTION_BACKEND": "TRITON_ATTN"}, "0.19.0", [("unknown_environment", "warn")]),
+        ({"VLLM_ENGINE_READY_TIMEOUT": "9"}, "0.33.0", [("unknown_environment", "warn")]),
         ({"NCCL_DEBUG": "INFO", "HF_HOME": "/x"}, "0.19.0", []),
     ],
 )
@@ -143,6 +143,28 @@ def test_a_variable_that_went_names_its_successor() -> None:
     assert typo.way_out == "did you mean VLLM_ENGINE_READY_TIMEOUT_S?"
 
 
+def test_a_variable_that_nobody_reads_ends_the_start_where_vllm_was_told_so() -> None:
+    given = {"VLLM_ENGINE_READY_TIMEOUT": "9"}
+    (mild,) = vllm_cli.of_environment("0.33.0", given)
+    (strict,) = vllm_cli.of_environment("0.33.0", given, strict=True)
+    assert (mild.severity, strict.severity) == ("warn", "error") and "ends the start" in strict.text
+
+
+@pytest.mark.parametrize(
+    "version", ["0.25.2.dev0+g752a3a504.d20260714", "0.28.1rc1.dev345+g4cc0cb6f7", "0.1.dev20482+g83cb22a0e"]
+)
+def test_a_build_between_releases_only_warns(version: str) -> None:
+    for args in (["--moe-bakend", "marlin"], ["--moe-backend", "b12x_fork"]):
+        (found,) = problems(version, args, {})
+        assert (found.severity, found.verified) == ("warn", False) and "is no release" in found.text
+    assert problems(version, [], {"VLLM_FORK_ONLY": "1"})[0].severity == "warn"
+
+
+def test_a_version_without_tags_is_no_release() -> None:
+    assert vllm_cli.release("0.1.dev20482+g83cb22a0e.d20260903") is None
+    assert str(vllm_cli.release("0.25.2.dev0+g752a3a504")) == "0.25.2" and str(vllm_cli.release("0.1.3")) == "0.1.3"
+
+
 @pytest.mark.parametrize("version", [None, "nightly", "0.99.0", "0.16.0"])
 def test_beyond_what_is_known_an_objection_is_a_warning(version: str | None) -> None:
     (found,) = problems(version, ["--moe-bakend", "marlin"], {})
@@ -153,7 +175,7 @@ def test_beyond_what_is_known_an_objection_is_a_warning(version: str | None) -> 
 def test_between_two_known_versions_either_one_is_enough() -> None:
     assert objections("--linear-backend marlin", "0.21.0") == []  # 0.20.1 has it not, 0.22.0 has
     assert objections("--quantization gguf", "0.23.0") == []  # 0.22.0 has it, 0.24.0 has not
-    assert objections("--moe-backend b12x", "0.27.0") == []  # a choice of 0.29.0
+    assert objections("--moe-backend b12x", "0.28.1") == []  # a choice of 0.29.0
     assert objections("--moe-bakend x", "0.27.0") == [("unknown_flag", "error")]
 
 

@@ -1,0 +1,113 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Facts of a model as a file that a person can write: JSON, of which only id and architecture and sizes are needed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, fields
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import (
+    KINDS,
+    Attention,
+    Experts,
+    ModelFacts,
+    Weights,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, Fields, parse
+
+VERSION = 1
+
+
+def written(facts: ModelFacts) -> str:
+    """The file. What is empty is left out."""
+    content = {"version": VERSION, **_plain(asdict(facts))}
+    return json.dumps(content, indent=2) + "\n"
+
+
+def read(text: bytes, file: str) -> ModelFacts:
+    """The facts of a file; an unknown field is an error, so that a typing error does not pass for a fact."""
+    said = parse(text, file)
+    if said.whole("version", default=VERSION) != VERSION:
+        raise said.wrong("version", said.data["version"], str(VERSION))
+    _only(said, {"version", *(each.name for each in fields(ModelFacts))})
+    if not said.text("id") or not said.text("architecture"):
+        raise FactsError(f"{file} needs id and architecture")
+    kind = said.text("format", default="bf16")
+    if kind not in catalog.load("models")["bits"]:
+        raise said.wrong("format", kind, f"one of {', '.join(catalog.load('models')['bits'])}")
+    values: dict[str, Any] = {}
+    for each in fields(ModelFacts):
+        if said.has(each.name) and each.name not in ("weights", "attention", "experts", "formats", "sampling"):
+            values[each.name] = _value(said, each.name, each.type)
+    return ModelFacts(
+        **{"source": file, **values},
+        formats=tuple(said.texts("formats")) or (kind,),
+        weights=_weights(said),
+        attention=tuple(_attention(said, index) for index in range(len(said.items("attention")))),
+        experts=_experts(said.child("experts")),
+        sampling=_numbers(said.child("sampling")),
+    )
+
+
+def _value(said: Fields, name: str, kind: Any) -> Any:
+    if kind == "int":
+        return said.whole(name)
+    return said.flag(name) if kind == "bool" else said.text(name)
+
+
+def _only(said: Fields, names: set[str]) -> None:
+    unknown = next((name for name in said.data if name not in names), None)
+    if unknown is not None:
+        raise FactsError(f"{said.where(unknown)} is no field of a file of facts; there are {', '.join(sorted(names))}")
+
+
+def _weights(said: Fields) -> Weights:
+    found = said.child("weights")
+    if found is None:
+        return Weights()
+    _only(found, {"by_type", "draft", "vision", "basis", "gib"})
+    types = found.child("by_type")
+    by_type = {name: types.whole(name) for name in types.data} if types else {}
+    if found.has("gib"):
+        by_type = {"": int(found.number("gib") * 2**30)}
+    return Weights(by_type, found.whole("draft"), found.whole("vision"), found.text("basis", default="facts"))
+
+
+def _attention(said: Fields, index: int) -> Attention:
+    item = said.items("attention")[index]
+    if not isinstance(item, dict):
+        raise said.wrong(f"attention[{index}]", item, "an object")
+    found = Fields(item, said.file, f"attention[{index}].")
+    _only(found, {each.name for each in fields(Attention)})
+    if (kind := found.text("kind")) not in KINDS:
+        raise found.wrong("kind", kind, f"one of {', '.join(KINDS)}")
+    numbers = {
+        each.name: found.whole(each.name) for each in fields(Attention) if each.name != "kind" and found.has(each.name)
+    }
+    return Attention(kind, **{"layers": 0, **numbers, "every": max(1, numbers.get("every", 1))})
+
+
+def _experts(said: Fields | None) -> Experts:
+    return Experts(said.whole("count"), said.whole("per_token"), said.whole("shared")) if said else Experts()
+
+
+def _numbers(said: Fields | None) -> dict[str, float]:
+    return {name: said.number(name) for name in said.data} if said else {}
+
+
+def _plain(node: Any) -> Any:
+    """Without what is empty, so that the file stays short."""
+    if isinstance(node, dict):
+        return {
+            name: value
+            for name, item in node.items()
+            if (value := _plain(item)) not in ("", 0, {}, [], False) or name in _KEPT
+        }
+    return [_plain(item) for item in node] if isinstance(node, list | tuple) else node
+
+
+_KEPT = ("chat_template",)

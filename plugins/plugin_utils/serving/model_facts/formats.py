@@ -1,0 +1,115 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the weights of a checkpoint are in: quantization_config of config.json, or hf_quant_config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields
+
+# Bits of one weight with its scales, the smallest first: the first of several formats is what most weights are in.
+_SMALLEST_FIRST = ("nvfp4", "mxfp4", "gptq_int4", "awq_int4", "autoround_int4", "int4", "int8", "fp8", "other", "bf16")
+_BY_METHOD = {
+    "fp8": "fp8", "fbgemm_fp8": "fp8", "ptpc_fp8": "fp8", "mxfp8": "fp8", "mxfp4": "mxfp4", "gpt_oss_mxfp4": "mxfp4",
+    "nvfp4": "nvfp4", "deepseek_v4_fp8": "fp8", "bitsandbytes": "other", "gguf": "other", "exl3": "other",
+    "torchao": "other", "quark": "other", "hqq": "other", "experts_int8": "int8",
+}  # fmt: skip
+_INT4 = {
+    "gptq": "gptq_int4",
+    "gptqmodel": "gptq_int4",
+    "awq": "awq_int4",
+    "auto-round": "autoround_int4",
+    "inc": "autoround_int4",
+}
+
+
+def formats(config: Fields, separate: Fields | None = None) -> tuple[tuple[str, ...], str]:
+    """All formats of the weights, the smallest first, and the type of the KV cache that there are scales for."""
+    said = config.child("quantization_config", "compression_config") or (
+        separate.child("quantization") if separate else None
+    )
+    if said is None:
+        return ("bf16",), ""
+    found = set(_formats(said, config))
+    cache = said.text("kv_cache_quant_algo").lower()
+    scheme = said.child("kv_cache_scheme")
+    if scheme is not None and scheme.has("num_bits"):
+        cache = f"fp{scheme.whole('num_bits')}"
+    return tuple(each for each in _SMALLEST_FIRST if each in found) or ("other",), cache
+
+
+def _formats(said: Fields, config: Fields) -> Iterator[str]:
+    method = said.text("quant_method", "quantization_method", default="modelopt").lower()
+    bits = said.whole("bits", "w_bit", default=4)
+    if method == "compressed-tensors":
+        yield from _groups(said)
+    elif method.startswith("modelopt") or said.has("quant_algo"):
+        yield from _modelopt(said)
+    elif method in _INT4:
+        yield _INT4[method] if bits == 4 else "int8" if bits == 8 else "other"
+        if extra := said.child("extra_config"):
+            yield from _extra(extra)
+    else:
+        yield _BY_METHOD.get(method, "other")
+    if config.text("expert_dtype").lower() == "fp4":  # DeepSeek-V4: experts in FP4, the rest in FP8
+        yield "mxfp4"
+
+
+def _groups(said: Fields) -> Iterator[str]:
+    """compressed-tensors: one scheme for each group of modules."""
+    groups = said.child("config_groups")
+    for name in groups.data if groups else ():
+        group = groups.child(name) if groups else None
+        weights = group.child("weights") if group else None
+        if weights is not None:
+            yield _scheme(weights.text("type"), weights.whole("num_bits"), weights.whole("group_size"))
+
+
+def _scheme(kind: str, bits: int, group_size: int) -> str:
+    if kind == "float":
+        return "fp8" if bits == 8 else "mxfp4" if group_size == 32 else "nvfp4" if bits == 4 else "other"
+    return {4: "int4", 8: "int8"}.get(bits, "other")
+
+
+def _modelopt(said: Fields) -> Iterator[str]:
+    algorithm = said.text("quant_algo").upper()
+    layers = said.child("quantized_layers")
+    if layers is not None:
+        for name in layers.data:
+            layer = layers.child(name)
+            yield _algorithm(layer.text("quant_algo").upper() if layer else "")
+    if said.has("config_groups"):
+        yield from _groups(said)
+    elif algorithm != "MIXED_PRECISION":
+        yield _algorithm(algorithm)
+
+
+def _algorithm(text: str) -> str:
+    for word, name in {
+        "NVFP4": "nvfp4",
+        "MXFP4": "mxfp4",
+        "MXFP8": "fp8",
+        "FP8": "fp8",
+        "W4A16": "int4",
+        "INT4": "int4",
+    }.items():
+        if word in text:
+            return name
+    return "int8" if "INT8" in text else "other"
+
+
+def _extra(extra: Fields) -> Iterator[str]:
+    """AutoRound: modules with other bits than the rest."""
+    for value in extra.data.values():
+        bits = value.get("bits") if isinstance(value, Mapping) else None
+        yield from _of_bits(bits)
+
+
+def _of_bits(bits: Any) -> Iterator[str]:
+    if bits == 8:
+        yield "int8"
+    elif bits == 16:
+        yield "bf16"

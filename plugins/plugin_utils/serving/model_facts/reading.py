@@ -1,0 +1,168 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""JSON that somebody else wrote, read with bounds: a wrong file is an error that names the file and the field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+_MISSING: Any = object()
+
+
+class FactsError(ValueError):
+    """Facts of a model that cannot be read; the text names the file or source, the fact and the way out."""
+
+
+def limit(name: str) -> int:
+    """A bound of catalog/model_facts.yml."""
+    return int(catalog.load("model_facts")["limits"][name]["value"])
+
+
+def parse(text: bytes, file: str) -> Fields:
+    """A JSON object of a file, at most as large and as deep as the catalog allows."""
+    if len(text) > limit("json_bytes"):
+        raise FactsError(f"{file} has {len(text)} bytes; at most {limit('json_bytes')} are read")
+    try:
+        content = json.loads(text)
+    except RecursionError:
+        raise FactsError(f"{file} is nested too deeply to be read") from None
+    except ValueError as error:  # also text that is no UTF-8, and numbers of thousands of digits
+        raise FactsError(f"{file} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise FactsError(f"{file} holds a {_kind(content)}; expected an object")
+    if _deeper(content, limit("depth")):
+        raise FactsError(f"{file} is nested more than {limit('depth')} levels deep")
+    return Fields(content, file)
+
+
+def _deeper(node: Any, levels: int) -> bool:
+    """Whether anything lies below that many levels; level by level, as the depth is not ours."""
+    level = [node]
+    for _ in range(levels):
+        level = [item for each in level for item in _inside(each)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(node: Any) -> list[Any]:
+    found = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+    return [item for item in found if isinstance(item, dict | list)]
+
+
+@dataclass(frozen=True)
+class Fields:
+    """An object of a file. A field that is null is a field that is not there."""
+
+    data: Mapping[str, Any]
+    file: str
+    path: str = ""
+
+    def has(self, name: str) -> bool:
+        return self.data.get(name) is not None
+
+    def whole(self, *names: str, default: int = 0, least: int = 0) -> int:
+        """The first of these fields that is there, as a whole number."""
+        name, value = self._first(names)
+        if value is _MISSING:
+            return default
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(name, value, "a whole number")
+        if not least <= value <= limit("number"):
+            raise self.wrong(name, value, f"a number from {least} to {limit('number')}")
+        return value
+
+    def layered(self, *names: str, default: int = 0) -> int:
+        """As `whole`; of a list with a number for each layer, the largest."""
+        name, value = self._first(names)
+        if isinstance(value, list):
+            return max(self.wholes(name), default=default)
+        return self.whole(*names, default=default)
+
+    def number(self, *names: str, default: float = 0.0) -> float:
+        name, value = self._first(names)
+        if value is _MISSING:
+            return default
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= limit("number"):
+            raise self.wrong(name, value, "a number")
+        return float(value)
+
+    def text(self, *names: str, default: str = "") -> str:
+        name, value = self._first(names)
+        if value is _MISSING:
+            return default
+        if not isinstance(value, str):
+            raise self.wrong(name, value, "a text")
+        return value
+
+    def flag(self, *names: str, default: bool = False) -> bool:
+        name, value = self._first(names)
+        if value is _MISSING:
+            return default
+        if not isinstance(value, bool):
+            raise self.wrong(name, value, "true or false")
+        return value
+
+    def items(self, *names: str) -> list[Any]:
+        """A list; empty where there is none."""
+        name, value = self._first(names)
+        if value is _MISSING:
+            return []
+        if not isinstance(value, list):
+            raise self.wrong(name, value, "a list")
+        if len(value) > limit("items"):
+            raise FactsError(f"{self.where(name)} has {len(value)} items; at most {limit('items')} are read")
+        return value
+
+    def wholes(self, *names: str) -> list[int]:
+        found = self.items(*names)
+        for index, value in enumerate(found):
+            if isinstance(value, bool) or not isinstance(value, int) or abs(value) > limit("number"):
+                raise self.wrong(f"{names[0]}[{index}]", value, "a whole number")
+        return found
+
+    def texts(self, *names: str) -> list[str]:
+        found = self.items(*names)
+        for index, value in enumerate(found):
+            if not isinstance(value, str):
+                raise self.wrong(f"{names[0]}[{index}]", value, "a text")
+        return found
+
+    def child(self, *names: str) -> Fields | None:
+        """An object below this one; None where there is none."""
+        name, value = self._first(names)
+        if value is _MISSING:
+            return None
+        if not isinstance(value, dict):
+            raise self.wrong(name, value, "an object")
+        return Fields(value, self.file, f"{self.path}{name}.")
+
+    def where(self, name: str) -> str:
+        return f"{self.file}: {self.path}{name}"
+
+    def wrong(self, name: str, value: Any, wanted: str) -> FactsError:
+        return FactsError(f"{self.where(name)} is {_shown(value)}; expected {wanted}")
+
+    def _first(self, names: Sequence[str]) -> tuple[str, Any]:
+        return next(((name, self.data[name]) for name in names if self.has(name)), ("", _MISSING))
+
+
+def _kind(value: Any) -> str:
+    return {list: "list", dict: "object", str: "text", bool: "boolean"}.get(type(value), "number")
+
+
+def _shown(value: Any) -> str:
+    """Short, and without what could steer a terminal."""
+    if isinstance(value, list | dict):
+        return f"a {_kind(value)}" if isinstance(value, list) else "an object"
+    text = ascii(value)
+    most = limit("shown")
+    return text if len(text) <= most else f"{text[:most]}..."

@@ -1,0 +1,174 @@
+"""Files of a model come from strangers: each wrong one is an error that names the file and the field."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+
+GOOD: dict[str, Any] = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 64, "num_hidden_layers": 2,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000,
+    "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+def written(root: Path, content: Any = GOOD, name: str = "config.json") -> Path:
+    (root / name).write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
+    return root
+
+
+def said(root: Path) -> str:
+    with pytest.raises(FactsError) as error:
+        sources.find(str(root))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "holds a list; expected an object"),
+        ('{"a":' * 100_000 + "1" + "}" * 100_000, "nested too deeply"),
+        ('{"a":' * 60 + "1" + "}" * 60, "nested more than 40 levels deep"),
+        ('{"num_hidden_layers": ' + "9" * 5000 + "}", "config.json is not JSON"),
+        ({**GOOD, "hidden_size": "large"}, "config.json: hidden_size is 'large'; expected a whole number"),
+        ({**GOOD, "hidden_size": -1}, "hidden_size is -1; expected a number from 0"),
+        ({**GOOD, "hidden_size": True}, "hidden_size is True; expected a whole number"),
+        ({**GOOD, "num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected a number from 1 to 2000"),
+        ({**GOOD, "num_hidden_layers": None}, "num_hidden_layers is None; expected a number from 1"),
+        ({**GOOD, "architectures": "Qwen3"}, "architectures is 'Qwen3'; expected a list"),
+        ({**GOOD, "architectures": [3]}, "architectures[0] is 3; expected a text"),
+        ({**GOOD, "layer_types": ["full_attention", "telepathy"]}, "layers of the kind 'telepathy'"),
+        ({**GOOD, "quantization_config": "fp8"}, "quantization_config is 'fp8'; expected an object"),
+        (
+            {**GOOD, "quantization_config": {"quant_method": 4}},
+            "quantization_config.quant_method is 4; expected a text",
+        ),
+        ({**GOOD, "rope_scaling": {"rope_type": ["yarn"]}}, "rope_scaling.rope_type is a list; expected a text"),
+        ({**GOOD, "hidden_size": float("nan")}, "hidden_size is nan; expected a whole number"),
+        ({**GOOD, "vocab_size": 10**300}, "vocab_size is 1000"),
+        ({**GOOD, "model_type": "\x1b[2J"} | {"hidden_size": "\x1b[2J"}, r"hidden_size is '\x1b[2J'"),
+    ],
+)
+def test_a_wrong_configuration(content: Any, words: str, tmp_path: Path) -> None:
+    assert words in said(written(tmp_path, content))
+
+
+def header(content: Any, promised: int | None = None) -> bytes:
+    text = content if isinstance(content, bytes) else json.dumps(content).encode()
+    return struct.pack("<Q", len(text) if promised is None else promised) + text
+
+
+ONE = {"dtype": "BF16", "shape": [4, 4], "data_offsets": [0, 32]}
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "model.safetensors has 0 bytes, which is no safetensors file"),
+        (b"\x01", "has 1 bytes"),
+        (header({}, promised=2**62), "its header has 4611686018427387904 bytes"),
+        (header(b"{" * 50), "not JSON"),
+        (header({"a": ONE}), "it was cut"),
+        (header({"a": {**ONE, "dtype": "BF17"}}) + bytes(32), "a.dtype is 'BF17'"),
+        (
+            header({"a": {**ONE, "shape": [4, 5]}}) + bytes(32),
+            "data_offsets hold 32 bytes, which shape and dtype do not",
+        ),
+        (header({"a": {**ONE, "shape": [-4, -4]}}) + bytes(32), "a.shape is a list; expected lengths"),
+        (header({"a": {**ONE, "data_offsets": [32, 0]}}) + bytes(32), "a.data_offsets is wrong"),
+        (header({"a": {**ONE, "data_offsets": [0]}}) + bytes(32), "a.data_offsets is wrong"),
+        (header({"a": 3}) + bytes(32), "a is 3; expected an object"),
+    ],
+)
+def test_a_wrong_header(content: bytes, words: str, tmp_path: Path) -> None:
+    (written(tmp_path) / "model.safetensors").write_bytes(content)
+    assert words in said(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("index", "words"),
+    [
+        ({}, "has no weight_map"),
+        ({"weight_map": {"a": "../../etc/passwd"}}, "leads out of the folder"),
+        ({"weight_map": {"a": 3}}, "weight_map.a is 3; expected the name of a file"),
+        (
+            {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}},
+            "lacks two.safetensors, which the index names",
+        ),
+        ({"weight_map": {f"t{n}": f"{n}.safetensors" for n in range(2001)}}, "names 2001 files; at most 2000"),
+        ({"metadata": {"total_size": "much"}, "weight_map": {}}, "metadata.total_size is 'much'"),
+    ],
+)
+def test_a_wrong_index(index: Any, words: str, tmp_path: Path) -> None:
+    written(tmp_path)
+    (tmp_path / "one.safetensors").write_bytes(header({"a": ONE}) + bytes(32))
+    written(tmp_path, index, "model.safetensors.index.json")
+    assert words in said(tmp_path)
+
+
+def a_link_out(root: Path) -> None:
+    (root / "config.json").symlink_to("/etc/passwd")
+
+
+def a_link_to_itself(root: Path) -> None:
+    (root / "config.json").symlink_to(root / "config.json")
+
+
+def a_dead_link(root: Path) -> None:
+    (root / "config.json").symlink_to(root / "gone")
+
+
+def a_pipe(root: Path) -> None:
+    os.mkfifo(root / "config.json")
+
+
+def a_folder(root: Path) -> None:
+    (root / "config.json").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (a_link_out, "config.json is a link out of the model's folder, to /etc/passwd"),
+        (a_link_to_itself, "config.json cannot be read"),
+        (a_dead_link, "config.json cannot be read: No such file or directory"),
+        (a_pipe, "config.json is no plain file"),
+        (a_folder, "config.json is no plain file"),
+    ],
+)
+def test_a_file_that_is_no_file(make: Callable[[Path], None], words: str, tmp_path: Path) -> None:
+    make(tmp_path)
+    assert words in said(tmp_path)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (tmp_path / "config.json").open("wb") as file:
+        file.truncate(2**40)
+    assert "config.json has 1099511627776 bytes; at most 134217728 are read" in said(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ({"id": "a/b"}, "needs id and architecture"),
+        ({"id": "a/b", "architecture": "X", "contxt": 3}, "contxt is no field of a file of facts"),
+        ({"id": "a/b", "architecture": "X", "format": "fp3"}, "format is 'fp3'; expected one of bf16"),
+        ({"id": "a/b", "architecture": "X", "attention": [{"kind": "half"}]}, "attention[0].kind is 'half'"),
+        ({"id": "a/b", "architecture": "X", "attention": [3]}, "attention[0] is 3; expected an object"),
+        ({"id": "a/b", "architecture": "X", "version": 7}, "version is 7; expected 1"),
+    ],
+)
+def test_a_wrong_file_of_facts(content: Any, words: str, tmp_path: Path) -> None:
+    file = written(tmp_path, content, "facts.json") / "facts.json"
+    with pytest.raises(FactsError, match="facts") as error:
+        sources.find("a/b", file=file)
+    assert words in str(error.value)
