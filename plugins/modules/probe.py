@@ -24,7 +24,7 @@ description:
 options:
   recap:
     description:
-      - With V(changed), unchanged hosts are in RV(left_out) and not in RV(judged), because they get no task of their own.
+      - With V(changed), unchanged hosts are in RV(left_out) and not in RV(judged). They get no task of their own.
     type: str
     choices: [all, changed]
     default: all
