@@ -106,13 +106,17 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Step(Generic[R]):
-    """One planned change of one resource. `before` and `after` are texts to compare, where the kind has them."""
+    """One planned change of one resource. `before` and `after` are texts to compare, where the kind has them.
+
+    `leaves`: of a file, what it says afterwards (`file_content.meaning`); empty where there is none then.
+    """
 
     resource: R
     action: str
     detail: str
     before: str | None = None
     after: str | None = None
+    leaves: str = ""
 
     def as_change(self) -> dict[str, str]:
         return {

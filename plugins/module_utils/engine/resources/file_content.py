@@ -32,6 +32,14 @@ def digest(content: bytes) -> str:
     return sha256(content)
 
 
+def meaning(content: bytes) -> str:
+    """What a content says to its reader, as a digest: of JSON the layout does not count."""
+    try:
+        return digest(json.dumps(json.loads(content), sort_keys=True).encode())
+    except (ValueError, RecursionError):
+        return digest(content)
+
+
 def wanted_content(resource: File, found: Found | None) -> bytes:
     """The content that the file should have, given what stands there; nothing where only a digest is known."""
     if resource.sha256:

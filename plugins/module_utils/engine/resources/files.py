@@ -30,6 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_c
     digest,
     is_known,
     lacking,
+    meaning,
     parsed,
     taken_out_of,
     texts,
@@ -69,7 +70,9 @@ class FileKind(Kind[File, Mapping[str, "Found | None"]]):
             removed = {step.resource.name for step in plan.steps if step.action == "remove"}
             step = plan_file(resource, state[resource.name], removed)
             if step is not None:
-                plan.steps.append(step)
+                is_file = resource.state == "present" and step.action != "remove"
+                leaves = meaning(wanted_content(resource, state[resource.name])) if is_file else ""
+                plan.steps.append(replace(step, leaves=leaves))
 
     def prepare(self, system: System, plan: Plan, state: Mapping[str, Found | None]) -> None:
         for step in plan.steps:

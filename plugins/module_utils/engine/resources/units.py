@@ -11,6 +11,7 @@ new ID at every start, so a restart by hand or a reboot settles the debt by itse
 from __future__ import annotations
 
 import json
+import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -26,11 +27,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
     Step,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_content import meaning
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
+LOADED = "/run/gb10-fleet/loaded.json"  # not for longer than a boot: that starts every unit anew
 STAMPS = "/var/lib/systemd/timers"  # when each timer with Persistent= last elapsed
 START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only ends a run that nobody would end otherwise
 
@@ -39,7 +42,10 @@ SETTLE_S = 1.0  # systemd calls a simple service started before its program has 
 _UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
 _ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z")
-_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type,Job"
+_PROPERTIES = (
+    "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type,Job,CanReload,"
+    "StateChangeTimestampMonotonic"
+)
 _JOURNAL_LINES = 15
 PROBE_DEADLINE_S = 10.0
 _DOWN = ("inactive", "failed")
@@ -81,6 +87,12 @@ class Live:
     invocation: str
     type: str  # of a service
     queued: bool  # whether systemd still has something to do with it
+    reloaded: str = ""  # of a unit that can be told to read its files again, when its state last changed, as then
+
+    @property
+    def reading(self) -> str:
+        """Another one each time that the unit may have read its files."""
+        return f"{self.invocation} {self.reloaded}".strip()
 
     @property
     def running(self) -> bool:
@@ -100,6 +112,10 @@ class UnitState:
     live: Mapping[str, Live]
     owed: Mapping[str, str]  # unit -> invocation that has not seen its new inputs
     lost: Mapping[str, str] = field(default_factory=dict)  # unit that runs -> what its probe has against it
+    loaded: Mapping[str, Mapping[str, str]] = field(
+        default_factory=dict
+    )  # unit -> {file: what it said when it was read}
+    now: Mapping[str, str] = field(default_factory=dict)  # file that such a unit reads -> what it says now
 
 
 class UnitKind(Kind[Unit, UnitState]):
@@ -128,7 +144,10 @@ class UnitKind(Kind[Unit, UnitState]):
         probed = [resource for resource in resources if resource.probe and live[resource.name].running]
         done = {resource.name: system.run(resource.probe, timeout=PROBE_DEADLINE_S) for resource in probed}
         lost = {name: answer.words for name, answer in done.items() if answer.rc != 0}
-        return UnitState(live, read_owed(system), lost)
+        known = read_loaded(system)
+        loaded = {name: known[name][1] for name in names if name in known and known[name][0] == live[name].reading}
+        now = {path: _says(system, path) for inputs in loaded.values() for path in inputs}
+        return UnitState(live, read_owed(system), lost, loaded, now)
 
     def plan(self, resources: Sequence[Unit], state: UnitState, plan: Plan) -> None:
         for resource in resources:
@@ -173,7 +192,8 @@ class UnitKind(Kind[Unit, UnitState]):
             step("start", f"{live.active} -> active")
         elif live.running and resource.state != "stopped" and (unmasks or live.load != "masked"):
             changed = [label for label in resource.inputs if plan.changed(label)]
-            if changed or (owed is not None and owed == live.invocation):
+            due = bool(changed) or (owed is not None and owed == live.invocation)
+            if due and not _has_read(resource, state, plan):
                 disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
             elif resource.name in state.lost:
                 # Not `restart`: that follows from another difference, and this is one of its own.
@@ -198,6 +218,8 @@ class UnitKind(Kind[Unit, UnitState]):
             progress.done.extend(step for step in steps if any(step is done for done in carried_out))
         if any(step.action in ("start", "restart", "repair") and _has_program(step.resource) for step in steps):
             system.clock.sleep(SETTLE_S)
+        begun = [step.resource for step in carried_out if step.action in ("start", "restart", "repair")]
+        note_loaded(system, [unit for unit in begun if _files_of(unit)])
 
     def _carry_out(self, system: System, steps: Sequence[Step[Unit]], progress: Progress) -> Iterator[Step[Unit]]:
         """Each step once it is done."""
@@ -300,6 +322,7 @@ def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
             invocation=block.get("InvocationID", ""),
             type=block.get("Type", ""),
             queued=block.get("Job", "0") not in ("", "0"),
+            reloaded=block.get("StateChangeTimestampMonotonic", "") if block.get("CanReload") == "yes" else "",
         )
         for name, block in zip(names, blocks)
     }
@@ -333,6 +356,50 @@ def read_owed(system: System) -> dict[str, str]:
 
 def write_owed(system: System, owed: Mapping[str, str]) -> None:
     system.write(OWED_RESTARTS, (json.dumps(owed, indent=2, sort_keys=True) + "\n").encode(), mode=0o600)
+
+
+def read_loaded(system: System) -> dict[str, tuple[str, dict[str, str]]]:
+    """{unit: (its reading, {file: what it said then})}, of units that we have started; damaged, it counts as empty."""
+    try:
+        record = json.loads(system.text(LOADED) or "{}")
+        return {str(unit): (str(reading), dict(inputs)) for unit, (reading, inputs) in record.items()}
+    except (ValueError, TypeError, AttributeError):
+        return {}
+
+
+def note_loaded(system: System, units: Sequence[Unit]) -> None:
+    """Write down what these units, which have just begun, have read."""
+    if not units:
+        return
+    names = [unit.name for unit in units]
+    live = parse_show(names, system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names]))
+    read = {
+        unit.name: (live[unit.name].reading, {path: _says(system, path) for path in _files_of(unit)}) for unit in units
+    }
+    known = read_loaded(system)
+    # Not replaced as a whole: half of it counts as nothing, and then the units are restarted as if it were not there.
+    file = system.private_directory(posixpath.dirname(LOADED)) / posixpath.basename(LOADED)
+    file.write_text(json.dumps({**known, **read}) + "\n", encoding="utf-8")
+
+
+def _files_of(unit: Unit) -> list[str]:
+    return [name for name in unit.restart_on if name.startswith("/")]
+
+
+def _says(system: System, path: str) -> str:
+    try:
+        return meaning(system.path(path).read_bytes())
+    except OSError:
+        return ""
+
+
+def _has_read(unit: Unit, state: UnitState, plan: Plan) -> bool:
+    """Whether all that it reads will stand, after the steps of the plan, as it did when the unit read it."""
+    read = state.loaded.get(unit.name, {})
+    if len(_files_of(unit)) < len(unit.inputs) or read.keys() != set(_files_of(unit)):
+        return False  # of a package there is no telling
+    left = {step.resource.name: step.leaves for step in plan.steps if step.resource.KIND == "file"}
+    return all(left.get(path, state.now[path]) == said for path, said in read.items())
 
 
 def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:

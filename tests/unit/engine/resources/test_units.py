@@ -9,7 +9,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import unit_pattern
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import OWED_RESTARTS, SETTLE_S
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import LOADED, OWED_RESTARTS, SETTLE_S
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError
 
 if TYPE_CHECKING:
@@ -196,9 +196,15 @@ def test_only_a_program_is_given_the_time_to_fail(
     assert host.clock.time == waited_s
 
 
+def unit_reads(host: FakeHost, content: str) -> None:
+    """The file says this, and nobody knows what the unit has read, as where somebody else has started it."""
+    host.file("/etc/demo.conf", content)
+    host.path(LOADED).unlink()
+
+
 def test_a_change_restarts_a_running_unit_with_consent(host: FakeHost, systemd: FakeSystemd) -> None:
     host.converge(DOCUMENT)
-    host.file("/etc/demo.conf", "old\n")
+    unit_reads(host, "old\n")
 
     outcome = host.both(DOCUMENT, demo_allow_restart=True)
 
@@ -208,9 +214,64 @@ def test_a_change_restarts_a_running_unit_with_consent(host: FakeHost, systemd: 
     assert host.converge(DOCUMENT, demo_allow_restart=True).changes == []
 
 
+def test_a_file_put_back_to_what_the_unit_has_read_needs_no_restart(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    host.file("/etc/demo.conf", "somebody's\n")
+    host.path(UNIT_FILE).chmod(0o600)
+    outcome = host.both(DOCUMENT)
+    assert [change["resource"] for change in outcome.changes] == [f"file:{UNIT_FILE}", "file:/etc/demo.conf"]
+    assert outcome.pending == []
+    assert systemd.starts == 1
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda host, systemd: systemd.act(["systemctl", "restart", "demo.service"], None),
+        lambda host, systemd: systemd.units["demo.service"].update(StateChangeTimestampMonotonic="9"),  # a reload
+        lambda host, systemd: host.path(LOADED).unlink(),  # a reboot
+        lambda host, systemd: host.file(LOADED, "{"),
+    ],
+)
+def test_what_has_been_read_since_is_read_again(
+    host: FakeHost, systemd: FakeSystemd, meanwhile: Callable[[Any, Any], Any]
+) -> None:
+    host.converge(DOCUMENT)
+    systemd.units["demo.service"].update(CanReload="yes", StateChangeTimestampMonotonic="5")
+    host.path(LOADED).unlink()
+    host.file("/etc/demo.conf", "other\n")
+    assert host.converge(DOCUMENT, demo_allow_restart=True).changes[-1]["action"] == "restart"
+    host.file("/etc/demo.conf", "somebody's\n")
+    meanwhile(host, systemd)
+    assert [change["action"] for change in host.both(DOCUMENT, demo_allow_restart=True).changes] == [
+        "update",
+        "restart",
+    ]
+
+
+def test_a_restart_that_is_owed_is_not_when_the_former_content_comes_back(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(DOCUMENT)
+    newer = [DOCUMENT[0], {**DOCUMENT[1], "content": "b\n"}, DOCUMENT[2]]
+    assert [item["action"] for item in host.both(newer).pending] == ["restart"]
+    outcome = host.both(DOCUMENT)
+    assert ([change["action"] for change in outcome.changes], outcome.pending) == (["update"], [])
+
+
+def test_the_layout_of_json_is_no_content(host: FakeHost, systemd: FakeSystemd) -> None:
+    path = "/etc/docker/daemon.json"
+    host.file(path, '{\n  "theirs": 1,\n  "a": 1\n}')
+    systemd.add("docker.service", active="active", file="enabled")
+    unit = {"unit": "docker.service", "restart_on": [path], "consent": "demo_allow_restart"}
+    merged = [{"file": path, "merge_json": {"a": 2}}, unit]
+    host.converge(merged, demo_allow_restart=True)
+    host.file(path, '{"a": 9, "theirs": 1}')
+    outcome = host.both(merged)
+    assert ([change["action"] for change in outcome.changes], outcome.pending) == (["update"], [])
+
+
 def test_without_consent_the_restart_is_owed_until_it_happened(host: FakeHost, systemd: FakeSystemd) -> None:
     host.converge(DOCUMENT)
-    host.file("/etc/demo.conf", "old\n")
+    unit_reads(host, "old\n")
     owed = [{"role": "demo", "resource": "unit:demo.service", "action": "restart", "consent": "demo_allow_restart"}]
 
     assert host.both(DOCUMENT).pending == owed
@@ -231,7 +292,7 @@ def test_a_restart_by_hand_settles_what_was_owed(host: FakeHost, systemd: FakeSy
 
 def test_a_run_killed_before_the_restart_is_made_up_for(host: FakeHost, systemd: FakeSystemd) -> None:
     host.converge(DOCUMENT)
-    host.file("/etc/demo.conf", "old\n")
+    unit_reads(host, "old\n")
 
     def killed(argv: list[str], stdin: str | None) -> str:
         raise KeyboardInterrupt
@@ -427,7 +488,7 @@ def test_a_unit_that_is_not_waited_for_need_not_be_up(
     assert systemd.acts()[-2:] == ["systemctl stop demo.service", "systemctl start --no-block demo.service"]
     assert host.converge(PATIENT).changes == []
 
-    host.file("/etc/demo.conf", "old\n")
+    unit_reads(host, "old\n")
     outcome = host.both(PATIENT, demo_allow_restart=True)
     assert [change["action"] for change in outcome.changes] == ["update", "restart"]
     assert host.converge(PATIENT).pending == []
