@@ -154,9 +154,9 @@ class RolloutCampaign(Campaign):
         try:
             super().run(kills)
         finally:
+            for line in self.tally.lines():  # also of a campaign that was cut short
+                self.say(line)
             self._on_all(lambda host: self.fleet.shell(host, NO_MODEL))
-        for line in self.tally.lines():
-            self.say(line)
         mixed, total = self.tally.mixed.total(), self.tally.kills.total()
         assert 2 * mixed >= total, "most kills hit before any host was done, or after all were"
 
@@ -183,6 +183,7 @@ class RolloutCampaign(Campaign):
         for target in self.plan.take(self.in_a_row):
             told.append(self._kill(self._next(stands), target, children=victim != "gb10"))
             stands += [stand for stand in [self._stand()] if stand.get("run") != before]
+            self.say(f"    {told[-1]}")
             if not told[-1].startswith(ENDED):
                 self.tally.add(self.moments.now(), states(stands[-1]) if stands else {})
         status, report = self.gb10.run(self._next(stands))

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import os
 import random
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
 from gb10_fleet.rollout import waves
 from gb10_fleet.rollout.journal import Journal
 from gb10_fleet.rollout.waves import FleetHost
-from tests.fleet.moments import STEPS, Moment, Moments, Plan, Tally
+from tests.fleet.moments import STEPS, Moment, Moments, Plan, Tally, wait_for
+from tests.support.ways import GB10, Rollout, Way
 
 
 def test_they_are_read_from_the_journal_and_the_plays_of_the_attempt(tmp_path: Path) -> None:
@@ -66,3 +68,28 @@ def test_the_tally_says_where_the_kills_have_hit() -> None:
         "                drain:   2 kills (67 %), 1 with some hosts done",
         "1 of 3 kills hit with some hosts done and some not",
     ]
+
+
+def test_a_real_rollout_is_met_at_its_moment_and_goes_on_after_the_kill(tmp_path: Path) -> None:
+    made = Rollout(tmp_path, ["spark-1", "spark-2", "spark-3"], Way("good", "done", "", 0, 0, False), "nobody")
+    (tmp_path / ".gb10").mkdir()
+    moments = Moments(tmp_path / ".gb10")
+
+    def start(*words: str) -> subprocess.Popen[bytes]:
+        moments.start()
+        return subprocess.Popen(
+            [*GB10, *words, "-i", "inventory.yml", "--json"], cwd=tmp_path, stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**made.environment, **moments.environment},
+        )  # fmt: skip
+
+    child = start("rollout", "play.yml", "--canary", "1", "--growth", "1", "--soak", "0", "--no-prove", "--no-drain")
+    assert wait_for(moments, Moment(2, STEPS.index("work")), lambda: child.poll() is not None)
+    child.kill()
+    child.wait()
+    assert moments.now() is not None and moments.now()[0] == 2  # type: ignore[index]
+    child = start("resume")
+    assert not wait_for(moments, Moment(4, 0), lambda: child.poll() is not None), "there is no fourth wave"
+    assert child.returncode == 0
+    attempt = dict.fromkeys(str(moment) for moment, _ in moments.seen())
+    one_wave = ["begin", "work", "roll_call", "gate"]
+    assert [*attempt] == [f"wave {wave} {step}" for wave in (2, 3) for step in one_wave]
