@@ -43,7 +43,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "Run": (
         "docs/doctor.md", "docs/troubleshooting.md", "docs/evidence.md", "docs/drift.md", "docs/rollout.md",
         "docs/notify.md",
-        "docs/driver.md", "docs/scale.md", "examples/README.md", "examples/*/README.md",
+        "docs/driver.md", "docs/scale.md", "docs/security.md", "examples/README.md", "examples/*/README.md",
     ),
     "Serve": ("docs/models.md", "docs/registries.md", "docs/benchmark.md"),
     "Roles": ("roles/*/README.md",),
@@ -52,7 +52,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
         "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",
     ),
-    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "SUPPORT.md", "CODE_OF_CONDUCT.md"),
+    "Take part": ("CONTRIBUTING.md", "docs/development/*.md", "docs/releasing.md", "SUPPORT.md", "SECURITY.md",
+                  "CODE_OF_CONDUCT.md"),
 }  # fmt: skip
 CONTENTS = re.compile(r"^\.\. contents::\n(?: +:.*\n)+", re.MULTILINE)
 
