@@ -29,6 +29,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 MARKER = opening.ANSWER
@@ -173,10 +174,11 @@ def _confirmed(
 def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str, Any]) -> dict[str, Any]:
     """Ansible closes standard input behind what it sends, so what the host lacks takes a second call."""
     remote, message = command(_interpreter(action, task_vars)), Message(request)
-    done = action._low_level_execute_command(remote, in_data=message.program(), sudoable=True)  # type: ignore[no-untyped-call]
-    if missing := message.missing(done["stdout"]):
-        program = message.program(missing)
-        done = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
+    with scan.piped(action._connection):
+        done = action._low_level_execute_command(remote, in_data=message.program(), sudoable=True)  # type: ignore[no-untyped-call]
+        if missing := message.missing(done["stdout"]):
+            program = message.program(missing)
+            done = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
     try:
         return parse(done["stdout"])
     except ValueError as error:
