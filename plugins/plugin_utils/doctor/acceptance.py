@@ -17,8 +17,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
 IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
-    "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
-    "unknown_model", "driver_branch", *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
+    "no_carrier", "rail_is_management", "disk_full", "unknown_variable", "foreign_variables", "bad_variable",
+    "cluster_members", "unknown_model", "driver_branch",
+    *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
     "apt_lock", "dpkg_interrupted", "security_floor",
     "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
     "fabric_plan",
