@@ -60,6 +60,7 @@ class ActionModule(ActionBase):
             failed=not clean and not options["report_only"],
             limit=str(limit) if limit else None,
             msg=drift_report.table(document),
+            ansible_stats=drift_report.stats(document),
         )
         if not clean and options["report_only"]:
             result["warnings"] = [drift_report.summary(document)]

@@ -57,6 +57,8 @@ class ActionModule(ActionBase):
             json=str(written / evidence_files.DOCUMENT) if written else None,
             msg=evidence_files.summary(document),
         )
+        if written:  # a job of AWX keeps these as its artifacts, and throws the project's folder away
+            result["ansible_stats"] = evidence_files.stats(document)
         return result
 
 

@@ -88,6 +88,8 @@ def own_minimums(value: Any) -> dict[str, float]:
 
 def _cluster(subject: Subject) -> Iterator[Finding]:
     name, topology, members = subject.setting("gb10_cluster"), subject.topology, subject.members
+    if isinstance(name, (list, tuple, Mapping)):
+        return  # a bad_variable already
     if "gb10_cluster" in subject.variables and not name:
         way_out = "name the group that this host is in, or remove the variable: the host is a cluster of one then"
         yield subject.error("bad_variable", "gb10_cluster is empty", way_out)

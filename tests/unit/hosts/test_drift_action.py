@@ -134,6 +134,13 @@ def test_the_playbook_shows_a_table_and_no_more(run: Run) -> None:
     assert "silence" not in output, "of a failed task Ansible shows all of the result"
 
 
+def test_a_job_of_awx_keeps_who_drifted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_SHOW_CUSTOM_STATS", "1")
+    _, output = run.play(kinds("clean", "drift", "away"), PLAYBOOK)
+    kept = output.partition("CUSTOM STATS")[2]
+    assert "spark-drift" in kept and "spark-away" in kept and "spark-clean" not in kept, output
+
+
 def test_a_tag_does_not_make_it_a_green_nothing(run: Run) -> None:
     rc, output = run.play(kinds("drift"), PLAYBOOK, "--tags", "fabric")
     assert rc == 2 and "1 drifted" in output
