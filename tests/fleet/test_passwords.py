@@ -14,24 +14,12 @@ import pytest
 
 from tests.fleet.fleet import HERE, Fleet
 from tests.fleet.rollouts import GB10
+from tests.fleet.typist import CLEAR, MARK, PREPARE, ROOT_OWN, SSH, SUDO
 from tests.support.rig import ROOT, Play
 
 pytestmark = pytest.mark.lab
 
-SUDO, ROOT_OWN, SSH = "of-sudo-5d1f77c2", "of-root-5d1f77c2", "of-ssh-5d1f77c2"
-MARK = b"5d1f77c2"
 ROLES = ["kernel_parameters", "page_cache"]
-# An operator beside the lab's own user: may use sudo with a password, and log in with one.
-PREPARE = f"""
-id typist >/dev/null 2>&1 || useradd --create-home --shell /bin/bash typist
-printf 'typist ALL=(ALL:ALL) ALL\\n' >/etc/sudoers.d/typist
-install -d -o typist -m 0700 /home/typist/.ssh
-install -o typist -m 0600 ~spark/.ssh/authorized_keys /home/typist/.ssh/authorized_keys
-printf 'Match User typist\\n\\tPasswordAuthentication yes\\n' >/etc/ssh/sshd_config.d/00-typist.conf
-systemctl reload ssh
-printf 'root:{ROOT_OWN}\\n' | chpasswd
-"""
-CLEAR = "rm -f /etc/sudoers.d/typist /etc/ssh/sshd_config.d/00-typist.conf; systemctl reload ssh; userdel -rf typist"
 
 
 class Operator:
