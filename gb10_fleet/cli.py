@@ -4,9 +4,9 @@ Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anythin
 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of status: a rollout waits for somebody
 to go on, or has left a model stopped, 128 and more: a signal ended a rollout.
 
-What follows `--` goes to ansible-playbook as it is, but nothing can be asked on the terminal. Passwords come from
-files: `-- --vault-password-file FILE --become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and
-ANSIBLE_BECOME_PASSWORD_FILE in the environment.
+What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
+-K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
+--become-password-file FILE`, or ANSIBLE_VAULT_PASSWORD_FILE and ANSIBLE_BECOME_PASSWORD_FILE in the environment.
 """
 
 from __future__ import annotations

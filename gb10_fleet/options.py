@@ -2,20 +2,43 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from gb10_fleet import passwords
 from gb10_fleet.rollout import words
 
 # ansible-playbook would wait for ever for an answer that nobody can give it.
 _PROMPTS = {"ask_pass": "--ask-pass", "become_ask_pass": "--ask-become-pass", "ask_vault_pass": "--ask-vault-pass"}
+# As ansible-playbook has them. In this order, for one may be the default of the next.
+_ASKS = {
+    passwords.CONNECTION: ("-k", "--ask-pass"),
+    passwords.BECOME: ("-K", "--ask-become-pass"),
+    passwords.VAULT: ("-J", "--ask-vault-pass"),
+}
+_LETTERS = re.compile(r"-[kKJ]+")
 
 
-class Playbook(TyperCommand):
-    """A command that runs a playbook: what follows `--` is for ansible-playbook, and in `ctx.obj`."""
+class Asking(TyperCommand):
+    """A command that runs playbooks, and asks for passwords itself: nobody can type one for ansible-playbook."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        asks = [word for word in args if _LETTERS.fullmatch(word) or word in {long for _, long in _ASKS.values()}]
+        for option, (short, long) in _ASKS.items():
+            if long in asks or any(short[1] in word for word in asks if _LETTERS.fullmatch(word)):
+                passwords.ask(option)
+        return super().parse_args(ctx, [word for word in args if word not in asks])
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-kKJ]"]
+
+
+class Playbook(Asking):
+    """What follows `--` is for ansible-playbook, and in `ctx.obj`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
@@ -27,9 +50,7 @@ class Playbook(TyperCommand):
                 raise typer.BadParameter(str(error)) from None
             for name, word in _PROMPTS.items():
                 if getattr(options, name):
-                    raise typer.BadParameter(
-                        f"{word} asks on the terminal, which gb10 cannot; see --help for passwords"
-                    )
+                    raise typer.BadParameter(f"{word} asks on the terminal, and gb10 asks itself: say it before --")
         return super().parse_args(ctx, args[:end])
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

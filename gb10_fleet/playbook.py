@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 
 from ansible_runner.interface import init_runner
 
+from gb10_fleet import passwords
+
 # Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
 # the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
 # model, and one stops the model; after it one says which hosts came through, and one starts the model again.
@@ -66,12 +68,12 @@ class Order:
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: int | None = None
 
-    def cmdline(self, variables: Path) -> str:
+    def cmdline(self, variables: Path, more: Sequence[str] = ()) -> str:
         """The options; the variables are in that file, for a command line is everybody's to read."""
         words = ["--check"] if self.check else []
         words += ["--diff"] if self.diff else []
         words += ["--extra-vars", f"@{variables}"] if self.variables else []
-        return shlex.join([*words, *self.words])
+        return shlex.join([*words, *more, *self.words])
 
 
 class Trouble(NamedTuple):
@@ -294,7 +296,10 @@ def run(
                 watch(event)
             return stored
 
-    with tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private:
+    with (
+        tempfile.TemporaryDirectory(prefix="gb10-", dir=folder) as private,
+        passwords.handed_over(Path(private)) as secrets,
+    ):
         variables = Path(private, "variables.json")
         variables.touch(mode=0o600)
         variables.write_text(json.dumps(dict(order.variables)), encoding="utf-8")
@@ -304,7 +309,7 @@ def run(
             playbook=order.playbook,
             inventory=[str(Path(name).resolve()) if Path(name).exists() else name for name in order.inventories],
             limit=order.limit,
-            cmdline=order.cmdline(variables) or None,
+            cmdline=order.cmdline(variables, secrets) or None,
             envvars={**_environment(quiet), **order.environment},
             settings={"suppress_output_file": True, "pexpect_timeout": 1},
             event_handler=handle,

@@ -19,7 +19,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
-from gb10_fleet.options import Inventory, Json, Limit, Playbook
+from gb10_fleet.options import Asking, Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
 from gb10_fleet.rollout import live, locks, models, people, recipes, waves, window
 from gb10_fleet.rollout import loop as rollout
@@ -189,7 +189,7 @@ def roll_out(
         _go(place(inventory, state), start, as_json)
 
 
-@app.command()
+@app.command(cls=Asking)
 def resume(
     inventory: Inventory,
     run_: Run = None,

@@ -60,6 +60,7 @@ class ActionModule(ActionBase):
             failed=not clean and not options["report_only"],
             limit=str(limit) if limit else None,
             msg=drift_report.table(document),
+            ansible_stats=drift_report.stats(document),
         )
         if not clean:
             different = [*document["drifted"], *document["silent"]]
@@ -76,7 +77,7 @@ class ActionModule(ActionBase):
         names: list[str] = list(task_vars["ansible_play_hosts_all"])
         records: dict[str, drift_report.Record] = {}
         clusters: dict[str, str] = {}
-        targets = []
+        targets: list[scan.Way] = []
         routes = scan.Routes(self)
         message = transport.Message(_request())
         for name in names:
@@ -85,7 +86,7 @@ class ActionModule(ActionBase):
                 if cluster := routes.value(variables, "gb10_cluster"):
                     clusters[name] = str(cluster)
                 interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
-                targets.append(routes.target(name, variables, transport.command(interpreter), message))
+                targets.append(routes.way(name, variables, transport.command(interpreter), message))
             except AnsibleError as error:
                 records[name] = drift_report.silent("error", str(error), "correct the inventory")
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)

@@ -67,6 +67,8 @@ class ActionModule(ActionBase):
             hosts = sorted(document["hosts"])
             told = notify.event(notify.PROOF, document["verdict"], result["msg"], hosts, result["page"])
             result["warnings"] = notify_action.tell(self, task_vars or {}, told)
+        if written:  # a job of AWX keeps these as its artifacts, and throws the project's folder away
+            result["ansible_stats"] = evidence_files.stats(document)
         return result
 
 

@@ -30,6 +30,9 @@ ROLES = (
 OF_SERVING = frozenset({"images", "model_facts", "models", "rules", "sm"})
 # What our playbooks register, and what no inventory sets.
 REGISTERED = frozenset({"gb10_plan", "gb10_explained"})
+# Roles whose names are common words: others have variables that begin so, and only near misses are refused. Why:
+# docs/decisions/names.md
+COMMON_WORDS = frozenset({"benchmark", "docker", "driver", "fabric", "firewall", "gateway", "reboot"})
 # Variables that belong to no single role.
 COLLECTION_VARIABLES: Options = {
     "gb10_hosts": {"type": "str"},
@@ -135,6 +138,11 @@ class Declared:
     def prefixes(self) -> tuple[str, ...]:
         """What a variable meant for us starts with."""
         return ("gb10_", *(f"{role}_" for role in self.roles))
+
+    @cached_property
+    def own_prefixes(self) -> tuple[str, ...]:
+        """What nobody else's variable starts with."""
+        return tuple(prefix for prefix in self.prefixes if prefix.rstrip("_") not in COMMON_WORDS)
 
 
 @cache

@@ -17,8 +17,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 GATE_ONLY = ("coherent", "candidate_not_580", "candidates_unknown")
 IDS = (
     "unreachable", "host_key", "unreadable", "no_sudo", "not_a_spark", "os", "architecture", "no_rdma", "no_rail",
-    "no_carrier", "slow_link", "rail_is_management", "disk_full", "unknown_variable", "bad_variable", "cluster_members",
-    "unknown_model", "driver_branch", *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
+    "no_carrier", "slow_link", "rail_is_management", "disk_full", "unknown_variable", "foreign_variables",
+    "bad_variable", "cluster_members", "unknown_model", "driver_branch",
+    *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
     "same_machine", "machine_id_copied", "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted",
     "security_floor",
     "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
@@ -54,7 +55,7 @@ def check_acceptances(subject: Subject) -> Iterator[Finding]:
         refusals = {f"{role}{REFUSED}" for role in subject.declared.roles}
         if id_ not in refusals.union(IDS):
             near = difflib.get_close_matches(str(id_), IDS, n=1)
-            others = f"the ids are {', '.join(IDS)}; rules of serving go into vllm_accept"
+            others = "docs/doctor.md lists the ids; rules of serving go into vllm_accept"
             way_out = f"did you mean {near[0]}?" if near else others
             yield subject.error("bad_variable", f"gb10_accept names {id_}, which is no finding", way_out)
         elif id_ in refusals.union(NEVER_ACCEPTED):

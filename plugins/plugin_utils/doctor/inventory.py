@@ -13,6 +13,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RAILS_OF_A_PORT
+from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import Declared
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.acceptance import check_acceptances
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks import check_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
@@ -29,13 +31,7 @@ def check_inventory(subject: Subject) -> Iterator[Finding]:
 
 def _variables(subject: Subject) -> Iterator[Finding]:
     declared, given = subject.declared, subject.variables
-    known = declared.variables
-    for name in sorted(given):
-        if name.startswith(declared.prefixes) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            advice = f"did you mean {near[0]}?" if near else "the roles' README files list all variables"
-            fact = f"no role declares the variable {name}"
-            yield subject.error("unknown_variable", fact, f"remove or rename it: {advice}")
+    yield from _names(subject)
     for role, options in {"": declared.collection, **declared.roles}.items():
         where = f"roles/{role}/README.md" if role else "docs/inventory.md"
         for message in settings.mistakes(options, {name: given[name] for name in options if name in given}):
@@ -43,6 +39,34 @@ def _variables(subject: Subject) -> Iterator[Finding]:
     yield from check_acceptances(subject)
     yield from _minimums(subject)
     yield from _hook(subject)
+
+
+def _names(subject: Subject) -> Iterator[Finding]:
+    """Mistyped names, all in one finding. Under a common word, what is no near miss belongs to somebody else."""
+    declared = subject.declared
+    unknown = sorted(name for name in subject.variables if name.startswith(declared.prefixes))
+    unknown = [name for name in unknown if name not in declared.variables]
+    nearest = {name: names.nearest(name, declared.variables) for name in unknown}
+    wrong = [name for name in unknown if nearest[name] or name.startswith(declared.own_prefixes)]
+    if wrong:
+        advice = [f"did you mean {nearest[name]}?" if nearest[name] else _similar(name, declared) for name in wrong]
+        if len(wrong) == 1:
+            said, way_out = f"variable {wrong[0]}", f"remove or rename it: {advice[0]}"
+        else:
+            pairs = [f"{name} ({text})" for name, text in zip(wrong, advice, strict=True)]
+            said, way_out = f"variables {', '.join(wrong)}", f"remove or rename them: {', '.join(pairs)}"
+        yield subject.error("unknown_variable", f"no role declares the {said}", way_out)
+    if others := [name for name in unknown if name not in wrong]:
+        fact = f"{', '.join(others)}: no variable of ours, taken for another role's"
+        way_out = "nothing to do, unless one is a mistyped name of ours"
+        yield Finding("foreign_variables", "info", subject.host, fact, way_out)
+
+
+def _similar(name: str, declared: Declared) -> str:
+    """What to say of a name that is nearly no other: of its own role's, the one that looks most like it."""
+    role = max((prefix for prefix in declared.prefixes if name.startswith(prefix)), key=len)
+    near = difflib.get_close_matches(name, [other for other in declared.variables if other.startswith(role)], n=1)
+    return f"did you mean {near[0]}?" if near else "the roles' README files list all variables"
 
 
 def _minimums(subject: Subject) -> Iterator[Finding]:
@@ -76,6 +100,8 @@ def own_minimums(value: Any) -> dict[str, float]:
 
 def _cluster(subject: Subject) -> Iterator[Finding]:
     name, topology, members = subject.setting("gb10_cluster"), subject.topology, subject.members
+    if isinstance(name, (list, tuple, Mapping)):
+        return  # a bad_variable already
     if "gb10_cluster" in subject.variables and not name:
         way_out = "name the group that this host is in, or remove the variable: the host is a cluster of one then"
         yield subject.error("bad_variable", "gb10_cluster is empty", way_out)

@@ -48,7 +48,7 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
 def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
     """A variable that asks for less than the floor, and since when: `docker_version asks for 29.2.1 (...)`."""
     role = entry.get("role", "")
-    pin = str(subject.setting(entry["pin"]) or "") if role in (subject.setting("gb10_roles") or ()) else ""
+    pin = str(subject.setting(entry["pin"]) or "") if role in subject.roles else ""
     if not pin or not _is_below(upstream_version(pin), str(entry["value"])):
         return None
     reference = subject.catalog["software"].get(role, {})
@@ -58,7 +58,7 @@ def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
 
 def _image_contents(subject: Subject, images: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
     """Versions by component in the image that the host serves with, where the catalog knows the image."""
-    image = str(subject.setting("vllm_image") or "") if "vllm" in (subject.setting("gb10_roles") or ()) else ""
+    image = str(subject.setting("vllm_image") or "") if "vllm" in subject.roles else ""
     for entry in images:
         match = re.fullmatch(entry["value"], image)
         if match:

@@ -49,6 +49,12 @@ class Subject:
         return str(self.setting("fabric_topology") or "none")
 
     @property
+    def roles(self) -> Sequence[str]:
+        """The roles that this host gets; none, where gb10_roles is no list: `inventory` says so."""
+        value = self.setting("gb10_roles")
+        return value if isinstance(value, (list, tuple)) else ()
+
+    @property
     def members(self) -> Sequence[str]:
         return self.groups.get(str(self.setting("gb10_cluster")), ())
 

@@ -102,7 +102,7 @@ class Host:
     def roles(self) -> list[str]:
         """The roles that this host gets, in the order of work."""
         wanted = self.variables.get("gb10_roles", catalog.ROLES)
-        return [role for role in catalog.ROLES if role in wanted]
+        return [role for role in catalog.ROLES if isinstance(wanted, (list, tuple)) and role in wanted]
 
     @cached_property
     def members(self) -> list[str]:

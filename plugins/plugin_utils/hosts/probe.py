@@ -159,8 +159,8 @@ def _evaluated(
     values, failures = {}, []
     names = (name for name in task_vars if str(name).startswith(declared.prefixes))
     for name in sorted(set(names) - set(task_vars.get("ansible_facts", {})) - catalog.REGISTERED):
-        try:
-            values[name] = own.variables[name]
+        try:  # another role's may hold what only that role gives
+            values[name] = own.variables[name] if name in declared.variables else None
         except (AnsibleError, TypeError) as error:
             fact = f"{name} cannot be evaluated: {' '.join(str(error).split())[:300]}"
             failures.append(Finding("bad_variable", "error", own.name, fact, "correct it in the inventory"))

@@ -10,17 +10,22 @@ playbook; `ask` runs them.
 
 from __future__ import annotations
 
+import contextlib
+import multiprocessing
 import os
 import select
+import signal
 import subprocess
+import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any, Protocol
 
 from ansible import constants
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.playbook.play_context import PlayContext
 from ansible.plugins.action import ActionBase
@@ -31,7 +36,12 @@ ANSWER_LIMIT, ERRORS_LIMIT = bounds.ANSWER_LIMIT, bounds.ERRORS_LIMIT
 LOOK_S = 0.1
 SHOWN_OF_ERRORS = 200  # characters, where it was too long
 SSH_FAILED = 255  # the exit status with which ssh speaks of itself
+REFUSED = 1  # where a password was wrong, or missing
 NOT_FOUND = 127  # the one with which a shell says that there is no such command
+
+
+class NeedsPassword(AnsibleError):
+    """Somebody would have to type a password, for SSH or to become root: `Routes.way` takes a `Typist` then."""
 
 
 class Message(Protocol):
@@ -55,6 +65,30 @@ class Target:
     retries: int = 0  # after a connection that failed
     reply: Callable[[str], bytes | None] | None = None
 
+    def ask(self, timeout_s: float) -> Reply:
+        """Ask the host, and again where the connection broke: a jump host, say, drops some of many at once."""
+        reply = Reply(self.host, None, "", "")
+        deadline = time.monotonic() + timeout_s
+        for attempt in range(self.retries + 1):
+            pause_s = max(0, attempt - 1)  # the first time at once
+            if time.monotonic() + pause_s >= deadline:
+                break
+            time.sleep(pause_s)
+            reply = _attempt(self, deadline)
+            # Where nobody answered at all, asking again costs as long again.
+            if reply.status != SSH_FAILED or "timed out" in reply.stderr:
+                break
+        return reply
+
+
+class Way(Protocol):
+    """How to ask one host: a `Target`, or a `Typist`."""
+
+    @property
+    def host(self) -> str: ...
+
+    def ask(self, timeout_s: float) -> Reply: ...
+
 
 @dataclass(frozen=True)
 class Reply:
@@ -71,6 +105,66 @@ class Reply:
     ended: float = field(default=0, compare=False)
 
 
+@dataclass(frozen=True)
+class Typist:
+    """A host that needs a password: Ansible's own connection types it, and has no other time limit than ours."""
+
+    host: str
+    connection: Any  # a connection plugin, with its become plugin
+    remote: str
+    message: Message
+
+    def ask(self, timeout_s: float) -> Reply:
+        replies: list[Reply] = []
+        thread = threading.Thread(target=lambda: replies.append(self._ask()), daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        if thread.is_alive():
+            _kill_children(thread)
+        return replies[0] if replies else Reply(self.host, None, "", "")
+
+    def _ask(self) -> Reply:
+        try:
+            reply = self._call(self.message.program())
+            more = next(filter(None, map(self.message.reply, reply.stdout.splitlines())), None)
+            return self._call(more) if more else reply
+        except AnsibleConnectionFailure as error:
+            return Reply(self.host, SSH_FAILED, "", str(error))
+        except AnsibleError as error:  # a wrong password, for example
+            return Reply(self.host, REFUSED, "", str(error))
+
+    def _call(self, program: bytes) -> Reply:
+        """Ansible's plugins close standard input behind what they send, so what the host lacks takes a second call."""
+        become, command = self.connection.become, self.remote
+        if become:
+            command = become.build_become_command(command, self.connection._shell)
+        with piped(self.connection):
+            status, stdout, stderr = self.connection.exec_command(command, in_data=program, sudoable=True)
+        return Reply(self.host, status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def piped(connection: Any) -> Iterator[None]:
+    """The connection local gives a command that needs a password a terminal, into which it sends no program."""
+    try:
+        before = connection.get_option("pipelining")
+        connection.set_option("pipelining", True)
+    except (AttributeError, KeyError):  # another plugin, without that option
+        yield
+        return
+    try:
+        yield
+    finally:
+        connection.set_option("pipelining", before)
+
+
+def _kill_children(thread: threading.Thread) -> None:
+    """What this thread has started; where the system does not tell, it ends with the worker's pipes."""
+    with contextlib.suppress(OSError):
+        for number in Path(f"/proc/self/task/{thread.native_id}/children").read_text().split():
+            os.kill(int(number), signal.SIGKILL)
+
+
 # -- the ways ----------------------------------------------------------------------------------------------------------
 
 
@@ -78,8 +172,10 @@ class Routes:
     """The way to each host, from its variables and the task's keywords, as Ansible's task executor would take it."""
 
     def __init__(self, action: ActionBase) -> None:
-        # The action's own context holds what belongs to the first host, a password for example.
+        # The action's own context holds what belongs to the first host, a password for example; that of Ansible's
+        # worker holds what was typed for the whole run.
         self._context = PlayContext()  # type: ignore[no-untyped-call]
+        self._run = getattr(multiprocessing.current_process(), "_play_context", None)
         self._templar = action._templar
         self._shell = action._connection._shell
         self._keys = action._task.dump_attrs()  # type: ignore[no-untyped-call]
@@ -87,8 +183,33 @@ class Routes:
         del self._keys["retries"]  # the task's, where the plugin means those of a connection
 
     def target(self, host: str, variables: dict[str, Any], remote: str, message: Message) -> Target:
-        """The command that runs `remote` on the host; AnsibleError where it would need somebody to type a password."""
+        """The command that runs `remote` on the host; NeedsPassword where it would need somebody to type one."""
+        connection = self._connection(variables)
+        if connection.transport == "ssh" and connection.get_option("password"):
+            raise NeedsPassword("the scan of many hosts logs in with keys only, and a password is set for this host")
+        become = self._become(connection, variables)
+        if become and become.get_option("become_pass"):
+            raise NeedsPassword(f"the scan of many hosts types no password, and {become.name} has one for this host")
+        command = str(become.build_become_command(remote, self._shell)) if become else remote
         program, reply = message.program(), message.reply
+        if connection.transport == "local":
+            return Target(host, ("/bin/sh", "-c", command), program, reply=reply)
+        connection.host = connection.get_option("host")
+        argv = connection._build_command(connection.get_option("ssh_executable"), "ssh", connection.host, command)
+        retries = int(connection.get_option("reconnection_retries"))
+        return Target(host, tuple(os.fsdecode(word) for word in argv), program, retries, reply)
+
+    def way(self, host: str, variables: dict[str, Any], remote: str, message: Message) -> Way:
+        """A target, or where somebody has to type a password, Ansible's own connection, which does."""
+        try:
+            return self.target(host, variables, remote, message)
+        except NeedsPassword:
+            connection = self._connection(variables)
+            connection.set_become_plugin(self._become(connection, variables))
+            return Typist(host, connection, remote, message)
+
+    def _connection(self, variables: dict[str, Any]) -> Any:
+        """Ansible's connection plugin with the options of this host."""
         name = self.value(variables, "ansible_connection", self._keys["connection"])
         connection = connection_loader.get(  # type: ignore[no-untyped-call]
             name, self._context, new_stdin=None, shell=self._shell
@@ -97,23 +218,15 @@ class Routes:
             raise AnsibleError(f"the scan goes over ssh (or local), and this host's ansible_connection is {name}")
         templar = self._templar.copy_with_new_env(available_variables=variables)
         options = connection._resolve_option_variables(variables, templar)
-        connection.set_options(task_keys=self._keys, var_options=options)
-        command = self._as_root(connection, variables, remote)
-        if connection.transport == "local":
-            return Target(host, ("/bin/sh", "-c", command), program, reply=reply)
-        if connection.get_option("password"):
-            raise AnsibleError("the scan of many hosts logs in with keys only, and a password is set for this host")
-        connection.host = connection.get_option("host")
-        argv = connection._build_command(connection.get_option("ssh_executable"), "ssh", connection.host, command)
-        retries = int(connection.get_option("reconnection_retries"))
-        return Target(host, tuple(os.fsdecode(word) for word in argv), program, retries, reply)
+        connection.set_options(task_keys={**self._keys, **self._typed("password")}, var_options=options)
+        return connection
 
     def value(self, variables: dict[str, Any], name: str, default: Any = None) -> Any:
         """One variable of a host; most are no templates, and then this costs nothing."""
         value = variables.get(name, default)
-        if isinstance(value, str) and "{" in value:
-            return self._templar.copy_with_new_env(available_variables=variables).template(value)
-        return value
+        if value is None or isinstance(value, (bool, int, float)) or (isinstance(value, str) and "{" not in value):
+            return value
+        return self._templar.copy_with_new_env(available_variables=variables).template(value)  # from a vault, perhaps
 
     def interpreter(self, variables: dict[str, Any]) -> str:
         """The Python of one host, from its variables or ansible.cfg; empty where these leave it to a discovery."""
@@ -121,33 +234,36 @@ class Routes:
         path = str(self.value({"given": given, **variables}, "given"))
         return "" if path.startswith("auto") else path
 
-    def _as_root(self, connection: Any, variables: dict[str, Any], remote: str) -> str:
-        """The command behind the become plugin of this host, if it has one and needs it."""
+    def _become(self, connection: Any, variables: dict[str, Any]) -> Any:
+        """The become plugin of this host; None where it has none or needs none."""
         if not boolean(self.value(variables, "ansible_become", self._keys["become"]) or False):  # type: ignore[no-untyped-call]
-            return remote
+            return None
         method = self.value(variables, "ansible_become_method", self._keys["become_method"])
         become = become_loader.get(method)  # type: ignore[no-untyped-call]
         if become is None:
             raise AnsibleError(f"the become plugin {method} was not found")
         names = constants.config.get_plugin_vars("become", become._load_name)  # type: ignore[no-untyped-call]
         options = {name: self.value(variables, name) for name in names if name in variables}
-        become.set_options(task_keys=self._keys, var_options=options)
-        if become.get_option("become_pass"):
-            raise AnsibleError(f"the scan of many hosts types no password, and {method} has one for this host")
+        become.set_options(task_keys={**self._keys, **self._typed("become_pass")}, var_options=options)
         try:
             user = connection.get_option("remote_user")
         except KeyError:  # a local connection
             user = connection.default_user
         if become.get_option("become_user") == user and not constants.BECOME_ALLOW_SAME_USER:  # type: ignore[attr-defined]
-            return remote
-        return str(become.build_become_command(remote, self._shell))
+            return None
+        return become
+
+    def _typed(self, name: str) -> dict[str, str]:
+        """What was typed for this run (-k, -K) as the keyword of a plugin; a host's own variable comes before it."""
+        secret = getattr(self._run, name, None)
+        return {name: secret} if secret else {}
 
 
 # -- the scan ----------------------------------------------------------------------------------------------------------
 
 
 def ask(
-    targets: Iterable[Target],
+    targets: Iterable[Way],
     *,
     concurrency: int,
     timeout_s: float,
@@ -160,29 +276,13 @@ def ask(
     how many are done.
     """
     with ThreadPoolExecutor(concurrency) as threads:
-        replies = [threads.submit(_ask_one, target, timeout_s) for target in targets]
+        replies = [threads.submit(target.ask, timeout_s) for target in targets]
         waiting: set[Future[Reply]] = set(replies)
         while waiting:
             _, waiting = wait(waiting, timeout=period_s)
             if waiting:
                 progress(len(replies) - len(waiting), len(replies))
         return [reply.result() for reply in replies]
-
-
-def _ask_one(target: Target, timeout_s: float) -> Reply:
-    """Ask one host, and again where the connection broke: a jump host, say, drops some of many at once."""
-    reply = Reply(target.host, None, "", "")
-    deadline = time.monotonic() + timeout_s
-    for attempt in range(target.retries + 1):
-        pause_s = max(0, attempt - 1)  # the first time at once
-        if time.monotonic() + pause_s >= deadline:
-            break
-        time.sleep(pause_s)
-        reply = _attempt(target, deadline)
-        # Where nobody answered at all, asking again costs as long again.
-        if reply.status != SSH_FAILED or "timed out" in reply.stderr:
-            break
-    return reply
 
 
 class _Errors:

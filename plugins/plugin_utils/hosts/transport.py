@@ -29,7 +29,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, facts_schema, scan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 MARKER = opening.ANSWER
@@ -177,7 +177,7 @@ def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str
 
     def run(program: bytes) -> dict[str, Any]:
         try:
-            with bounds.memory():
+            with bounds.memory(), scan.piped(action._connection):
                 done: dict[str, Any] = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
         except bounds.TooMuch as error:
             raise NoAnswer(str(task_vars["inventory_hostname"]), str(error)) from None

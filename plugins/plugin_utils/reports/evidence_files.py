@@ -26,6 +26,12 @@ def summary(document: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def stats(document: Mapping[str, Any]) -> dict[str, Any]:
+    """What a task returns for AWX to keep as artifacts of the job, as the module set_stats would."""
+    found = {key: document[key] for key in ("created", "verdict", "reasons")}
+    return {"data": {"gb10_evidence": {**found, "hosts": [*document["hosts"]]}}, "per_host": False, "aggregate": False}
+
+
 DOCUMENT, PAGE, METRICS = "evidence.json", "index.html", "metrics.prom"
 
 

@@ -17,7 +17,7 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, evidence_table, playbook
+from gb10_fleet import cli, evidence_table, passwords, playbook
 from gb10_fleet.playbook import Order, Outcome, Report
 from tests.support.proofs import documents
 
@@ -238,6 +238,28 @@ def test_words_that_ask_or_that_ansible_does_not_know_are_refused(use: Use, word
     result = CLI.invoke(cli.app, ["site", "-i", "spark-a,", "--", word])
     assert result.exit_code == 2 and said in result.output
     assert not stub.call
+
+
+def test_passwords_are_asked_for_once_and_read_from_pipes(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"SSH password: ": "of ssh", "BECOME password[defaults to SSH password]: ": "", "Vault password: ": ""}
+    monkeypatch.setattr("getpass.getpass", said.pop)
+    monkeypatch.setattr(passwords, "typed", {})
+    read = []
+
+    def runner(**call: Any) -> SimpleNamespace:
+        options = shlex.split(call["cmdline"] or "")
+        if call["playbook"] == "gb10.fleet.site":  # the other ends before it reads them
+            files = {option: Path(file) for option, file in zip(options[::2], options[1::2], strict=True)}
+            assert all(file.stat().st_mode & 0o777 == 0o600 for file in files.values())
+            read.append({option: file.read_text() for option, file in files.items()})
+        assert "of ssh" not in repr(call)
+        return SimpleNamespace(rc=0)
+
+    monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=runner))
+    result = CLI.invoke(cli.app, ["site", "-kK", "-i", "spark-a,", "--ask-vault-pass"])
+    both = {"--connection-password-file": "of ssh\n", "--become-password-file": "of ssh\n"}
+    assert read == [both] and not said, result.output
+    CLI.invoke(cli.app, ["drift", "-i", "spark-a,"])
 
 
 class Runs:

@@ -17,6 +17,15 @@ SSH = """#!/bin/bash
 for word in "$@"; do case $word in kind-*) kind=${word#kind-};; esac; done
 here=${0%/*}
 printf '%s\\0' "$@" >"$here/argv-$kind"
+env >"$here/environment-$kind"
+command=${!#}
+if [[ $command == *password:* ]]; then
+  prompt=$(grep -o '\\[.* via ansible, key=[a-z]*\\] password:' <<<"$command")
+  printf '%s' "$prompt" >&2
+  read -r typed
+  [[ $typed == "of $kind" ]] || { echo "Sorry, try again." >&2; exit 1; }
+  grep -o 'BECOME-SUCCESS-[a-z]*' <<<"$command"
+fi
 read -r size
 digest=$(head -c "${size:1}" | sha256sum)
 echo "$kind $digest" >>"$here/input"
@@ -139,6 +148,13 @@ def test_a_drifted_scan_is_told_and_a_hook_that_fails_changes_nothing(run: Run) 
     assert rc == 2 and "1 drifted" in output and "ended with status 9" in output
 
 
+def test_a_job_of_awx_keeps_who_drifted(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANSIBLE_SHOW_CUSTOM_STATS", "1")
+    _, output = run.play(kinds("clean", "drift", "away"), PLAYBOOK)
+    kept = output.partition("CUSTOM STATS")[2]
+    assert "spark-drift" in kept and "spark-away" in kept and "spark-clean" not in kept, output
+
+
 def test_a_tag_does_not_make_it_a_green_nothing(run: Run) -> None:
     rc, output = run.play(kinds("drift"), PLAYBOOK, "--tags", "fabric")
     assert rc == 2 and "1 drifted" in output
@@ -222,18 +238,64 @@ def test_a_host_is_reached_as_by_any_task(run: Run, become: bool) -> None:
 
 def test_a_host_that_cannot_be_asked_is_silent_and_the_others_are_asked(run: Run) -> None:
     hosts: dict[str, dict[str, Any]] = {
-        "a": {"ansible_password": "secret"}, "b": {"ansible_become": True, "ansible_become_password": "secret"},
         "c": {"ansible_connection": "winrm"}, "d": {"ansible_port": "{{ nobody_defined_this }}"}, "clean": {},
     }  # fmt: skip
-    rc, output = run.play(hosts, task())
-    assert rc == 2 and "secret" not in output
+    rc, _ = run.play(hosts, task())
+    assert rc == 2
     said = {name: host["silence"]["text"] for name, host in run.document["hosts"].items() if host["silence"]}
-    words = {"a": "keys only", "b": "no password", "c": "winrm", "d": "nobody_defined_this"}
+    words = {"c": "winrm", "d": "nobody_defined_this"}
     assert said.keys() == {f"spark-{kind}" for kind in words}
     for kind, word in words.items():
         assert word in said[f"spark-{kind}"]
     assert run.document["clean"] == 1
-    assert "PasswordAuthentication=no" in run.argv("clean"), "the first host's password is nobody else's"
+
+
+SUDO: dict[str, Any] = {"ansible_become": True}
+
+
+def test_passwords_are_typed_where_a_host_needs_one(run: Run) -> None:
+    """One of a host's own comes before the one of the run, and that one is for all others: the first host's is not."""
+    (run.tmp_path / "become").write_text("of clean2\n")
+    hosts: dict[str, dict[str, Any]] = {
+        "clean1": {**SUDO, "ansible_become_password": "{{ 'of ' ~ 'clean1' }}"}, "clean2": SUDO,
+        "nosudo": {**SUDO, "ansible_become_password": "wrong"},
+        "clean3": {"ansible_password": "of-ssh"}, "clean4": {},
+    }  # fmt: skip
+    rc, output = run.play(hosts, task(), "-vvv", "--become-password-file", "become")
+    assert rc == 2, output
+    states = {name: host["state"] for name, host in run.document["hosts"].items()}
+    silent = run.document["hosts"]["spark-nosudo"]["silence"]
+    assert states == {f"spark-{kind}": "silent" if kind == "nosudo" else "clean" for kind in hosts}, silent
+    assert silent["reason"] == "no_sudo" and "ncorrect sudo password" in silent["text"]
+    assert "PasswordAuthentication=no" not in run.argv("clean3"), "ssh may ask for one"
+    assert "PasswordAuthentication=no" in run.argv("clean4"), "another host's password is nobody else's"
+    told = [output, *(path.read_text() for path in run.tmp_path.glob("argv-*"))]
+    told += [path.read_text() for path in run.tmp_path.glob("environment-*")]
+    assert not [word for word in ("of clean", "of-ssh", "wrong") if any(word in text for text in told)]
+
+
+def test_a_host_that_hangs_behind_its_password_is_not_waited_for(run: Run) -> None:
+    own = {**SUDO, "ansible_become_password": "of {{ ansible_host[5:] }}"}
+    rc, _ = run.play(kinds("hangs", "clean", **own), task({"timeout_s": 3}))
+    assert rc == 2
+    assert run.document["hosts"]["spark-hangs"]["silence"]["reason"] == "timeout"
+    assert run.document["clean"] == 1
+
+
+def test_a_command_of_this_machine_gets_its_program_behind_a_password(run: Run) -> None:
+    """Ansible's connection local would give it a terminal instead, from which no program comes."""
+    sudo = run.tmp_path / "sudo"
+    sudo.write_text("""#!/bin/bash
+while [ "$1" != -p ]; do shift; done
+printf '%s' "$2" >&2; read -r typed; [ "$typed" = secret ] || exit 1
+shift 4; exec "$@"
+""")
+    sudo.chmod(0o755)
+    own = {**SUDO, "ansible_connection": "local", "ansible_become_exe": str(sudo), "ansible_become_password": "secret"}
+    run.play({"local": {**own, "ansible_become_user": "nobody"}}, task())
+    host = run.document["hosts"]["spark-local"]
+    assert host["state"] != "silent" or host["silence"]["reason"] == "error", host
+    assert "status" not in ((host["silence"] or {}).get("text") or "")
 
 
 def test_every_host_of_the_play_is_scanned_whatever_happened_before(run: Run) -> None:

@@ -186,6 +186,12 @@ def _tasks(node: Any) -> list[dict[str, Any]]:
     return found
 
 
+def test_the_action_group_holds_every_module() -> None:
+    """For `module_defaults: {group/gb10.fleet.all: ...}`."""
+    listed = yaml.safe_load(text(Path("meta/runtime.yml")))["action_groups"]["all"]
+    assert listed == sorted(path.stem for path in (ROOT / "plugins/modules").glob("*.py"))
+
+
 @pytest.mark.parametrize("path", [p for p in TASK_FILES if "tasks" in p.parts or p.parts[0] == "playbooks"], ids=str)
 def test_modules_go_by_their_full_name(path: Path) -> None:
     for task in _tasks(read(path)):

@@ -1,0 +1,50 @@
+"""Passwords that somebody types once for a command of `gb10`, which may run ansible-playbook many times.
+
+They stay in the memory of this process. ansible-playbook reads each from a named pipe in the private folder of its run:
+no argument, no environment, no file that a killed run leaves behind.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+CONNECTION, BECOME, VAULT = "--connection-password-file", "--become-password-file", "--vault-password-file"
+# By the option of ansible-playbook that takes it from a file.
+typed: dict[str, str] = {}
+
+
+def ask(option: str) -> None:
+    """Ask on the terminal, in Ansible's words."""
+    ssh = typed.get(CONNECTION, "")
+    words = {
+        CONNECTION: "SSH password: ",
+        BECOME: f"BECOME password{'[defaults to SSH password]' if ssh else ''}: ",
+        VAULT: "Vault password: ",
+    }
+    secret = getpass.getpass(words[option]) or (ssh if option == BECOME else "")
+    if secret:
+        typed[option] = secret
+
+
+@contextlib.contextmanager
+def handed_over(folder: Path) -> Iterator[list[str]]:
+    """The options with which ansible-playbook gets them, once each, while the context lasts."""
+    pipes = {option: folder / option.strip("-") for option in typed}
+    for option, pipe in pipes.items():
+        os.mkfifo(pipe, 0o600)
+        threading.Thread(target=_write, args=(pipe, typed[option]), daemon=True).start()
+    try:
+        yield [word for option, pipe in pipes.items() for word in (option, str(pipe))]
+    finally:
+        for pipe in pipes.values():  # one that nobody has read; its writer waits for a reader
+            os.close(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK))
+
+
+def _write(pipe: Path, secret: str) -> None:
+    with contextlib.suppress(OSError), os.fdopen(os.open(pipe, os.O_WRONLY), "wb") as stream:  # or nobody reads it
+        stream.write(secret.encode() + b"\n")
