@@ -15,7 +15,7 @@ def lines(host: str, changes: Iterable[Mapping[str, Any]]) -> list[str]:
     """One line for each change, in columns. Two steps of one resource, such as enable and start, are one line."""
     said: dict[tuple[str, str], list[str]] = {}
     for change in changes:
-        words = ": ".join(filter(None, (change["action"], change.get("detail"))))
+        words = ": ".join(filter(None, (change.get("action"), change.get("detail"))))
         said.setdefault((str(change["role"]), str(change["resource"])), []).append(words)
     rows = [tuple(map(output.printable, (host, *place, "; ".join(words)))) for place, words in said.items()]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
@@ -33,5 +33,5 @@ def diff(host: str, answer: Mapping[str, Any], *, whole: bool, more: Sequence[st
 
 def left_behind(changes: Iterable[Mapping[str, Any]], known: Mapping[str, Sequence[str]]) -> list[str]:
     """What the packages that were removed leave on the host; `known`, by package, is the catalog's."""
-    gone = [change["resource"].partition(":")[2] for change in changes if change["action"] == "remove"]
+    gone = [change["resource"].partition(":")[2] for change in changes if change.get("action") == "remove"]
     return [text for package, texts in known.items() if package in gone for text in texts]
