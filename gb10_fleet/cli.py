@@ -40,6 +40,7 @@ app = typer.Typer(
 )
 for part in (discover_cli, report_cli, rollout_cli):
     app.add_typer(part.app)
+_NAMED = 3  # hosts that a line names; --json has all
 # What a program reads of a scan: all of drift.json.
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
 
@@ -78,14 +79,22 @@ def _show(order: Order, report: Report) -> None:
 
 def _findings(report: Report) -> Iterator[str]:
     counts = dict.fromkeys(("error", "warn", "accepted"), 0)
+    hosts_of: dict[tuple[str, str], list[str]] = {}  # what several hosts have in common is said once
     for finding in report.findings:
         word = "accepted" if finding["accepted"] else finding["severity"]
-        counts[word] += 1
-        yield f"{finding['host']}: {word}: {finding['id']}: {finding['fact']}"
-        yield f"    way out: {finding['way_out']}" if word != "accepted" else f"    because: {finding['accepted']}"
+        counts[word] = counts.get(word, 0) + 1
+        advice = f"way out: {finding['way_out']}" if word != "accepted" else f"because: {finding['accepted']}"
+        hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
+    for (said, advice), names in hosts_of.items():
+        yield f"{_some(names)}: {said}"
+        yield f"    {advice}"
     if report.hosts and (report.findings or not report.messages):
         hosts = "1 host" if len(report.hosts) == 1 else f"{len(report.hosts)} hosts"
         yield f"{hosts}: {counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _end(

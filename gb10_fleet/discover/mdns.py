@@ -322,7 +322,7 @@ def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
             return Answer(place, keys, facts, is_spark(facts))
     except (ValueError, KeyError, TypeError, AttributeError):
         pass  # no answer, or not one of ours: said below
-    silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S)["silence"]
+    silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S, reply.host)["silence"]
     return Answer(place, keys, silence=output.printable(f"{silence['text']}; {silence['way_out']}"))
 
 

@@ -64,7 +64,9 @@ class ActionModule(ActionBase):
         )
         if not clean:
             different = [*document["drifted"], *document["silent"]]
-            told = notify.event(notify.DRIFT, "found", result["msg"], different, str(directory / drift_report.DOCUMENT))
+            told = notify.event(
+                notify.DRIFT, "found", drift_report.table(document), different, str(directory / drift_report.DOCUMENT)
+            )
             result["warnings"] = notify_action.tell(self, task_vars or {}, told)
         if not clean and options["report_only"]:
             result["warnings"].append(drift_report.summary(document))
@@ -92,7 +94,8 @@ class ActionModule(ActionBase):
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
         for reply in replies:
             given = functools.partial(_consented, routes, task_vars["hostvars"].raw_get(reply.host))
-            records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s, given)
+            cluster = clusters.get(reply.host, reply.host)
+            records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s, cluster, given)
         if records.keys() != set(names):
             raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")  # type: ignore[no-untyped-call]
         return {name: records[name] for name in names}, clusters

@@ -41,7 +41,8 @@ class ActionModule(ActionBase):
         try:
             answer = transport.call(self, request, task_vars)
         except AnsibleConnectionFailure as error:
-            finding = from_failure(name, str(error))
+            cluster = self._templar.template(task_vars.get("gb10_cluster")) or name
+            finding = from_failure(name, str(error), cluster=str(cluster))
             result.update(unreachable=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
             return result
         remains = changes.left_behind(answer["changes"], catalog.load("software")["left_behind"]["value"])

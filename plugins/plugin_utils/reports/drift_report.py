@@ -39,14 +39,16 @@ def judge(
     reply: Reply,
     answer: Mapping[str, Any] | None,
     timeout_s: float,
+    cluster: str,
     consented: Callable[[str], bool] = lambda _name: False,
 ) -> Record:
     """What is known of a host after its reply; `answer` is the engine's, None where there was none in it.
 
-    `consented`: whether the inventory of the host gives a consent.
+    `cluster` is what a --limit names to have this host with all that it works with; `consented`: whether the inventory
+    of the host gives a consent.
     """
     if answer is None:
-        return _no_answer(reply, timeout_s)
+        return _no_answer(reply, timeout_s, cluster)
     try:
         if answer["error"]:
             return silent("error", str(answer["error"]["message"]), "do what it says, then scan again")
@@ -58,7 +60,7 @@ def judge(
         orphans = [{key: str(item[key]) for key in ("role", "resource")} for item in answer["orphans"]]
         state = DRIFT if changes else CLEAN if answer["recorded"] else UNFINISHED
     except (KeyError, TypeError, AttributeError) as error:
-        return silent("garbled", f"the answer is not as documented: {error!r}", _AGAIN)
+        return silent("garbled", f"the answer is not as documented: {error!r}", _again(cluster))
     return _record(state, changes, orphans)
 
 
@@ -67,7 +69,6 @@ def silent(reason: str, text: str, way_out: str) -> Record:
     return _record(SILENT, silence={"reason": reason, "text": text, "way_out": way_out})
 
 
-_AGAIN = "run `ansible-playbook gb10.fleet.doctor --limit CLUSTER -vvv`; it shows all of what the host says"
 _DENIED = re.compile(r"permission denied|too many authentication failures", re.I)
 
 
@@ -92,7 +93,11 @@ def _difference(item: Mapping[str, Any], consented: Callable[[str], bool]) -> Re
     return {"resource": str(item["resource"]), "action": str(item["action"]), "detail": detail, "consent": consent}
 
 
-def _no_answer(reply: Reply, timeout_s: float) -> Record:
+def _again(cluster: str) -> str:
+    return f"run `ansible-playbook gb10.fleet.doctor --limit {cluster} -vvv`; it shows all of what the host says"
+
+
+def _no_answer(reply: Reply, timeout_s: float, cluster: str) -> Record:
     said = " ".join(reply.stderr.split())[-300:]
     if reply.status is None:
         text = f"no answer within {timeout_s:g} s" + (f": {said}" if said else "")
@@ -100,11 +105,12 @@ def _no_answer(reply: Reply, timeout_s: float) -> Record:
     if reply.status == SSH_FAILED and _DENIED.search(said):
         way_out = f"check ansible_user and its key: {try_by_hand(reply.host)} must work"
         return silent("permission", f"the host does not let us in: {said}", way_out)
-    finding: Finding = from_failure(reply.host, f"{reply.stderr}\n{reply.stdout}", answered=reply.status != SSH_FAILED)
+    failure, answered = f"{reply.stderr}\n{reply.stdout}", reply.status != SSH_FAILED
+    finding: Finding = from_failure(reply.host, failure, answered, cluster)
     if finding.id in REASONS:
         return silent(finding.id, finding.fact, finding.way_out)
     if reply.status == 0:
-        return silent("garbled", f"there is no answer in what the host printed: {_tail(reply.stdout)}", _AGAIN)
+        return silent("garbled", f"there is no answer in what the host printed: {_tail(reply.stdout)}", _again(cluster))
     text = f"the command ended with status {reply.status}: {said or _tail(reply.stdout)}"
     return silent("error", text, finding.way_out)
 

@@ -451,6 +451,25 @@ def test_no_host_says_where_to_look(use: Use) -> None:
     assert "no group `sparks`" in result.stderr and "docs/inventory.md" in result.stderr
 
 
+def test_what_hosts_have_in_common_is_said_once_and_a_plan_is_no_warning(use: Use) -> None:
+    """`fabric_plan` is of the severity info: each host of a new pair has one."""
+    hosts = ["spark-a", "spark-b", "spark-c", "spark-d"]
+    warned = [{**finding("security_floor", "warn"), "host": host} for host in hosts]
+    planned = [{**finding("fabric_plan", "info"), "host": host, "fact": f"rails of {host}"} for host in hosts[:2]]
+    use(0, event("runner_on_ok", "gb10.fleet.doctor", findings=[*warned, *planned]), stats(ok=dict.fromkeys(hosts, 1)))
+    result = CLI.invoke(cli.app, ["doctor", "-i", "inventory"])
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines() == [
+        "spark-a, spark-b, spark-c and 1 more: warn: security_floor: how it is",
+        "    way out: what to do",
+        "spark-a: info: fabric_plan: rails of spark-a",
+        "    way out: what to do",
+        "spark-b: info: fabric_plan: rails of spark-b",
+        "    way out: what to do",
+        "4 hosts: 0 errors, 4 warnings, 0 accepted",
+    ]
+
+
 def test_a_doctor_without_a_host_says_nothing_of_hosts(use: Use) -> None:
     use(0, stats())
     assert CLI.invoke(cli.app, ["doctor", "-i", "inventory"]).stdout == ""

@@ -36,7 +36,7 @@ def answer(**said: Any) -> dict[str, Any]:
 
 
 def judged(**said: Any) -> Record:
-    return judge(reply(), answer(**said), 60)
+    return judge(reply(), answer(**said), 60, "sparks")
 
 
 def document(clusters: dict[str, str] | None = None, **hosts: Record) -> Record:
@@ -93,7 +93,7 @@ def test_an_error_of_the_engine_is_no_clean_host() -> None:
 
 @pytest.mark.parametrize("said", [{}, {"known": True, "error": None}, answer(changes=["x"]), answer(error="x")])
 def test_an_answer_that_is_not_as_documented(said: dict[str, Any]) -> None:
-    assert judge(reply(), said, 60)["silence"]["reason"] == "garbled"
+    assert judge(reply(), said, 60, "sparks")["silence"]["reason"] == "garbled"
 
 
 @pytest.mark.parametrize(
@@ -111,13 +111,15 @@ def test_an_answer_that_is_not_as_documented(said: dict[str, Any]) -> None:
     ],
 )
 def test_why_a_host_is_silent(status: int | None, stderr: str, reason: str, text: str) -> None:
-    record = judge(reply(status, "welcome", stderr), None, 2.5)
+    record = judge(reply(status, "welcome", stderr), None, 2.5, "sparks")
     assert record["state"] == "silent" and record["changes"] == {}
     assert record["silence"]["reason"] == reason
     assert text in record["silence"]["text"]
     assert record["silence"]["way_out"]
     if reason in ("unreachable", "permission"):
         assert f"ansible {reply().host} -i INVENTORY -m raw -a true must work" in record["silence"]["way_out"]
+    assert ("--limit '!sparks'" in record["silence"]["way_out"]) == (reason == "unreachable")
+    assert ("--limit sparks -vvv" in record["silence"]["way_out"]) == (reason == "garbled")
     document(a=record)
 
 
