@@ -59,6 +59,7 @@ class ActionModule(ActionBase):
         self._fabric = context.plan(fabric.plan)
         self._given = documents.plain(options["given"])
         self._offered = documents.plain(options["offered"])
+        self._move = bool(documents.plain(own.variables.get("vllm_model_move")))
         self._password = model_files.password(context.members)
         self._source = model_files.source(own.name, context.members, self._fabric.topology, fetch=self._files["fetch"])
         self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""
@@ -77,13 +78,22 @@ class ActionModule(ActionBase):
         if self._source != self._name or said.get("failed"):
             return said
         coming = [self._files["name"]] if said["image"] is None else []
-        if self._files["fetch"] and said["model"] is None:
-            coming.append(f"{self._files['model']} at {self._files['revision']} from the hub")
+        pin, move = self._pin(said), self._move and self._files["fetch"]
+        if self._files["fetch"] and said["model"] is None and not move:
+            at = f"{self._files['revision']}{f' as it was first fetched ({pin[:12]})' if pin else ''}"
+            coming.append(f"{self._files['model']} at {at} from the hub")
+        if move:
+            coming.append(f"what {self._files['revision']} of {self._files['model']} is now on the hub")
         if not coming:
             return said
         if self._task.check_mode:
             return {**said, "changed": True, "msg": f"{self._name}: would get {' and '.join(coming)}"}
-        return self._long("download", {}, self._token)
+        return self._long("download", {"pin": pin, "move": move}, self._token)
+
+    def _pin(self, said: Mapping[str, Any]) -> str:
+        """The commit that this cluster fetched first, by this host's word or else by that of another one."""
+        of_all = [said, *(each for name, each in self._given.items() if name != self._name)]
+        return next((str(each["pin"]) for each in of_all if each.get("pin")), "")
 
     def _offer(self) -> dict[str, Any]:
         takers = self._takers()
@@ -211,6 +221,7 @@ class ActionModule(ActionBase):
             "pull",
             "image",
             "model",
+            "pin",
             "archive",
             "unreachable",
             "module_stderr",

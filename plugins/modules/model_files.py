@@ -26,7 +26,9 @@ options:
     choices: [read, download, offer, take, withdraw]
     required: true
   given:
-    description: What O(step=download) returned, for each host of the cluster; for the steps after it.
+    description:
+      - What O(step=download) returned, for each host of the cluster; for the steps after it. For O(step=download)
+        itself what O(step=read) returned.
     type: dict
     default: {}
   offered:
@@ -86,6 +88,10 @@ model:
   description: Commit, size and files of the model, if it is whole; else null.
   returned: with O(step=read) and O(step=download)
   type: dict
+pin:
+  description: The commit that the revision was when the model was fetched first; it stays until it is moved.
+  returned: with O(step=read) and O(step=download)
+  type: str
 archive:
   description: Size and SHA-256 of the image's archive, which reach the other hosts through the controller alone.
   returned: with O(step=offer), where a host lacks the image

@@ -136,6 +136,7 @@ readings:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, run_command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as serving_load
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 
@@ -168,7 +169,8 @@ def main() -> None:
     given = module.params["load"]
     try:
         load = serving_load.Load(**given) if given else None
-        ask = serving.http_client(serving.parse_url(load.url), None) if load else None
+        owner = listening.of_container(load.container, run_command) if load else None
+        ask = serving.http_client(serving.parse_url(load.url), None, owner) if load else None
     except ValueError as error:
         module.fail_json(msg=f"load: {error}")
     sampling = serving_load.Sampling(*(module.params[name] for name in ("busy_percent", "readings", "within_s")))

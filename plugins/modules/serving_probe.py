@@ -37,6 +37,11 @@ options:
       - Where the unit keeps what it says of itself, on the host. With it the verdict names why a unit is down or what
         it waits for, and there is no waiting for one that fails again and again.
     type: path
+  container:
+    description:
+      - Docker container on this host that the server must run in. With it, key and questions go to no other process,
+        whoever has the port; that is the verdict V(foreign_listener).
+    type: str
 extends_documentation_fragment: gb10.fleet.reads
 attributes:
   check_mode:
@@ -123,6 +128,8 @@ phases:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import run_command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 
 
@@ -135,12 +142,14 @@ def main() -> None:
             "timeout_s": {"type": "int", "default": 60},
             "answer_timeout_s": {"type": "int", "default": 120},
             "status_file": {"type": "path"},
+            "container": {"type": "str"},
         },
         supports_check_mode=True,
     )
     arguments = module.params
     try:
-        ask = serving.http_client(serving.parse_url(arguments["url"]), arguments["api_key"])
+        owner = listening.of_container(arguments["container"], run_command) if arguments["container"] else None
+        ask = serving.http_client(serving.parse_url(arguments["url"]), arguments["api_key"], owner)
         if arguments["timeout_s"] < 0 or arguments["answer_timeout_s"] < 1:
             raise ValueError("timeout_s must not be negative and answer_timeout_s must be positive")
     except ValueError as error:

@@ -146,13 +146,19 @@ class Files:
         said: dict[str, Any] = {
             "image": None,
             "model": None,
+            "pin": None,
             "pull": image is None and self.inspect(self.image) is None,
         }
         if image is not None:
-            said["image"] = {"fingerprint": fingerprint(image), "bytes": image["Size"]}
+            said["image"] = {
+                "fingerprint": fingerprint(image),
+                "bytes": image["Size"],
+                "pinned": self.is_pinned(image),
+            }
         with contextlib.suppress(OSError, ValueError, FilesError):
             marked = json.loads(self.marker.read_text(encoding="utf-8"))
             model = parse_model(marked)
+            said["pin"] = model.commit
             with self.blobs() as blobs:
                 whole = marked.get("exclude") == self.exclude and not lacking(blobs, model)
             whole = whole and not closed(self.cache, self.model)
@@ -161,21 +167,32 @@ class Files:
 
     # -- from outside
 
-    def download(self, token: str) -> bool:
-        """Name the image that is there, and get the model from the hub. Whether anything changed."""
+    def is_pinned(self, image: Mapping[str, Any]) -> bool:
+        """Whether the image's own name is the digest of the inventory; only containerd's store names it so."""
+        _, _, digest = self.image.partition("@")
+        return bool(digest) and digest in (image.get("Id"), (image.get("Descriptor") or {}).get("digest"))
+
+    def download(self, token: str, pin: str | None = None, move: bool = False) -> bool:
+        """Name the image that is there, and get the model from the hub. Whether anything changed.
+
+        A branch is asked for its commit once. `pin` is what it was then; with `move` it is asked again.
+        """
         there = self.read()
         changed = there["image"] is None
         if changed:
             self.ask(["docker", "tag", self.image, self.name])
-        if not self.fetch or there["model"] is not None:
+        if not self.fetch or (there["model"] is not None and not move):
             return changed
         known = {**self.environment, **({"HF_TOKEN": token} if token else {})}
         with self.private("token.env", "".join(f"{name}={value}\n" for name, value in known.items())) as env:
-            self.get(env)
+            asked = self.revision if move else there["pin"] or pin or self.revision
+            model = wanted(self.hub(env, step="list", revision=asked), self.model, self.revision, self.exclude)
+            if there["model"] == model.as_dict():
+                return changed
+            self.get(env, model)
         return True
 
-    def get(self, env: Path) -> None:
-        model = wanted(self.hub(env, step="list", revision=self.revision), self.model, self.revision, self.exclude)
+    def get(self, env: Path, model: Model) -> None:
         self.room_for(model)
         with self.blobs(make=True) as blobs, self.arriving() as arriving:
             missing = list(lacking(blobs, model))
@@ -369,7 +386,8 @@ class Files:
         self.ask(["docker", "load", "--quiet", "--input", str(path)])
         path.unlink()
         image = self.inspect(self.name)
-        if image is None or fingerprint(image) != mark:
+        pinned = image is not None and (self.is_pinned(image) or not offered.get("pinned"))
+        if image is None or fingerprint(image) != mark or not pinned:
             self.run(["docker", "image", "rm", self.name])
             text = f"{self.name} is not what {peer.address} has"
             raise FilesError("image_differs", text, "see that both hosts run the same Docker, then run again")
@@ -454,7 +472,7 @@ def carry_out(step: str, request: Mapping[str, Any], secret: str, tell: Tell) ->
     os.umask(0o022)  # the daemon and the model's server read what is written here
     files = Files(request["files"], tell)
     if step == "download":
-        changed = files.download(secret)
+        changed = files.download(secret, request.get("pin"), bool(request.get("move")))
         return {"changed": changed, **files.read()}
     if step == "offer":
         archive = files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])

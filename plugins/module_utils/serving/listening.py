@@ -9,14 +9,20 @@ import contextlib
 import ipaddress
 import os
 import re
+import socket
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Callable, NamedTuple
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Runner
 
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
 LISTEN = 0x0A  # of the kernel's states of a TCP socket (include/net/tcp_states.h)
 PROC = Path("/proc")
+DOCKER_DEADLINE_S = 10.0
+ACCEPT_POLL_S = 0.02
 
 
 class End(NamedTuple):
@@ -91,6 +97,28 @@ def kin(process: int, proc: Path = PROC) -> list[int]:
     if group.endswith(":/"):  # everybody's
         return []
     return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit() and _group(entry) == group]
+
+
+def of_container(name: str, run: Runner, proc: Path = PROC) -> Callable[[socket.socket], bool]:
+    """Whether the other end of a connection is a process of a container; by what it has accepted, not by its port.
+
+    The connection's own time limit holds for a server that is slow to accept it.
+    """
+
+    def is_its_own(connection: socket.socket) -> bool:
+        done = run(["docker", "container", "inspect", "--format", "{{.State.Pid}}", name], None, DOCKER_DEADLINE_S)
+        process = done.stdout.strip()
+        if done.rc != 0 or not process.isdigit() or process == "0":
+            return False
+        here, there = (end(*found[:2]) for found in (connection.getsockname(), connection.getpeername()))
+        until = time.monotonic() + (connection.gettimeout() or 0.0)
+        while not (accepted := other_end(here, there, proc)):
+            if time.monotonic() > until:
+                raise TimeoutError("nobody has accepted the connection")
+            time.sleep(ACCEPT_POLL_S)
+        return accepted in sockets_of(kin(int(process), proc), proc)
+
+    return is_its_own
 
 
 def _group(process: Path) -> str:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Runner
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import STRANGER, Ask
 
 GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
 GPU_FIELDS = (
@@ -191,7 +191,11 @@ def measure(load: Load | None, sampling: Sampling, ask: Ask | None, run: Runner,
     """Put the load, if this host is to, and read the GPU meanwhile."""
     if load is None or ask is None:
         return {"load": None, "readings": _watch(sampling, run, clock, lambda readings: _seen(readings, sampling))}
-    before = ask("/metrics", None, METRICS_DEADLINE_S).body
+    first = ask("/metrics", None, METRICS_DEADLINE_S)
+    if first.problem == STRANGER:  # the client would send it the key
+        error = f"another process than that of {load.container} has the port of {load.url}; `ss -ltnp` names it"
+        return {"load": {"error": error, "version": None, "prefix_cache": None, "others": 0}, "readings": []}
+    before = first.body
     with ThreadPoolExecutor(1) as pool:
         running: Future[dict[str, Any]] = pool.submit(put, load, run)
         readings = _watch(sampling, run, clock, lambda _readings: running.done(), load.timeout_s + GRACE_S)

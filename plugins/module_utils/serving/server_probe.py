@@ -45,6 +45,7 @@ WAYS_OUT = {
     "rejected": "see the reply: a base model has no chat template, a short context has no room (vllm_max_model_len)",
     "engine_dead": "read `journalctl -u gb10-vllm` for the first error",
 }
+STRANGER = "stranger"
 LOADS_LONG = "read `journalctl -u gb10-vllm`; a large model needs ten minutes and more (timeout_s)"
 
 
@@ -64,13 +65,17 @@ class Ask(Protocol):
 
 
 ReadStatus = Callable[[], dict[str, Any]]
+Owner = Callable[[socket.socket], bool]
 
 
-def http_client(url: str, api_key: str | None) -> Ask:
-    """An ``Ask`` over urllib that ignores proxies, follows no redirect with the key, and reads at most 2 MiB."""
+def http_client(url: str, api_key: str | None, owner: Owner | None = None) -> Ask:
+    """An ``Ask`` over urllib that ignores proxies, follows no redirect with the key, and reads at most 2 MiB.
+
+    ``owner`` says whether a connection leads to the server that is meant; nothing is sent over another one.
+    """
     if api_key and not re.fullmatch(r"[\x21-\x7e]+", api_key):
         raise ValueError("api_key has a character that cannot stand in an HTTP header")
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect())
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect(), _Proven(owner))
 
     def ask(path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply:
         headers = {"Content-Type": "application/json"}
@@ -87,6 +92,33 @@ def http_client(url: str, api_key: str | None) -> Ask:
             return Reply(None, problem=_problem(error))
 
     return ask
+
+
+class Stranger(OSError):
+    """Another process than the server that is meant has the port."""
+
+
+class _Proven(urllib.request.HTTPHandler):
+    """Connections whose other end is looked at before a byte is sent. TLS has its own proof."""
+
+    def __init__(self, owner: Owner | None) -> None:
+        super().__init__()
+        self._owner = owner
+
+    def http_open(self, req: urllib.request.Request) -> http.client.HTTPResponse:
+        return self.do_open(self._connection, req)
+
+    def _connection(self, host: str, **options: Any) -> http.client.HTTPConnection:
+        owner = self._owner
+
+        class Connection(http.client.HTTPConnection):
+            def connect(self) -> None:
+                super().connect()
+                if owner is not None and not owner(self.sock):
+                    self.close()
+                    raise Stranger("the port belongs to another process")
+
+        return Connection(host, **options)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -109,6 +141,8 @@ def _read(response: http.client.HTTPResponse, until: float) -> str:
 
 def _problem(error: Exception) -> str:
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    if isinstance(cause, Stranger):
+        return STRANGER
     if isinstance(cause, ConnectionRefusedError):
         return "refused"
     if isinstance(cause, (socket.timeout, TimeoutError)):
@@ -235,7 +269,7 @@ def probe(
 def _wait_for_health(
     ask: Ask, unit: Unit, until: float, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> Proof | None:
-    dead = 0
+    dead = strange = 0
     while True:
         reply = ask("/health", None, min(HEALTH_TIMEOUT_S, max(0.5, until - clock())))
         hopeless = unit.judge()
@@ -243,6 +277,9 @@ def _wait_for_health(
             return None
         if hopeless:
             return hopeless
+        strange = strange + 1 if reply.problem == STRANGER else 0
+        if strange >= DEAD_POLLS:
+            return _foreign()
         dead = dead + 1 if reply.status == 503 else 0
         if dead >= DEAD_POLLS:
             text = "/health answers 503: the engine died, the server around it is still there"
@@ -254,7 +291,17 @@ def _wait_for_health(
         sleep(min(POLL_S, max(0.0, until - clock())))
 
 
+def _foreign() -> Proof:
+    return Proof(
+        "foreign_listener",
+        "another process than the unit's has the port, so nothing was sent to it",
+        "`ss -ltnp` names it; end it, or set another vllm_port",
+    )
+
+
 def _not_ready(reply: Reply) -> Proof:
+    if reply.problem == STRANGER:
+        return _foreign()
     if reply.problem == "refused" or reply.problem.startswith("unreachable"):
         return Proof(
             "not_listening",
@@ -273,6 +320,8 @@ def _ask_model(
     ask: Ask, model: str, timeout_s: float, questions: Sequence[Question], proof: Proof, clock: Callable[[], float]
 ) -> Proof:
     reply = ask("/v1/models", None, timeout_s)
+    if reply.problem == STRANGER:
+        return replace(_foreign(), ready_after_s=proof.ready_after_s)
     if reply.status in (401, 403):
         return replace(
             proof,

@@ -168,6 +168,9 @@ class Docker(TypedDict):
     cgroup_driver: str | None
 
 
+JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})  # `for` is a word of Python's own
+
+
 class Facts(TypedDict):
     hostname: str | None
     boot_id: str | None
@@ -198,6 +201,7 @@ class Facts(TypedDict):
     sysctls: dict[str, int | None]
     oom_daemons: list[str]
     cdi_driver: str | None
+    join_key: NotRequired[JoinKey | None]
 
 
 def problem(facts: object) -> str | None:

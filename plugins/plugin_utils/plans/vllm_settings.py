@@ -46,6 +46,7 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_accept: Mapping[Any, Any]
     vllm_model: str
     vllm_model_revision: str
+    vllm_model_move: bool
     vllm_model_exclude: tuple[str, ...]
     vllm_fetch: bool
     vllm_transfer_port: int

@@ -289,7 +289,7 @@ def test_progress_is_one_line_with_its_units() -> None:
 def test_a_model_is_downloaded_once_checked_and_marked(tmp_path: Path) -> None:
     docker = Docker({"i@sha256:1": image()})
     own = host(tmp_path, "a", docker)
-    assert own.read() == {"image": None, "model": None, "pull": False}
+    assert own.read() == {"image": None, "model": None, "pin": None, "pull": False}
     assert own.download("")
     said = own.read()
     assert said["image"]["bytes"] == 1000 and said["model"]["bytes"] == 3_020_900
@@ -386,6 +386,30 @@ def test_a_marker_of_other_exclusions_is_none(tmp_path: Path) -> None:
     assert any(path.startswith("original/") for path, _, _ in wider.read()["model"]["files"])
 
 
+def asked_for(docker: Docker) -> list[str]:
+    """The revisions whose commit the hub was asked for."""
+    said = [json.loads(argv[-1]) for argv in docker.ran if argv[:2] == ["docker", "run"]]
+    return [each["revision"] for each in said if each["step"] == "list"]
+
+
+def test_a_model_stays_at_the_commit_that_was_fetched_first(tmp_path: Path) -> None:
+    """Until somebody says otherwise: a branch moves, and one host of a cluster alone would move with it."""
+    docker = Docker({"i@sha256:1": image()})
+    own = host(tmp_path, "a", docker)
+    own.download("")
+    commit = own.read()["pin"]
+    assert commit == own.read()["model"]["commit"] and asked_for(docker) == ["main"]
+    (own.folder / "blobs" / own.read()["model"]["files"][0][2]).unlink()
+    assert own.read()["model"] is None and own.read()["pin"] == commit
+    assert own.download("") and asked_for(docker) == ["main", commit], "a file was lost"
+    assert host(tmp_path, "a", docker, exclude=[]).download("") and asked_for(docker)[2:] == [commit]
+    assert own.download("") and asked_for(docker)[3:] == [commit]
+    assert (own.folder / "refs/main").read_text() == commit
+    other = host(tmp_path, "b", docker)
+    assert other.download("", pin=commit) and asked_for(docker)[4:] == [commit], "a head that was replaced"
+    assert not other.download("", move=True) and asked_for(docker)[5:] == ["main"], "it has not moved"
+
+
 def test_what_a_killed_run_left_of_secrets_goes_with_the_next(run_folder: Path) -> None:
     run_folder.mkdir()
     for name in ("token.env", ".token.env.new", "password"):
@@ -478,7 +502,7 @@ def take(own: host_files.Files, giver: host_files.Files, daemon: Daemon, *parts:
 @needs_rsync
 def test_image_and_model_arrive_whole(tmp_path: Path, giver: host_files.Files, daemon: Daemon) -> None:
     own = host(tmp_path, "b", Docker({}))
-    assert own.read() == {"image": None, "model": None, "pull": True}
+    assert own.read() == {"image": None, "model": None, "pin": None, "pull": True}
     take(own, giver, daemon)
     assert {**own.read(), "pull": None} == {**giver.read(), "pull": None}
     snapshot = own.folder / "snapshots" / COMMIT
@@ -618,6 +642,23 @@ def test_another_image_under_the_name_is_taken_away_again(
     with pytest.raises(transfer_errors.FilesError, match="image_differs"):
         take(own, giver, daemon, "image")
     assert docker.images == {}
+
+
+@needs_rsync
+def test_an_image_that_should_bear_the_pinned_digest_and_does_not_is_taken_away_again(
+    tmp_path: Path, giver: host_files.Files, daemon: Daemon
+) -> None:
+    """In containerd's store an image is called by its digest, so a rank sees for itself."""
+    pinned = {"Descriptor": {"digest": "sha256:1"}}
+    giver.run.images["gb10-fleet/vllm:1"] |= pinned  # type: ignore[attr-defined]
+    assert giver.read()["image"]["pinned"]
+    docker = Docker({})
+    with pytest.raises(transfer_errors.FilesError, match="image_differs"):
+        take(host(tmp_path, "b", docker), giver, daemon, "image")
+    assert docker.images == {}
+    giver.save()
+    take(host(tmp_path, "c", docker), giver, daemon, "image")
+    assert docker.images["gb10-fleet/vllm:1"]["Descriptor"] == pinned["Descriptor"]
 
 
 @needs_rsync
@@ -789,6 +830,21 @@ def test_a_peer_takes_what_it_lacks_over_the_fabric(monkeypatch: pytest.MonkeyPa
     assert run.asked[0]["secret"] == deciding.password(["spark-a", "spark-b"])
     run.asked = []
     assert run("spark-a", "take", given)["changed"] is False and run.asked == []
+
+
+def test_the_first_commit_holds_for_a_cluster_until_it_is_moved(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Run(monkeypatch)
+    others = {"spark-a": NOTHING, "spark-b": {**HELD, "pin": COMMIT}}
+    run.answers = [NOTHING, STARTED, {"finished": True, "changed": True, **HELD}]
+    run("spark-a", "download", others)
+    assert (run.asked[1]["request"]["pin"], run.asked[1]["request"]["move"]) == (COMMIT, False)
+    run.answers = [NOTHING]
+    said = run("spark-a", "download", others, check=True)
+    assert "acme/tiny at main as it was first fetched (aaaaaaaaaaaa) from the hub" in said["msg"]
+    run = Run(monkeypatch, vllm_model_move=True)
+    run.answers = [HELD, STARTED, {"finished": True, "changed": False, **HELD}]
+    run("spark-a", "download")
+    assert run.asked[1]["request"]["move"] is True
 
 
 def test_an_image_is_taken_only_if_its_giver_has_said_what_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

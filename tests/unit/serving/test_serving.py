@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import socket
+import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary, listening
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Proof, Reply
 from hypothesis import given
@@ -75,6 +79,8 @@ def test_serving() -> None:
         (Server(health=[Reply(None, problem="unreachable: no route")]), "not_listening", "no route"),
         (Server(health=[Reply(None, problem="dropped")]), "loading", "dropped"),
         (Server(health=[Reply(None, problem="timeout")]), "loading", "timeout"),
+        (Server(health=[Reply(None, problem="stranger")]), "foreign_listener", "nothing was sent"),
+        (Server(models=[Reply(None, problem="stranger")]), "foreign_listener", "nothing was sent"),
         (Server(health=[Reply(502)]), "loading", "HTTP 502"),
         (Server(health=[Reply(503)]), "engine_dead", "503"),
         (Server(models=[Reply(401, "{}")]), "unauthorized", "HTTP 401"),
@@ -222,6 +228,43 @@ def test_http_sends_key_and_question(http: Callable[[Handler], str], monkeypatch
     ask = serving.http_client(http(handler), "secret")
     assert ask("/v1/x", {"a": 1}, 5) == Reply(200, "grün")
     assert seen == [("/v1/x", "Bearer secret", b'{"a": 1}')]
+
+
+def test_nothing_is_sent_to_whoever_else_has_the_port(http: Callable[[Handler], str]) -> None:
+    """A user of the host has taken it, and waits for the key."""
+    seen: list[str] = []
+
+    def handler(request: BaseHTTPRequestHandler) -> None:
+        seen.append(request.path)
+        send(request, 200)
+
+    running = subprocess.Popen(["/usr/bin/sleep", "600"])
+    url = http(handler)
+    try:
+        for process, problem in ((running.pid, "stranger"), (0, "stranger"), (os.getpid(), "")):
+            seen.clear()
+
+            def inspect(argv: Sequence[str], *_: Any, said: int = process) -> Completed:
+                assert argv[-1] == "gb10-vllm"
+                return Completed(tuple(argv), 0, f"{said}\n")
+
+            owner = listening.of_container("gb10-vllm", inspect)
+            with pytest.MonkeyPatch.context() as patch:  # here both are of one control group
+                patch.setattr(listening, "kin", lambda process, _proc: [process])
+                assert serving.http_client(url, "secret", owner)("/health", None, 5).problem == problem
+            assert seen == ([] if problem else ["/health"])
+        gone = listening.of_container("gb10-vllm", lambda argv, *_: Completed(tuple(argv), 1))
+        assert serving.http_client(url, "secret", gone)("/health", None, 5).problem == "stranger"
+    finally:
+        running.kill()
+        running.wait()
+
+
+def test_a_server_that_accepts_nobody_gets_nothing_either() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        owner = listening.of_container("gb10-vllm", lambda argv, *_: Completed(tuple(argv), 0, f"{os.getpid()}\n"))
+        url = f"http://127.0.0.1:{deaf.getsockname()[1]}"
+        assert serving.http_client(url, "secret", owner)("/health", None, 0.3).problem == "timeout"
 
 
 def test_http_failures(http: Callable[[Handler], str]) -> None:
