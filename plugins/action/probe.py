@@ -17,7 +17,15 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import (
+    facts_schema,
+    host,
+    probe,
+    scan,
+    target,
+    transport,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
@@ -124,6 +132,10 @@ def _judged(asked: probe.Question, reply: scan.Reply, heard: Mapping[str, Mappin
     answer = failure = None
     try:
         answer = asked.host.heard(transport.parse(reply.stdout))
+    except transport.NoAnswer as error:
+        failure = asked.failure(error.said, answered=True)
+    except facts_schema.WrongFact as error:
+        failure = asked.failure(printable(str(error)), answered=True)
     except ValueError as error:
         text = transport.instead(reply.stdout, reply.stderr, str(error))
         if reply.status is None:

@@ -22,6 +22,10 @@ Cidr = Annotated[str, ipaddress.ip_interface]
 Address = Annotated[str, ipaddress.ip_address]
 
 
+class WrongFact(ValueError):
+    """A fact that is missing or of another type than it must be; the text names it."""
+
+
 class Os(TypedDict):
     id: str | None
     version_id: str | None
@@ -204,9 +208,15 @@ class Facts(TypedDict):
     join_key: NotRequired[JoinKey | None]
 
 
-def problem(facts: object) -> str | None:
-    """The first fact that is of another type than it must be, in words; None where all are sound."""
-    return _problem(facts, Facts, "facts")
+def problem(facts: object, *, whole: bool = True) -> str | None:
+    """The first fact that is missing or of another type than it must be, in words; None where all are sound.
+
+    Not `whole`: only what is there is judged.
+    """
+    if whole or not isinstance(facts, dict):
+        return _problem(facts, Facts, "facts")
+    hints = _hints(Facts)
+    return _first(_problem(facts[key], _bare(hint), f"facts.{key}") for key, hint in hints.items() if key in facts)
 
 
 _hints = cache(lambda kind: get_type_hints(kind, include_extras=True))

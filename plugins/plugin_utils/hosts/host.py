@@ -16,8 +16,9 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, last_facts, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 
@@ -194,6 +195,8 @@ class Host:
     def heard(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The engine's answer, of which the next run remembers the facts."""
         if answer.get("facts"):
+            if wrong := facts_schema.problem(answer["facts"]):
+                raise transport.NoAnswer(self.name, printable(wrong))
             last_facts.write(self.name, self._address, answer["facts"])
         return answer
 

@@ -192,7 +192,8 @@ def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str
     try:
         return parse(done["stdout"])
     except ValueError as error:
-        said = instead(done["stdout"], done["stderr"], str(error))
+        wrong_fact = isinstance(error, facts_schema.WrongFact)
+        said = printable(str(error)) if wrong_fact else instead(done["stdout"], done["stderr"], str(error))
         raise NoAnswer(str(task_vars["inventory_hostname"]), f"{said} (exit status {done['rc']})") from error
 
 
@@ -266,8 +267,8 @@ def parse(stdout: str) -> dict[str, Any]:
         answer = json.loads(line[len(MARKER) :])
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
-        if answer.get("facts") is not None and (wrong := facts_schema.problem(answer["facts"])):
-            raise ValueError(wrong)
+        if answer.get("facts") is not None and (wrong := facts_schema.problem(answer["facts"], whole=False)):
+            raise facts_schema.WrongFact(wrong)
         # Contents of files and the last lines of a journal have more than one line.
         return {key: _cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
     except RecursionError:

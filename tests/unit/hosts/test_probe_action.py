@@ -240,6 +240,7 @@ def test_an_answer_that_nobody_understands_fails_its_host_alone(plays: Plays) ->
     hosts(plays, "b", facts={"product": 7})
     rc, output = plays.play(fleet, SITE, **OURS)
     assert rc == 2
+    assert "facts.product is 7, and must be a mapping" in " ".join(output.split())
     recap = alone(output)
     assert recap.count("failed=1") == 1 and "failed=1" in next(line for line in recap.splitlines() if "spark-b" in line)
 
