@@ -271,7 +271,8 @@ def plan(
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
     try:
         if everything:
-            print("\n".join(serving_plan.table(memory, image, version)))
+            rows = serving_plan.table(memory, image, version)
+            print(json.dumps({"table": rows}, indent=2) if as_json else "\n".join(rows))
             return
         if write_facts:
             print(model_files.written(str(model), revision, facts), end="")
@@ -283,6 +284,9 @@ def plan(
             executor, driver, None, model_files.facts(str(model), revision, facts), model_files.draft(flags),
         )  # fmt: skip
     except (serving_plan.PlanError, model_files.FactsError) as error:
+        if as_json:  # a program gets one object, whatever happens
+            print(json.dumps({"error": str(error)}, indent=2))
+            raise typer.Exit(2) from None
         raise typer.BadParameter(str(error)) from None
     print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(found.lines(explain)))
     if into is not None and not found.refused:

@@ -12,7 +12,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, quantization, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    memory_fit,
+    models,
+    quantization,
+    speculation,
+    vllm_cli,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
 
@@ -249,7 +255,7 @@ def plan(
         hosts,
         used,
         only,
-        int(_number(flags, "--max-model-len") or max_model_len),
+        _tokens(flags, "--max-model-len") or max_model_len,
         int(_number(flags, "--max-num-seqs") or concurrency),
         kv_dtype,
         _number(flags, "--gpu-memory-utilization"),
@@ -357,6 +363,20 @@ def _known(name: str) -> Model:
         f"{name} is not in catalog/models.yml{hint}. `gb10 plan --all` lists what is; of any other model the facts are "
         "needed: a folder with its files, or --facts FILE"
     )
+
+
+def _tokens(flags: Flags, flag: str) -> int:
+    """As vLLM reads it, 32k and 8_192 too; `auto` is as many as fit."""
+    text = flags.get(flag)
+    if text is None or text.lower() in ("auto", "-1"):
+        return 0
+    try:
+        value = vllm_cli.size(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise PlanError(f"{flag} is {text!r}; give a number above 0 like 32768 or 32k, or auto")
+    return value
 
 
 def _number(flags: Flags, flag: str) -> float:

@@ -244,12 +244,18 @@ def test_the_others_count_by_what_they_say_in_this_run() -> None:
     "variables",
     [
         {"vllm_model": "somebody/unknown-900B"},
-        {"vllm_extra_args": ["--kv-cache-memory-bytes", "1G"]},
         {**BF16, "vllm_extra_args": ["--quantization", "fp8"]},  # half of it in memory
     ],
 )
 def test_what_nobody_can_count_is_not_refused(variables: dict[str, Any]) -> None:
     assert "memory_fit" not in "".join(alone(61.0, **variables).refusals)
+
+
+def test_a_pinned_cache_is_counted() -> None:
+    pinned = {"vllm_extra_args": ["--kv-cache-memory-bytes", "1G"], "vllm_max_model_len": 131072}
+    assert "rule memory_fit: one request of 131072 tokens" in only(alone(**pinned))
+    assert "are safe to take" in only(alone(61.0, vllm_extra_args=["--kv-cache-memory-bytes", "4G"]))
+    assert alone(vllm_extra_args=["--kv-cache-memory-bytes", "8G"]).refusals == []
 
 
 def test_a_length_that_vllm_finds_by_itself_needs_no_whole_context() -> None:
