@@ -288,7 +288,7 @@ def plan(
             print(json.dumps({"error": str(error)}, indent=2))
             raise typer.Exit(2) from None
         raise typer.BadParameter(str(error)) from None
-    print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(found.lines(explain)))
+    print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
     if into is not None and not found.refused:
         _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} --hosts {hosts}")
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)

@@ -192,8 +192,7 @@ def _verdict(asked: _Asked) -> Verdict:
         driver=asked.driver,
         api_key=asked.api_key,
         memory=asked.memory,
-        architecture=entry.architecture if entry else "",
-        measured=entry is not None,
+        architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
     )
     fired = rules.judge(profile, dict(asked.accepted))

@@ -111,6 +111,14 @@ def test_a_program_gets_one_object_for_a_wrong_question(words: list[str]) -> Non
     assert ran.exit_code == 2 and list(json.loads(ran.stdout)) == ["error"]
 
 
+def test_what_a_file_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    folder = OWN.folder(tmp_path / "mine")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["\x1b[2JX"]}), encoding="utf-8")
+    ran = CLI.invoke(cli.app, ["plan", str(folder), "--explain"])
+    assert "architecture_unknown" in ran.output and "\x1b" not in ran.output
+
+
 def test_what_is_needed_without_a_network_is_named() -> None:
     ran = CLI.invoke(cli.app, ["plan", "acme/nothing"])
     text = " ".join(ran.output.replace("│", " ").split())

@@ -144,10 +144,13 @@ def test_a_variable_that_vllm_only_warns_about_is_a_warning() -> None:
     assert rendered.refusals == [] and found(rendered, "unknown_environment")["severity"] == "warn"
 
 
-def test_a_model_that_the_catalog_does_not_know_is_said() -> None:
-    finding = found(alone(vllm_model="openai/gpt-oss-12b"), "model_unmeasured")
-    assert "openai/gpt-oss-12b is not in the catalog; near it: openai/gpt-oss-120b" in finding["fact"]
-    assert "model_unmeasured" not in ids(alone())
+def test_the_version_of_a_build_without_tags_is_taken_as_it_is_printed() -> None:
+    fork = "0.1.dev20482+g83cb22a0e.d20260903"
+    rendered = alone(vllm_image=OURS, vllm_version=fork, vllm_extra_args=["--gdn-decode-kernel", "b12x"])
+    assert rendered.refusals == [] and found(rendered, "unknown_flag")["severity"] == "warn"
+    assert f"{fork} says nothing of the release that it is near" in found(rendered, "version_unknown")["fact"]
+    about_versions = {"cold_load_023", "warm_up_025", "forced_remote_code", "cve_2026_9540", "embed_bypass"}
+    assert not about_versions & ids(rendered)
 
 
 def test_a_flag_is_judged_by_the_version_that_is_said() -> None:
