@@ -271,12 +271,18 @@ def plan(
         model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected, asked=asked
     )
     if choice.checkpoint is None or choice.fit is None:
-        if not choice.rejected:
-            offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
-            raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
-        return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, used, only))
+        return _without_checkpoint(found, smallest, only)
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, executor, flags)
     return _judged(served, accepted or {}, executor, driver, judge)
+
+
+def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
+    """On how many hosts something would fit; an error where nothing has that name."""
+    model = found.model
+    if not found.rejected:
+        offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
+        raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
+    return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, found.version, only))
 
 
 def _check(memories_bytes: Sequence[float], executor: str) -> None:
