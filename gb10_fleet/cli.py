@@ -231,15 +231,32 @@ def benchmark(
     _run(Order("gb10.fleet.benchmark", inventory, limit, check, words=ctx.obj), as_json)
 
 
+PlannedModel = Annotated[
+    str | None, typer.Argument(help="Hugging Face id of a model or checkpoint, or its folder.", show_default=False)
+]
+MemoryGib = Annotated[
+    float | None, typer.Option("--memory-gib", min=1, help="MemTotal of the smallest host; a Spark's if not given.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FLAG[=VALUE]", help="A flag of vllm serve; more than once.")
+]
+Accept = Annotated[
+    list[str] | None, typer.Option("--accept", metavar="RULE=REASON", help="Why a rule does not hold here.")
+]
+Facts = Annotated[
+    Path | None, typer.Option("--facts", metavar="FILE", help="Facts of the model, as --write-facts prints them.")
+]
+Into = Annotated[
+    Path | None,
+    typer.Option("--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."),
+]
+
+
 @app.command()
 def plan(
-    model: Annotated[
-        str | None, typer.Argument(help="Hugging Face id of a model or of one checkpoint.", show_default=False)
-    ] = None,
+    model: PlannedModel = None,
     hosts: Annotated[int, typer.Option("--hosts", min=1, max=64, help="Sparks that serve it together.")] = 1,
-    memory_gib: Annotated[
-        float | None, typer.Option("--memory-gib", min=1, help="MemTotal of the smallest host; a Spark's if not given.")
-    ] = None,
+    memory_gib: MemoryGib = None,
     image: Annotated[str, typer.Option("--image", help="Container image; the role's default if not given.")] = "",
     version: Annotated[str, typer.Option("--image-version", help="vLLM's version in an unknown image.")] = "",
     max_model_len: Annotated[int, typer.Option("--max-model-len", min=0, help="Tokens; 0: as many as fit.")] = 0,
@@ -247,24 +264,13 @@ def plan(
     only: Annotated[str, typer.Option("--only", help="Look at this format or checkpoint alone.")] = "",
     executor: Annotated[str, typer.Option("--executor", help="mp or ray, of several hosts.")] = "mp",
     driver: Annotated[str | None, typer.Option("--driver", help="Version of the hosts' NVIDIA driver.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="FLAG[=VALUE]", help="A flag of vllm serve; more than once.")
-    ] = None,
-    accept: Annotated[
-        list[str] | None, typer.Option("--accept", metavar="RULE=REASON", help="Why a rule does not hold here.")
-    ] = None,
+    settings: Settings = None,
+    accept: Accept = None,
     revision: Annotated[str, typer.Option("--revision", help="Branch, tag or commit of the model's files.")] = "",
-    facts: Annotated[
-        Path | None, typer.Option("--facts", metavar="FILE", help="Facts of the model, as --write-facts prints them.")
-    ] = None,
+    facts: Facts = None,
     write_facts: Annotated[bool, typer.Option("--write-facts", help="Print the facts of the model, and end.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
-    into: Annotated[
-        Path | None,
-        typer.Option(
-            "--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."
-        ),
-    ] = None,
+    into: Into = None,
     group: Annotated[str, typer.Option("--group", help="With --into: the group that serves it.")] = "sparks",
     everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
     as_json: Json = False,
@@ -280,7 +286,8 @@ def plan(
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
     try:
         if everything:
-            print("\n".join(serving_plan.table(memory, image, version)))
+            rows = serving_plan.table(memory, image, version)
+            print(json.dumps({"table": rows}, indent=2) if as_json else "\n".join(rows))
             return
         if write_facts:
             print(model_files.written(str(model), revision, facts), end="")
@@ -292,11 +299,18 @@ def plan(
             executor, driver, None, model_files.facts(str(model), revision, facts), model_files.draft(flags),
         )  # fmt: skip
     except (serving_plan.PlanError, model_files.FactsError) as error:
-        raise typer.BadParameter(str(error)) from None
-    print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(found.lines(explain)))
+        _wrong_question(str(error), as_json)
+    print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
     if into is not None and not found.refused:
         _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} --hosts {hosts}")
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
+
+
+def _wrong_question(text: str, as_json: bool) -> NoReturn:
+    if as_json:  # a program gets one object, whatever happens
+        print(json.dumps({"error": text}, indent=2))
+        raise typer.Exit(2) from None
+    raise typer.BadParameter(text) from None
 
 
 def _put_into(inventory: Path, group: str, lines: Sequence[str], variables: Mapping[str, Any], command: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, serving_plan, speculation
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
@@ -23,7 +23,7 @@ def facts(model: str, revision: str, file: Path | None) -> ModelFacts | None:
         if entry:
             return None
         near = models.nearest(model)
-        raise FactsError(f"{error}" + (f". Near it in the catalog: {', '.join(near)}" if near else "")) from None
+        raise FactsError(f"{error}" + (f"; near it: {', '.join(near)}" if near else "")) from None
 
 
 def written(model: str, revision: str, file: Path | None) -> str:
@@ -33,5 +33,5 @@ def written(model: str, revision: str, file: Path | None) -> str:
 
 def draft(flags: models.Flags) -> ModelFacts | None:
     """The facts of the second model that --speculative-config names."""
-    name = speculation.draft_model(flags)
+    name = speculation.draft_model({serving_plan.canonical(flag): value for flag, value in flags.items()})
     return sources.find(name) if name else None

@@ -223,11 +223,9 @@ def of_facts(facts: ModelFacts) -> Model:
 
 
 def _of_family(architecture: str) -> Flags:
-    """Flags that all models of this architecture in the catalog have."""
+    """The flags of this architecture, where all its models in the catalog have the same."""
     family = [model.arguments for model in models() if model.architecture == architecture]
-    if not family:
-        return {}
-    return {flag: value for flag, value in family[0].items() if all(each.get(flag, "") == value for each in family)}
+    return family[0] if family and all(each == family[0] for each in family) else {}
 
 
 def image(reference: str) -> Image | None:

@@ -12,7 +12,13 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, quantization, speculation
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    memory_fit,
+    models,
+    quantization,
+    speculation,
+    vllm_cli,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
 
@@ -249,7 +255,7 @@ def plan(
         hosts,
         used,
         only,
-        int(_number(flags, "--max-model-len") or max_model_len),
+        _tokens(flags, "--max-model-len") or max_model_len,
         int(_number(flags, "--max-num-seqs") or concurrency),
         kv_dtype,
         _number(flags, "--gpu-memory-utilization"),
@@ -265,12 +271,18 @@ def plan(
         model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected, asked=asked
     )
     if choice.checkpoint is None or choice.fit is None:
-        if not choice.rejected:
-            offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
-            raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
-        return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, used, only))
+        return _without_checkpoint(found, smallest, only)
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, executor, flags)
     return _judged(served, accepted or {}, executor, driver, judge)
+
+
+def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
+    """On how many hosts something would fit; an error where nothing has that name."""
+    model = found.model
+    if not found.rejected:
+        offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
+        raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
+    return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, found.version, only))
 
 
 def _check(memories_bytes: Sequence[float], executor: str) -> None:
@@ -357,6 +369,20 @@ def _known(name: str) -> Model:
         f"{name} is not in catalog/models.yml{hint}. `gb10 plan --all` lists what is; of any other model the facts are "
         "needed: a folder with its files, or --facts FILE"
     )
+
+
+def _tokens(flags: Flags, flag: str) -> int:
+    """As vLLM reads it, 32k and 8_192 too; `auto` is as many as fit."""
+    text = flags.get(flag)
+    if text is None or text.lower() in ("auto", "-1"):
+        return 0
+    try:
+        value = vllm_cli.size(text)
+    except ValueError:
+        value = 0
+    if value <= 0:
+        raise PlanError(f"{flag} is {text!r}; give a number above 0 like 32768 or 32k, or auto")
+    return value
 
 
 def _number(flags: Flags, flag: str) -> float:

@@ -15,7 +15,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, rules, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    memory_fit,
+    models,
+    rules,
+    speculation,
+    vllm_cli,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 if TYPE_CHECKING:
@@ -118,7 +124,7 @@ def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> st
     entry = models.find(model)
     checkpoint = entry.checkpoint(model) if entry else None
     share = _share(values)
-    if entry is None or checkpoint is None or not share or "--kv-cache-memory-bytes" in values:
+    if entry is None or checkpoint is None or not share:
         return ""
     if checkpoint.quantization == "bf16" and "--quantization" in values:  # of another size in memory
         return ""
@@ -126,10 +132,13 @@ def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> st
     if length > entry.geometry.context and any(name in values for name in _STRETCHED):
         return ""
     dtype = (values.get("--kv-cache-dtype") or ["auto"])[-1]
-    found = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype, share)
+    load = speculation.load({flag: (said or [""])[-1] for flag, said in values.items()}, entry, None)
+    found = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype, share, load)
     if found.fits:
         return ""
-    best = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype)
+    if load.pinned_gib:
+        return f"{found.reason} (leave --kv-cache-memory-bytes out, or name one that fits)"
+    best = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype, load=load)
     ways = [f"vllm_max_model_len {found.longest_context} fits"] if found.longest_context else []
     if best.fits:
         ways.append(f"vllm_gpu_memory_utilization {best.utilization:.2f} is enough for {length} tokens")
@@ -183,8 +192,7 @@ def _verdict(asked: _Asked) -> Verdict:
         driver=asked.driver,
         api_key=asked.api_key,
         memory=asked.memory,
-        architecture=entry.architecture if entry else "",
-        measured=entry is not None,
+        architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
     )
     fired = rules.judge(profile, dict(asked.accepted))

@@ -27,7 +27,9 @@ Flag = dict[str, Any]  # kind, choices, open, fold, unless, default: see catalog
 
 # How many values a flag takes: at least, at most.
 _COUNTS = {"switch": (0, 0), "store": (0, 0), "optional": (0, 1), "list": (1, 10_000)}
-_SIZE = re.compile(r"\d+|\d+(\.\d+)?[kmgt]|\d+[KMGT]|-1|auto", re.IGNORECASE)
+# Digits may be grouped by underscores, as Python's int() takes them; a fraction goes with a small letter only.
+_SIZE = re.compile(r"\d+(_\d+)*|\d+(\.\d+)?[kmgt]|\d+[KMGT]|-1|(?i:auto)")
+_ATTACHED = re.compile(r"(-[a-z])([^a-z-].*)")  # -n2 is -n 2
 _BARE_SIZE = re.compile(r"\b(\d+)(\.\d+)?[kKmMgGtT]\b")
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _CAPPED = {"error": "warn"}
@@ -210,6 +212,8 @@ def _split(word: str, rest: list[str]) -> tuple[str, bool, str]:
     name, equals, value = word.partition("=")
     if name.startswith("-O") and not name.startswith("--"):
         return "--optimization-level", bool(equals or name != "-O"), value or name[2:]
+    if not equals and (attached := _ATTACHED.fullmatch(name)):
+        return attached[1], True, attached[2]
     if name.startswith("--"):
         head, dot, path = name.partition(".")
         name = head.replace("_", "-") + dot + path
@@ -288,6 +292,8 @@ def size(text: str) -> int:
     unit = text[-1]
     if unit.isdigit():
         return int(text)
+    if text.lower() == "auto":
+        return -1
     power = "kmgt".index(unit.lower()) + 1
     return int(float(text[:-1]) * (1024 if unit.isupper() else 1000) ** power)
 

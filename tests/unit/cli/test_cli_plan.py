@@ -15,8 +15,21 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli
 from gb10_fleet.playbook import Outcome
+from tests.support.model_folders import CASES
+
+OWN = next(case for case in CASES if case.id == "Qwen/Qwen3-30B-A3B")
+DRAFT = next(case for case in CASES if case.id == "Qwen/Qwen3-0.6B")
 
 CLI = CliRunner()
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And no cache of the hub but an empty one."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -54,6 +67,62 @@ def test_exit_status_by_severity(words: list[str], status: Outcome, says: str) -
 def test_a_wrong_question_is_a_usage_error(words: list[str], says: str) -> None:
     ran = CLI.invoke(cli.app, ["plan", *words])
     assert ran.exit_code == 2 and says in " ".join(ran.output.split())
+
+
+def test_a_model_of_ones_own_is_planned_by_its_path(tmp_path: Path) -> None:
+    folder = str(OWN.folder(tmp_path / "mine"))
+    ran = CLI.invoke(cli.app, ["plan", folder, "--set", "max-model-len=32k"])
+    assert ran.exit_code == Outcome.done and f"vllm serve {folder}" in ran.output and "model_unmeasured" in ran.output
+    assert "32000 tokens for each of 4" in ran.output and "weights 56.9 (index)" in ran.output
+
+
+def test_facts_are_written_and_read_again(tmp_path: Path) -> None:
+    folder = str(OWN.folder(tmp_path / "mine"))
+    written = CLI.invoke(cli.app, ["plan", folder, "--write-facts"])
+    file = tmp_path / "facts.json"
+    file.write_text(written.stdout, encoding="utf-8")
+    first, again = (
+        CLI.invoke(cli.app, ["plan", *words, "--json"]).stdout for words in ([folder], [folder, "--facts", str(file)])
+    )
+    assert written.exit_code == 0 and json.loads(first)["fit"] and first == again
+
+
+def test_the_hubs_cache_goes_before_the_figures_of_the_catalog(tmp_path: Path) -> None:
+    commit = "c0ffee" * 7
+    repository = tmp_path / "hf" / "hub" / f"models--{OWN.id.replace('/', '--')}"
+    OWN.folder(repository / "snapshots" / commit)
+    before = CLI.invoke(cli.app, ["plan", OWN.id, "--only", OWN.id]).output
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit, encoding="utf-8")
+    after = CLI.invoke(cli.app, ["plan", OWN.id]).output
+    assert "weights 56.8 (files)" in before and "weights 56.9 (index)" in after and "model_unmeasured" not in after
+
+
+def test_a_draft_model_is_counted(tmp_path: Path) -> None:
+    folder, draft = str(OWN.folder(tmp_path / "mine")), str(DRAFT.folder(tmp_path / "draft"))
+    said = f'speculative-config={{"model": "{draft}", "num_speculative_tokens": 4}}'
+    ran = CLI.invoke(cli.app, ["plan", folder, "--set", said])
+    assert "draft 1.4 (files)" in ran.output, ran.output
+
+
+@pytest.mark.parametrize("words", [["acme/nothing"], ["/no/such/folder"], ["openai/gpt-oss-120b", "--executor", "uni"]])
+def test_a_program_gets_one_object_for_a_wrong_question(words: list[str]) -> None:
+    ran = CLI.invoke(cli.app, ["plan", *words, "--json"])
+    assert ran.exit_code == 2 and list(json.loads(ran.stdout)) == ["error"]
+
+
+def test_what_a_file_says_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    folder = OWN.folder(tmp_path / "mine")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps({**config, "architectures": ["\x1b[2JX"]}), encoding="utf-8")
+    ran = CLI.invoke(cli.app, ["plan", str(folder), "--explain"])
+    assert "architecture_unknown" in ran.output and "\x1b" not in ran.output
+
+
+def test_what_is_needed_without_a_network_is_named() -> None:
+    ran = CLI.invoke(cli.app, ["plan", "acme/nothing"])
+    text = " ".join(ran.output.replace("│", " ").split())
+    assert ran.exit_code == 2 and "HF_HUB_OFFLINE is set" in text and "config.json" in text and "--facts FILE" in text
 
 
 def test_an_accepted_rule_lets_it_pass_and_needs_a_reason() -> None:

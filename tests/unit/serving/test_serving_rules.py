@@ -144,10 +144,13 @@ def test_a_variable_that_vllm_only_warns_about_is_a_warning() -> None:
     assert rendered.refusals == [] and found(rendered, "unknown_environment")["severity"] == "warn"
 
 
-def test_a_model_that_the_catalog_does_not_know_is_said() -> None:
-    finding = found(alone(vllm_model="openai/gpt-oss-12b"), "model_unmeasured")
-    assert "openai/gpt-oss-12b is not in the catalog; near it: openai/gpt-oss-120b" in finding["fact"]
-    assert "model_unmeasured" not in ids(alone())
+def test_the_version_of_a_build_without_tags_is_taken_as_it_is_printed() -> None:
+    fork = "0.1.dev20482+g83cb22a0e.d20260903"
+    rendered = alone(vllm_image=OURS, vllm_version=fork, vllm_extra_args=["--gdn-decode-kernel", "b12x"])
+    assert rendered.refusals == [] and found(rendered, "unknown_flag")["severity"] == "warn"
+    assert f"{fork} says nothing of the release that it is near" in found(rendered, "version_unknown")["fact"]
+    about_versions = {"cold_load_023", "warm_up_025", "forced_remote_code", "cve_2026_9540", "embed_bypass"}
+    assert not about_versions & ids(rendered)
 
 
 def test_a_flag_is_judged_by_the_version_that_is_said() -> None:
@@ -244,12 +247,18 @@ def test_the_others_count_by_what_they_say_in_this_run() -> None:
     "variables",
     [
         {"vllm_model": "somebody/unknown-900B"},
-        {"vllm_extra_args": ["--kv-cache-memory-bytes", "1G"]},
         {**BF16, "vllm_extra_args": ["--quantization", "fp8"]},  # half of it in memory
     ],
 )
 def test_what_nobody_can_count_is_not_refused(variables: dict[str, Any]) -> None:
     assert "memory_fit" not in "".join(alone(61.0, **variables).refusals)
+
+
+def test_a_pinned_cache_is_counted() -> None:
+    pinned = {"vllm_extra_args": ["--kv-cache-memory-bytes", "1G"], "vllm_max_model_len": 131072}
+    assert "rule memory_fit: one request of 131072 tokens" in only(alone(**pinned))
+    assert "are safe to take" in only(alone(61.0, vllm_extra_args=["--kv-cache-memory-bytes", "4G"]))
+    assert alone(vllm_extra_args=["--kv-cache-memory-bytes", "8G"]).refusals == []
 
 
 def test_a_length_that_vllm_finds_by_itself_needs_no_whole_context() -> None:

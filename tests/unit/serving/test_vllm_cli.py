@@ -172,6 +172,36 @@ def test_beyond_what_is_known_an_objection_is_a_warning(version: str | None) -> 
     assert found.text.endswith(f"({vllm_cli.unverified(version)})")
 
 
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("8192", 8192),
+        ("8_192", 8192),
+        ("32k", 32000),
+        ("32K", 32768),
+        ("1.5k", 1500),
+        ("2M", 2**21),
+        ("auto", -1),
+        ("-1", -1),
+    ],
+)
+def test_a_size_is_read_as_vllm_reads_it(text: str, tokens: int) -> None:
+    assert vllm_cli.size(text) == tokens
+    assert objections(f"--max-model-len {text}", "0.33.0") == []
+
+
+@pytest.mark.parametrize("text", ["1.5K", "1.5", "32kb", "_8", "8__192", "k", "one"])
+def test_a_size_that_vllm_refuses(text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        vllm_cli.size(text)
+    assert objections(f"--max-model-len {text}", "0.33.0") == [("bad_value", "error")]
+
+
+def test_a_short_flag_may_hold_its_value() -> None:
+    read = vllm_cli.words("0.33.0", ["-n2", "-r1"])
+    assert (read.values["--nnodes"], read.values["--node-rank"], read.wrong) == (["2"], ["1"], [])
+
+
 def test_between_two_known_versions_either_one_is_enough() -> None:
     assert objections("--linear-backend marlin", "0.21.0") == []  # 0.20.1 has it not, 0.22.0 has
     assert objections("--quantization gguf", "0.23.0") == []  # 0.22.0 has it, 0.24.0 has not

@@ -101,7 +101,7 @@ class Fields:
             return default
         if not isinstance(value, str):
             raise self.wrong(name, value, "a text")
-        return value
+        return self._bounded(name, value)
 
     def flag(self, *names: str, default: bool = False) -> bool:
         name, value = self._first(names)
@@ -134,6 +134,7 @@ class Fields:
         for index, value in enumerate(found):
             if not isinstance(value, str):
                 raise self.wrong(f"{names[0]}[{index}]", value, "a text")
+            self._bounded(f"{names[0]}[{index}]", value)
         return found
 
     def child(self, *names: str) -> Fields | None:
@@ -150,6 +151,11 @@ class Fields:
 
     def wrong(self, name: str, value: Any, wanted: str) -> FactsError:
         return FactsError(f"{self.where(name)} is {_shown(value)}; expected {wanted}")
+
+    def _bounded(self, name: str, value: str) -> str:
+        if len(value) > limit("text"):
+            raise FactsError(f"{self.where(name)} has {len(value)} characters; at most {limit('text')} are read")
+        return value
 
     def _first(self, names: Sequence[str]) -> tuple[str, Any]:
         return next(((name, self.data[name]) for name in names if self.has(name)), ("", _MISSING))

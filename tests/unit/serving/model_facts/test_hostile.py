@@ -45,6 +45,8 @@ def said(root: Path) -> str:
         ({**GOOD, "num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; expected a number from 1 to 2000"),
         ({**GOOD, "num_hidden_layers": None}, "num_hidden_layers is None; expected a number from 1"),
         ({**GOOD, "architectures": "Qwen3"}, "architectures is 'Qwen3'; expected a list"),
+        ({**GOOD, "architectures": ["A" * 10**6]}, "architectures[0] has 1000000 characters; at most 10000"),
+        ({**GOOD, "model_type": "m" * 10**6}, "model_type has 1000000 characters"),
         ({**GOOD, "architectures": [3]}, "architectures[0] is 3; expected a text"),
         ({**GOOD, "layer_types": ["full_attention", "telepathy"]}, "layers of the kind 'telepathy'"),
         ({**GOOD, "quantization_config": "fp8"}, "quantization_config is 'fp8'; expected an object"),

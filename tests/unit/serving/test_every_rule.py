@@ -1,0 +1,276 @@
+"""Every rule of serving fires for one profile, and is silent for one close to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
+
+from tests.unit.serving.test_rules import bare, ids, profile
+
+MOE, DENSE = frozenset({"moe"}), frozenset({"dense"})
+GDN, MLA, SEES = frozenset({"moe", "gdn_hybrid"}), frozenset({"moe", "mla"}), frozenset({"dense", "multimodal"})
+FP8_CACHE = "--kv-cache-dtype fp8"
+RAY: dict[str, Any] = {"hosts": 2, "executor": "ray"}
+LAN = "192.0.2.7"
+RENDEZVOUS = ("VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
+# An architecture that 0.17.0 has and the newest release has not.
+GONE = next(name for name, spans in architectures._content()["architectures"].items() if len(spans[-1]) == 2)
+
+
+def made(args: str = "", **changes: Any) -> Profile:
+    return profile(args, **changes)
+
+
+def env(**names: str) -> dict[str, Any]:
+    return {"environment": names}
+
+
+def inside(word: str) -> dict[str, Any]:
+    return {"container": frozenset({word})}
+
+
+def nv(traits: frozenset[str] = MOE, **changes: Any) -> dict[str, Any]:
+    return {"traits": traits, "quantization": "nvfp4", **changes}
+
+
+# By rule: a profile that it is about, and its neighbour.
+PAIRS: dict[str, tuple[Profile, Profile]] = {
+    "utilization_above_090": (made("--gpu-memory-utilization 0.91"), made("--gpu-memory-utilization 0.90")),
+    "utilization_above_085": (made("--gpu-memory-utilization 0.86"), made("--gpu-memory-utilization 0.85")),
+    "utilization_unset": (bare(version="0.19.0"), made(version="0.19.0")),
+    "utilization_unset_092": (bare(version="0.24.0"), bare(version="0.19.0")),
+    "memory_fit": (made(memory="too small by 3 GiB"), made()),
+    "model_unmeasured": (made(measured=False), made()),
+    "kv_cache_pinned": (made("--kv-cache-memory-bytes 8G"), made()),
+    "cpu_offload": (made("--cpu-offload-gb 4"), made("--cpu-offload-gb 0")),
+    "sleep_mode": (made("--enable-sleep-mode"), made("--no-enable-sleep-mode")),
+    "container_memory_limit": (made(**inside("memory_limit")), made()),
+    "context_unset": (bare(), made()),
+    "batch_limits_unset": (bare(), made()),
+    "enforce_eager": (made("--enforce-eager"), made("--no-enforce-eager")),
+    "cudagraphs_off": (made("-O0"), made("-O1")),
+    "capture_size_above_512": (made("--max-cudagraph-capture-size 1024"), made("--max-cudagraph-capture-size 512")),
+    "capture_size_gdn": (
+        made("--max-cudagraph-capture-size 1024", traits=GDN, version="0.17.0"),
+        made("--max-cudagraph-capture-size 1024", traits=MOE, version="0.17.0"),
+    ),
+    "moe_marlin_bf16": (made("--moe-backend marlin", traits=MOE), made("--moe-backend triton", traits=MOE)),
+    "moe_kernel_absent": (made("--moe-backend flashinfer_trtllm"), made("--moe-backend triton")),
+    "nvfp4_moe": (made(**nv(version="0.19.0")), made("--moe-backend marlin", **nv(version="0.19.0"))),
+    "nvfp4_linear": (
+        made(**nv(DENSE, version="0.19.0")),
+        made(**nv(DENSE, version="0.19.0", **env(VLLM_NVFP4_GEMM_BACKEND="marlin"))),
+    ),
+    "nvfp4_young": (made(**nv(version="0.22.0")), made(**nv(version="0.24.0"))),
+    "nvfp4_native": (made(**nv()), made("--moe-backend marlin", **nv())),
+    "flashinfer_fp4_switched_off": (
+        made(version="0.19.0", **env(VLLM_USE_FLASHINFER_MOE_FP4="0")),
+        made(version="0.19.0", **env(VLLM_USE_FLASHINFER_MOE_FP4="1")),
+    ),
+    "flashinfer_moe_latency": (
+        made(version="0.19.0", **env(VLLM_FLASHINFER_MOE_BACKEND="latency")),
+        made(version="0.19.0", **env(VLLM_FLASHINFER_MOE_BACKEND="throughput")),
+    ),
+    "force_fp8_marlin": (
+        made(version="0.24.0", **env(VLLM_TEST_FORCE_FP8_MARLIN="1")),
+        made(version="0.24.0", **env(VLLM_TEST_FORCE_FP8_MARLIN="0")),
+    ),
+    "moe_marlin_idle": (
+        made("--moe-backend marlin", traits=MOE, quantization="gptq_int4"),
+        made("--moe-backend marlin", traits=MOE, quantization="fp8"),
+    ),
+    "fp8_moe_flashinfer": (
+        made("--moe-backend flashinfer_cutlass", quantization="fp8", version="0.19.0"),
+        made("--moe-backend flashinfer_cutlass", quantization="fp8", version="0.24.0"),
+    ),
+    "attention_kernel_absent": (made("--attention-backend FLASHMLA"), made("--attention-backend TRITON_MLA")),
+    "flash_attention_version": (
+        made("--attention-config.flash_attn_version 3"),
+        made("--attention-config.flash_attn_version 2"),
+    ),
+    "flash_attention_fp8_kv": (
+        made(f"--attention-backend FLASH_ATTN {FP8_CACHE}"),
+        made("--attention-backend FLASH_ATTN"),
+    ),
+    "attention_fp8_kv": (
+        made(FP8_CACHE, version="0.19.0"),
+        made(f"{FP8_CACHE} --attention-backend TRITON_ATTN", version="0.19.0"),
+    ),
+    "attention_flashinfer": (
+        made("--attention-backend FLASHINFER", version="0.22.0"),
+        made("--attention-backend FLASHINFER", version="0.24.0"),
+    ),
+    "attention_sinks": (
+        made("--attention-backend FLASHINFER", model="openai/gpt-oss-20b", version="0.19.0"),
+        made("--attention-backend FLASHINFER", model="a/model", version="0.19.0"),
+    ),
+    "mla_kernels": (
+        made(traits=MLA, version="0.22.0"),
+        made("--attention-backend TRITON_MLA", traits=MLA, version="0.22.0"),
+    ),
+    "fp8_kv_scales": (made(FP8_CACHE), made("--kv-cache-dtype auto")),
+    "mxfp4_other_model": (
+        made("--quantization mxfp4", version="0.19.0"),
+        made("--quantization mxfp4", model="openai/gpt-oss-20b", version="0.19.0"),
+    ),
+    "mxfp4_other_model_new": (
+        made("--quantization mxfp4"),
+        made("--quantization mxfp4", model="openai/gpt-oss-20b"),
+    ),
+    "quantization_mismatch": (
+        made("--quantization gptq_marlin", quantization="fp8"),
+        made("--quantization gptq_marlin", quantization="gptq_int4"),
+    ),
+    "quantization_named": (made("--quantization fp8", quantization="fp8"), made(quantization="fp8")),
+    "fp8_on_the_fly": (made("--quantization fp8"), made("--quantization fp8", quantization="fp8")),
+    "nvfp4_235b": (
+        made(model="nvidia/Qwen3-235B-A22B-NVFP4", version="0.19.0"),
+        made(model="nvidia/Qwen3-30B-A3B-NVFP4", version="0.19.0"),
+    ),
+    "nvfp4_235b_new": (
+        made(model="nvidia/Qwen3-235B-A22B-NVFP4"),
+        made(model="nvidia/Qwen3-30B-A3B-NVFP4"),
+    ),
+    "nvfp4_397b": (
+        made(model="nvidia/Qwen3.5-397B-A17B-NVFP4", **nv(hosts=2)),
+        made(model="nvidia/Qwen3.5-397B-A17B-NVFP4", **nv(hosts=4)),
+    ),
+    "bf16_122b": (
+        made(model="Qwen/Qwen3.5-122B-A10B"),
+        made(model="Qwen/Qwen3.5-122B-A10B-GPTQ-Int4", quantization="gptq_int4"),
+    ),
+    "gdn_hybrid": (made(traits=GDN), made(traits=MOE)),
+    "draft_marlin": (
+        made('--moe-backend marlin --speculative-config {"method":"mtp"}', traits=MOE, quantization="fp8"),
+        made(
+            '--moe-backend marlin --speculative-config {"method":"mtp","moe_backend":"triton"}',
+            traits=MOE,
+            quantization="fp8",
+        ),
+    ),
+    "architecture_too_new": (
+        made(architecture="DeepseekV4ForCausalLM", version="0.19.0"),
+        made(architecture="DeepseekV4ForCausalLM"),
+    ),
+    "architecture_unknown": (made(architecture="MadeUpForCausalLM"), made(architecture="Qwen3ForCausalLM")),
+    "version_unknown": (made(version=None), made()),
+    "driver_590": (made(driver="590.48.01"), made(driver="580.142")),
+    "published_port": (made(**inside("published_port")), made()),
+    "detached": (made(**inside("detached")), made()),
+    "restart_policy": (made(**inside("restart_policy")), made()),
+    "privileged": (made(**inside("privileged")), made()),
+    "ray_object_store": (made(**RAY, **inside("ray_object_store_default")), made(**inside("ray_object_store_default"))),
+    "transformers_5": (made(model="google/gemma-4-31b", version="0.19.0"), made(model="google/gemma-4-31b")),
+    "trust_remote_code": (made("--trust-remote-code"), made("--no-trust-remote-code")),
+    "fastsafetensors_missing": (
+        made("--load-format fastsafetensors", version="0.19.0"),
+        made("--load-format fastsafetensors", version="0.19.0", contains=frozenset({"fastsafetensors"})),
+    ),
+    "fastsafetensors_gemma": (
+        made("--load-format fastsafetensors", model="google/gemma-4-31b"),
+        made("--load-format fastsafetensors"),
+    ),
+    "ready_timeout": (
+        made(hosts=2, **env(VLLM_ENGINE_READY_TIMEOUT_S="900")),
+        made(hosts=2, **env(VLLM_ENGINE_READY_TIMEOUT_S="1800")),
+    ),
+    "environment_unchecked": (bare(), made()),
+    "architecture_gone": (made(architecture=GONE, version="0.33.0"), made(architecture=GONE, version="0.17.0")),
+    "tool_choice_without_parser": (
+        made("--enable-auto-tool-choice"),
+        made("--enable-auto-tool-choice --tool-call-parser hermes"),
+    ),
+    "log_outputs_without_requests": (
+        made("--enable-log-outputs"),
+        made("--enable-log-outputs --enable-log-requests"),
+    ),
+    "headless_with_api": (made("--headless --api-server-count 1"), made("--headless --api-server-count 0")),
+    "cold_load_023": (made(version="0.23.0"), made(version="0.23.0", model="nvidia/Gemma-4-26B-A4B-NVFP4")),
+    "warm_up_025": (made(traits=GDN, version="0.25.0"), made(traits=MOE, version="0.25.0")),
+    "forced_remote_code": (made(version="0.17.1"), made(version="0.18.0")),
+    "cve_2026_9540": (made(version="0.19.0"), made(version="0.19.1")),
+    "embed_bypass": (made(version="0.20.2"), made(version="0.20.1")),
+    "host_header_bypass": (made(version="0.21.0", listen=LAN), made(version="0.22.0", listen=LAN)),
+    "public_without_key": (made(listen=LAN), made(listen=LAN, api_key=True)),
+    "key_guards_v1": (made(listen=LAN, api_key=True), made(api_key=True)),
+    "key_in_argv": (made("--api-key k"), made(api_key=True)),
+    "token_in_argv": (made("--hf-token k"), made("--hf-token")),
+    "dev_mode": (made(**env(VLLM_SERVER_DEV_MODE="1")), made(**env(VLLM_SERVER_DEV_MODE="0"))),
+    "alive_without_engine": (
+        made(**env(VLLM_KEEP_ALIVE_ON_ENGINE_DEATH="1")),
+        made(**env(VLLM_KEEP_ALIVE_ON_ENGINE_DEATH="0")),
+    ),
+    "media_from_anywhere": (
+        made(traits=SEES, listen=LAN),
+        made("--allowed-media-domains example.com", traits=SEES, listen=LAN),
+    ),
+    "world_too_large": (made("-tp 2"), made("-tp 2", hosts=2)),
+    "nnodes_with_ray": (made("--nnodes 2", **RAY), made("--nnodes 2", hosts=2)),
+    "ray_missing": (made(**RAY, contains=frozenset()), made(**RAY)),
+    "ray_memory_monitor": (made(**RAY), made(**RAY, **env(RAY_memory_monitor_refresh_ms="0"))),
+    "ray_token": (made(**RAY), made(**RAY, **env(RAY_AUTH_MODE="token"))),
+    "rdma_off": (made(hosts=2, **env(NCCL_IB_DISABLE="1")), made(hosts=2, **env(NCCL_IB_DISABLE="0"))),
+    "no_infiniband": (made(hosts=2, **inside("no_infiniband")), made(**inside("no_infiniband"))),
+    "gpudirect": (made(hosts=2, **env(NCCL_NET_GDR_LEVEL="PHB")), made(hosts=2, **env(NCCL_NET_GDR_LEVEL="LOC"))),
+    "gid_index_by_hand": (made(**env(NCCL_IB_GID_INDEX="3")), made()),
+    "rendezvous_address": (made(hosts=2), made(hosts=2, **env(**dict.fromkeys(RENDEZVOUS, "192.0.2.1")))),
+    "data_parallel_headless": (made("-dp 2", hosts=2), made("-dp 1", hosts=2)),
+    "build_for_12_1": (
+        made(version="0.19.0", **env(TORCH_CUDA_ARCH_LIST="12.1")),
+        made(version="0.19.0", **env(TORCH_CUDA_ARCH_LIST="12.0")),
+    ),
+    "build_for_12_1_filtered": (
+        made(version="0.20.1", **env(TORCH_CUDA_ARCH_LIST="12.1")),
+        made(version="0.19.0", **env(TORCH_CUDA_ARCH_LIST="12.1")),
+    ),
+    "build_patch_fp4": (made(contains=frozenset({"patch_fp4_120a"})), made()),
+}
+
+
+def test_the_table_has_every_rule() -> None:
+    assert {rule["id"] for rule in rules.rules()} == PAIRS.keys()
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_a_rule_fires_once_and_is_silent_beside_it(name: str) -> None:
+    about, beside = PAIRS[name]
+    assert ids(judge(about)).count(name) == 1
+    assert name not in ids(judge(beside))
+
+
+# What the command line itself can be wrong about: (words, environment, version) that it is about, and beside it.
+WORDS: dict[str, tuple[tuple[str, dict[str, str], str], tuple[str, dict[str, str], str]]] = {
+    "unknown_flag": (("--moe-bakend x", {}, "0.24.0"), ("--moe-backend triton", {}, "0.24.0")),
+    "unsupported_flag": (("--swap-space 4", {}, "0.24.0"), ("--swap-space 4", {}, "0.17.0")),
+    "ambiguous_flag": (("--max-num 4", {}, "0.24.0"), ("--max-num-seqs 4", {}, "0.24.0")),
+    "stray_word": (("four", {}, "0.24.0"), ("--seed 4", {}, "0.24.0")),
+    "missing_value": (("--seed", {}, "0.24.0"), ("--seed 4", {}, "0.24.0")),
+    "bad_value": (("--seed four", {}, "0.24.0"), ("--seed 4", {}, "0.24.0")),
+    "bad_choice": (("--kv-cache-dtype fp9", {}, "0.24.0"), ("--kv-cache-dtype fp8", {}, "0.24.0")),
+    "unknown_environment": (("", {"VLLM_MADE_UP": "1"}, "0.24.0"), ("", {"VLLM_PORT": "1"}, "0.24.0")),
+    "refused_environment": (
+        ("--fail-on-environ-validation", {"VLLM_MADE_UP": "1"}, "0.24.0"),
+        ("--fail-on-environ-validation", {"VLLM_PORT": "1"}, "0.24.0"),
+    ),
+    "stale_variable": (
+        ("", {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}, "0.24.0"),
+        ("", {"VLLM_NVFP4_GEMM_BACKEND": "marlin"}, "0.19.0"),
+    ),
+}
+
+
+def test_the_table_has_every_objection_to_the_command_line() -> None:
+    assert WORDS.keys() == catalog.load("rules")["command_line"].keys()
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_an_objection_fires_and_is_silent_beside_it(name: str) -> None:
+    about, beside = (
+        Profile("a/model", DENSE, "bf16", "an/image:1", version, frozenset(), tuple(words.split()), environment)
+        for words, environment, version in WORDS[name]
+    )
+    assert name in ids(judge(about)) and name not in ids(judge(beside))
