@@ -111,8 +111,7 @@ def yamllint(gate: Gate) -> None:
 
 
 def ansible_lint(gate: Gate) -> None:
-    # It starts ansible-playbook, which refuses to run without an inventory.
-    gate.run("ansible-lint", "--offline", "--strict", "--nocolor", env={"ANSIBLE_INVENTORY": "inventory/example/pair"})
+    gate.run("ansible-lint", "--offline", "--strict", "--nocolor")
 
 
 def changelog(gate: Gate) -> None:
