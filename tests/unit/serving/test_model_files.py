@@ -717,7 +717,8 @@ class Run:
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    def display(self, text: str) -> None:
+    def display(self, text: str, stderr: bool) -> None:
+        assert stderr, "standard output belongs to what the run answers"
         self.said.append(text)
 
     def execute(self, module_name: str, module_args: dict[str, Any], **options: Any) -> dict[str, Any]:
