@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Iterator
 
 LONGEST_WALK = 400  # folders and links of one path: links that lead to each other end here
-_WALK = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_PATH = getattr(os, "O_PATH", os.O_RDONLY)  # a controller that is no Linux imports this, too
+_WALK = _PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class ForeignLink(OSError):
@@ -40,7 +41,7 @@ def folder(path: str, *, root: str = "/", make: bool = False) -> Iterator[int]:
 
 def _walk(path: str, root: str, make: bool) -> int:
     names = deque(part for part in path.split("/") if part not in ("", "."))
-    current = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    current = os.open(root, _PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for _ in range(LONGEST_WALK):
             if not names:
@@ -50,7 +51,7 @@ def _walk(path: str, root: str, make: bool) -> int:
                 names.extendleft(reversed([part for part in following.split("/") if part not in ("", ".")]))
                 if not following.startswith("/"):
                     continue
-                following = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+                following = os.open(root, _PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             os.close(current)
             current = following
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
