@@ -541,7 +541,8 @@ def test_the_page_says_where_the_api_answers_and_what_is_free() -> None:
     for text in ("https://192.0.2.11:8443/v1", "API on spark-a", "http://127.0.0.1:8000/v1", "55.0 free", "Free on /"):
         assert text in page
     hosts = proof("pair")
-    hosts["spark-a"]["serving"]["api"]["gateway"] = None
+    api = hosts["spark-a"]["serving"]["api"]
+    hosts["spark-a"]["serving"]["api"] = {**api, "gateway": None}
     assert "8443" not in evidence_page.render(build(hosts))
 
 
