@@ -172,7 +172,14 @@ class Docker(TypedDict):
     cgroup_driver: str | None
 
 
-JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})  # `for` is a word of Python's own
+class Clock(TypedDict):
+    epoch_s: float | None
+    source: str | None
+    synchronized: bool | None
+
+
+# Functional: one key is a word of Python.
+JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})
 
 
 class Facts(TypedDict):
@@ -205,6 +212,9 @@ class Facts(TypedDict):
     sysctls: dict[str, int | None]
     oom_daemons: list[str]
     cdi_driver: str | None
+    memory_available_bytes: NotRequired[int | None]
+    clock: Clock
+    machine_digest: NotRequired[str | None]
     join_key: NotRequired[JoinKey | None]
 
 

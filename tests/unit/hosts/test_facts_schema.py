@@ -5,9 +5,13 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import spark_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
@@ -30,6 +34,10 @@ MORE = {
         "conflicts": [{"uri": "http://x", "suite": "y", "files": ["/x"], "signed_by": ["/y"]}],
         "offered": ["docker-ce"],
     },
+    "memory_available_bytes": 2**36,
+    "clock": {"epoch_s": 1.5e9, "source": "systemd-timesyncd", "synchronized": True},
+    "machine_digest": "0123456789abcdef",
+    "join_key": {"for": "x", "sha256": "y"},
 }
 
 
@@ -93,6 +101,12 @@ def test_sound_facts_pass() -> None:
     assert facts_schema.problem(facts()) is None
     assert facts_schema.problem(sound()) is None
     use(sound())
+
+
+def test_the_schema_has_every_fact_that_a_host_says(tmp_path: Path) -> None:
+    """What the real reader makes of an empty file system; that it misses much of a host is no matter here."""
+    said = spark_facts.collect(HostReader(System(tmp_path)))
+    assert {*get_type_hints(facts_schema.Facts)} == {*said}
 
 
 def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:

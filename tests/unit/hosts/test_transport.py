@@ -103,6 +103,7 @@ class Once:
     """As much of an action plugin as a call needs: a host of this machine, to which a call sends all at once."""
 
     _templar: Any = None
+    _connection: Any = None
 
     def __init__(self) -> None:
         self.calls = 0
@@ -431,6 +432,7 @@ class Action:
     """As much of an action plugin as a call needs."""
 
     _templar = Templar()
+    _connection: Any = None  # a plugin without options
 
     def __init__(self, **done: Any) -> None:
         self.done = {"rc": 0, "stdout": "", "stderr": "", **done}
