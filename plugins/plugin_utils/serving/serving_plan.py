@@ -194,7 +194,8 @@ class Plan:
         """What was measured and how; else what the memory allows."""
         if self.expected:
             return f"{self.expected.text} ({self.expected.conditions}; {self.expected.source})"
-        return f"not measured; {self.bandwidth_limit:.0f} tok/s for one request is what the memory's bandwidth allows"
+        bound = f"{self.bandwidth_limit:.0f} tok/s for one request without draft tokens"
+        return f"not measured; {bound} is what the memory's bandwidth allows"
 
     def _explained(self) -> list[str]:
         found = ["  how the checkpoint was chosen", *(f"    {step}" for step in self.path)]
