@@ -20,7 +20,7 @@ def test_ansible_builder_accepts_the_execution_environment(tmp_path: Path) -> No
     pytest.importorskip("ansible_builder")
     definition = EXAMPLES / "execution-environment/execution-environment.yml"
     argv = [sys.executable, "-m", "ansible_builder", "create", "-f", str(definition), "-c", "context"]
-    argv += ["--container-runtime", "podman"]
+    argv += ["--output-filename", "Containerfile"]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     recipe = (tmp_path / "context/Containerfile").read_text()
