@@ -136,7 +136,7 @@ def test_a_drifted_scan_is_told_and_a_hook_that_fails_changes_nothing(run: Run) 
     told = json.loads((run.tmp_path / "heard").read_text())
     assert (told["event"], told["hosts"]) == ("drift", ["spark-drift", "spark-away"])
     assert "hold:driver-set" in told["text"] and told["see"] == str(run.tmp_path / "evidence/drift/drift.json")
-    assert rc == 2 and "1 drifted" in output and "ended with status 9" in output
+    assert rc == 4 and "1 drifted" in output and "ended with status 9" in output
 
 
 def test_a_tag_does_not_make_it_a_green_nothing(run: Run) -> None:
