@@ -11,7 +11,7 @@ import yaml
 from tests.support.plays import Plays, recap
 
 PING = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}])
-ON_A_HOST = {"drain", "serve", "reboot"}
+ON_A_HOST = {"drain", "fetch", "serve", "reboot"}
 PLAYBOOKS = {"site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate", *ON_A_HOST}
 KINDS = ("ok", "away", "key", "nosudo", "nopython")
 VARIABLES: dict[str, Any] = {
@@ -54,4 +54,4 @@ def test_who_is_unreachable_to_ansible_is_unreachable_to_us(
 
 def test_every_playbook_is_here() -> None:
     folder = Path(__file__).parents[3] / "playbooks"
-    assert {path.stem for path in folder.glob("*.yml")} == PLAYBOOKS | {"hosts"}
+    assert {path.stem for path in folder.glob("*.yml")} == PLAYBOOKS | {"hosts", "notify"}
