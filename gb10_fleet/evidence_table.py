@@ -85,8 +85,7 @@ def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
     """Print it: a table where somebody looks, lines of tab-separated fields where a program reads."""
     found = [*rows(evidence), *remarks(evidence)]  # of what is no evidence, nothing is printed
     if not console.is_terminal:
-        # A port or cable that is at fault is its own reason.
-        shown = {row[:3] for row in found}
+        shown = {row[:3] for row in found}  # a port or cable that is at fault is its own reason
         for row in dict.fromkeys([*found, *(row for row in reasons(evidence) if row[:3] not in shown)]):
             print("\t".join(map(printable, row)))
         return

@@ -143,6 +143,7 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
             "no_carrier", "error", ["check the cable between spark-a p0 and spark-b p0"],
         ),
         (subject(rails=rails(enp1s0f0np0={"carrier": None})), "no_carrier", "warn", ["enp1s0f0np0", "down"]),
+        (subject({**PAIR, "fabric_asn": 65000}), "foreign_variables", "info", ["fabric_asn", "another role's"]),
         (linked(100000), "slow_link", "warn", ["p0 links below 200 Gb/s", "enp1s0f0np0 at 100 Gb/s", "spark-b p0"]),
         (subject(ssh={"interface": "enp1s0f0np0"}), "rail_is_management", "error", ["SSH session", "p0"]),
         (subject(default_route_interfaces=[P0[1]]), "rail_is_management", "error", ["default route", P0[1]]),
