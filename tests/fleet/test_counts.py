@@ -58,7 +58,7 @@ def clean(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Co
 def test_a_clean_host_costs_one_call_and_one_task(clean: Counted, name: str) -> None:
     counts = clean.of(name)
     assert [host.calls for host in counts] == [1] * len(counts)
-    # Its own result, and a `meta` that lets nobody leave; the first host has the look or the scan as well, and one more.
+    # Its own result, and a `meta` that lets nobody leave; the first host has the scan too, and a second `meta`.
     assert [host.tasks for host in counts] == [4] + [2] * (len(counts) - 1)
 
 
