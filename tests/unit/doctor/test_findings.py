@@ -152,6 +152,7 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
             "disk_full", "error", ["/var/lib/docker", "10.0 GiB", "20 GiB"],
         ),
         (subject({**PAIR, "fabric_mut": 9000}), "unknown_variable", "error", ["fabric_mut", "fabric_mtu?"]),
+        (subject({**PAIR, "driver_name": 1}), "foreign_variables", "info", ["driver_name", "another role's"]),
         (subject({**PAIR, "fabric_topology": "star"}), "bad_variable", "error", ["fabric_topology", "star"]),
         (subject({**PAIR, "fabric_mtu": "big"}), "bad_variable", "error", ["fabric_mtu", "roles/fabric/README.md"]),
         (subject({**PAIR, "fabric_mtu": "9k"}), "bad_variable", "error", ["the text '9k'", "a whole number"]),

@@ -13,7 +13,9 @@ from tests.support.proofs import facts
 
 
 def judged(**variables: Any) -> Subject:
-    return Subject("spark-a", facts(), {"vllm_model": "m", **variables}, {}, {}, catalog.declared_variables())
+    return Subject(
+        "spark-a", facts(), {"vllm_model": "openai/gpt-oss-120b", **variables}, {}, {}, catalog.declared_variables()
+    )
 
 
 # Defaults of roles that many fleets have, beside hand-made variables as in many inventories.
