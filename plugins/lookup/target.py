@@ -5,12 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from ansible import context
-from ansible.plugins.lookup import LookupBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import target
-
 DOCUMENTATION = """
 name: target
 author: gb10-fleet contributors (@gb10-fleet)
@@ -40,6 +34,13 @@ _raw:
   type: list
   elements: raw
 """
+
+from typing import Any
+
+from ansible import context
+from ansible.plugins.lookup import LookupBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import target
+
 # Who only reads a playbook needs no inventory.
 _READING = ("syntax", "listtasks", "listtags", "listhosts")
 

@@ -107,7 +107,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
 # The same, where Ansible has to read the inventory first.
 RUNS: list[tuple[str, list[str]]] = [
     ("doctor -i broken.yml", ["broken.yml"]),
-    ("doctor -i empty.yml", ["no group `sparks`", "docs/inventory.md"]),
+    ("doctor -i empty.yml", ["group sparks", "the inventory is empty", "docs/inventory.md"]),
     ("doctor -i HOSTS --limit spark-9", ["--limit", "no hosts"]),
     ("explain -i HOSTS spark-a vlm", ["vlm", "vllm"]),
 ]
