@@ -94,8 +94,8 @@ def kin(process: int, proc: Path = PROC) -> list[int]:
     By the whole path of the group, for a user may give one of his own the same name at its end.
     """
     group = _group(proc / str(process))
-    if group.endswith(":/"):  # everybody's
-        return []
+    if group.endswith(":/"):  # everybody's, so of this one only itself is known
+        return [process]
     return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit() and _group(entry) == group]
 
 

@@ -27,6 +27,7 @@ PLAY = "- ansible.builtin.import_playbook: gb10.fleet.benchmark\n"
 PAIR = {"spark-a": {"ansible_host": "kind-a"}, "spark-b": {"ansible_host": "kind-b"}}
 # `docker exec --env X CONTAINER ...` runs with the variables and the vllm of the container, and argv is written down.
 DOCKER = """#!/bin/sh
+[ "$1 $2" != "container inspect" ] || exec cat {folder}/server.pid
 [ "$1" = exec ] || exit 2
 shift 2
 export "$1"
@@ -45,6 +46,7 @@ def port(tmp_path: Path) -> Iterator[int]:
     argv += ["--host", "127.0.0.1", "--port", str(port)]
     with (tmp_path / "server.log").open("wb") as log:
         server = subprocess.Popen(argv, env={**os.environ, **simulated}, stdout=log, stderr=log)
+    (tmp_path / "server.pid").write_text(str(server.pid))
     until = time.monotonic() + 60
     while time.monotonic() < until:
         try:
