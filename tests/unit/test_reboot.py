@@ -169,7 +169,7 @@ class Waiting:
     def pass_time(self, seconds: float) -> None:
         self.now += seconds
 
-    def display(self, text: str) -> None:
+    def display(self, text: str, stderr: bool = False) -> None:
         self.said.append(text)
 
     def run(self) -> dict[str, Any]:
