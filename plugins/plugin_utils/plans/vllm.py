@@ -53,7 +53,7 @@ class VllmPlan(RolePlan):
     argv: tuple[str, ...] = ()
     join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
     join_kept: str = ""  # its digest, where all hosts have it
-    unit: Mapping[str, Any] = field(default_factory=dict)  # what the unit's program reads (programs/vllm_unit.py)
+    unit: Mapping[str, Any] = field(default_factory=dict)  # what the unit's program reads (programs/vllm_unit)
 
 
 def plan(view: View) -> VllmPlan:
