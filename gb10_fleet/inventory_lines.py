@@ -27,7 +27,7 @@ def write(inventory: Path, group: str, lines: Sequence[str], names: Iterable[str
     if single := next(
         (file.parent.with_suffix(kind) for kind in _KINDS[1:] if file.parent.with_suffix(kind).exists()), None
     ):
-        raise Taken(f"{single} is there, and Ansible would ignore it for a folder {file.parent}; paste the lines into it")
+        raise Taken(f"{single} is there, and a folder {file.parent} would hide it; paste the lines into it")
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("x", encoding="utf-8") as new:
