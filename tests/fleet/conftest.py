@@ -25,3 +25,11 @@ def converged(fleet: Fleet) -> Fleet:
     """Every host as site.yml and the extra document want it."""
     assert fleet.site().rc == 0
     return fleet
+
+
+@pytest.fixture(scope="module")
+def cleared(fleet: Fleet) -> Fleet:
+    """Nothing of ours is on any host, whatever tests of other modules have left there."""
+    for host in fleet.hosts:
+        fleet.clear(host)
+    return fleet

@@ -160,12 +160,12 @@ def tarball(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def doors(fleet: Fleet) -> Iterator[Fleet]:
-    for host in fleet.hosts:
-        fleet.shell(host, PREPARE + OPEN)
-    yield fleet
-    for host in fleet.hosts:
-        fleet.shell(host, f"{CLEAR}; {CLOSE}; rm -f /etc/foreign")
+def doors(cleared: Fleet) -> Iterator[Fleet]:
+    for host in cleared.hosts:
+        cleared.shell(host, PREPARE + OPEN)
+    yield cleared
+    for host in cleared.hosts:
+        cleared.shell(host, f"{CLEAR}; {CLOSE}; rm -f /etc/foreign")
 
 
 def installed(doors: Fleet, tarball: Path, folder: Path, programs: Path, packages: Path) -> Project:

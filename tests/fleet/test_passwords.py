@@ -85,12 +85,12 @@ class Watch:
 
 
 @pytest.fixture(scope="module")
-def operator(fleet: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
-    for host in fleet.hosts:
-        fleet.shell(host, PREPARE)
-    yield Operator(fleet, tmp_path_factory.mktemp("operator"))
-    for host in fleet.hosts:
-        fleet.shell(host, CLEAR)
+def operator(cleared: Fleet, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operator]:
+    for host in cleared.hosts:
+        cleared.shell(host, PREPARE)
+    yield Operator(cleared, tmp_path_factory.mktemp("operator"))
+    for host in cleared.hosts:
+        cleared.shell(host, CLEAR)
 
 
 def vault(operator: Operator, name: str, secret: str) -> tuple[str, ...]:
