@@ -179,6 +179,7 @@ class Routes:
         self._templar = action._templar
         self._shell = action._connection._shell
         self._keys = action._task.dump_attrs()  # type: ignore[no-untyped-call]
+        self._keys["connection"] = action._task.play.connection  # in ansible-core 2.21 the task's is the first host's
         self._keys["timeout"] = self._context.timeout  # to connect; the task's own keyword limits its whole run
         del self._keys["retries"]  # the task's, where the plugin means those of a connection
 
