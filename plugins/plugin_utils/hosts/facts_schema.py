@@ -93,7 +93,7 @@ class PortOwner(TypedDict):
     file: str
     name: str | None
     uuid: str | None
-    renderer: str
+    renderer: str | None
 
 
 class Gpu(TypedDict):

@@ -27,7 +27,10 @@ WRONG: tuple[Any, ...] = (
 GONE = object()
 MORE = {
     "routes": [{"interface": "enP7s7", "cidr": "192.0.2.0/24"}],
-    "port_owners": [{"interface": "enp1s0f0np0", "file": "/x", "name": "x", "uuid": None, "renderer": "netplan"}],
+    "port_owners": [
+        {"interface": "enp1s0f0np0", "file": "/x", "name": "x", "uuid": None, "renderer": "netplan"},
+        {"interface": "enp1s0f0np0", "file": "/y", "name": "y", "uuid": None, "renderer": None},
+    ],
     "apt_preferences": [{"file": "/x", "package": "nvidia-*", "pin": "version 1", "priority": 1001}],
     "apt_sources": {
         "entries": [{"file": "/x", "uri": "http://x", "suite": "y", "components": ["main"], "signed_by": None}],
