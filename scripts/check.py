@@ -212,8 +212,9 @@ def sanity(gate: Gate, fleet: Path) -> None:
         "ansible-test", "sanity", "--venv", "--python", PYTHON, "--color", "no", "-v", *left_out,
         cwd=fleet, env={"HOME": str(home), "XDG_CONFIG_HOME": config},
     )  # fmt: skip
-    command = re.search(r"^Run command: .*/validate-modules/validate\.py .*$", output, re.MULTILINE)
-    seen = set(re.findall(r"plugins/modules/\w+\.py", command[0])) if command else set()
+    # A run for each type of plugin.
+    commands = re.findall(r"^Run command: .*/validate-modules/validate\.py .*$", output, re.MULTILINE)
+    seen = set(re.findall(r"plugins/modules/\w+\.py", " ".join(commands)))
     modules = {f"plugins/modules/{path.name}" for path in (fleet / "plugins/modules").glob("*.py")}
     if not seen or seen != modules:
         raise GateFailed(f"validate-modules looked at {len(seen)} of {len(modules)} modules")
