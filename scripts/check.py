@@ -46,10 +46,12 @@ _SANITY_LEFT_OUT = (
     "yamllint",  # a gate of its own, with our rules
 )
 # Unit tests that start Ansible, 2 s each: they are part of `make test`. By the names of their files, without `.py`.
-_PLAYS = ("test_*_action", "test_benchmark_play", "test_fabric_play", "test_playbook_events",
+_PLAYS = ("test_*_action", "test_benchmark_play", "test_fabric_play", "test_notify", "test_playbook_events",
+          "test_pull_login", "test_target",
           *(f"test_rollout_{it}" for it in ("canaries", "cli", "drain", "pull")))  # fmt: skip
 # Unit tests of what is in the checkout only: by the packages that they import, and by their folders.
 _CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
+_OTHER_TESTS = re.compile(r"^from (?:tests\.unit)?(?:\.\w+)*\.(test_\w+) import", re.MULTILINE)
 _CHECKOUT_FOLDERS = {"cli", "lab", "repository", "rollout"}
 # The slow ones come in a row: whoever has finished takes over from the other.
 _QUIETLY = ("-q", "-n", "2", "--dist", "worksteal")
@@ -128,11 +130,20 @@ def _plays() -> set[Path]:
 
 
 def _checkout_tests() -> set[Path]:
-    return {
+    texts = {path: path.read_text() for path in UNITS.rglob("test_*.py")}
+    found = {
         path
-        for path in UNITS.rglob("test_*.py")
-        if path.relative_to(UNITS).parts[0] in _CHECKOUT_FOLDERS or _CHECKOUT_PACKAGES.search(path.read_text())
+        for path, text in texts.items()
+        if path.relative_to(UNITS).parts[0] in _CHECKOUT_FOLDERS or _CHECKOUT_PACKAGES.search(text)
     }
+    while more := {path for path, text in texts.items() if path not in found and _takes_from(text, found)}:
+        found |= more
+    return found
+
+
+def _takes_from(text: str, tests: set[Path]) -> bool:
+    """Whether a test takes its helpers from one of these, and so needs what that one needs."""
+    return not {path.stem for path in tests}.isdisjoint(_OTHER_TESTS.findall(text))
 
 
 def collection(gate: Gate) -> None:
