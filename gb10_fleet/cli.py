@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable, some
 from rich.console import Console
 
 from gb10_fleet import __version__, evidence_table
@@ -40,7 +40,6 @@ app = typer.Typer(
 )
 for part in (discover_cli, report_cli, rollout_cli):
     app.add_typer(part.app)
-_NAMED = 3  # hosts that a line names; --json has all
 # What a program reads of a scan: all of drift.json.
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
 
@@ -86,15 +85,11 @@ def _findings(report: Report) -> Iterator[str]:
         advice = f"way out: {finding['way_out']}" if word != "accepted" else f"because: {finding['accepted']}"
         hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
     for (said, advice), names in hosts_of.items():
-        yield f"{_some(names)}: {said}"
+        yield f"{some(names)}: {said}"
         yield f"    {advice}"
     if report.hosts and (report.findings or not report.messages):
         hosts = "1 host" if len(report.hosts) == 1 else f"{len(report.hosts)} hosts"
         yield f"{hosts}: {counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
 
 
 def _end(

@@ -12,6 +12,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
+
 from gb10_fleet.playbook import ROLL_CALL, STEP, Report
 from gb10_fleet.rollout.journal import GOOD
 
@@ -74,9 +76,7 @@ def _state(host: str, report: Report) -> State | None:
     if not report.tasks and report.errors:
         return "failed", "; ".join(report.errors)
     if report.troubles and not through:
-        names = sorted(report.troubles)
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        return CUT, f"Ansible went no further here, because of {', '.join(names[:3])}{more}"
+        return CUT, f"Ansible went no further here, because of {some(sorted(report.troubles))}"
     return "absent", "no task of the playbook has a result for it"
 
 

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Protocol
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import ROLLOUT
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window
@@ -322,8 +323,7 @@ def _bad_ones(states: Mapping[str, State]) -> str:
     """Who is at fault, and how many only stand beside them."""
     bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done", gate.CUT)]
     cut = [name for name, (state, _) in states.items() if state == gate.CUT]
-    words = ", ".join(bad[:5]) + (f" and {len(bad) - 5} more" if len(bad) > 5 else "")
-    return "; ".join(filter(None, (words, f"{len(cut)} skipped" if cut else "")))
+    return "; ".join(filter(None, (some(bad, 5), f"{len(cut)} skipped" if cut else "")))
 
 
 def _with_mates(members: Iterable[Member], bad: Mapping[str, State]) -> dict[str, State]:

@@ -25,12 +25,11 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import (
     target,
     transport,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable, some
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
 COMPARED = ("machine_digest", "boot_id", "rails", "interfaces")  # the facts of other hosts by which a host is judged
-_NAMED = 3  # hosts in a warning that several have in common; `gb10 doctor --json` has all
 
 
 class ActionModule(ActionBase):
@@ -85,12 +84,13 @@ class ActionModule(ActionBase):
             timeout_s=TIMEOUT_S,
             progress=_progress,
         )
-        heard = _facts(replies)
+        answers = {reply.host: _answer(reply) for reply in replies}
+        heard = _compared(answers)
         for reply in replies:
             asked = questions[reply.host]
             # An answer that nobody understands fails the host's own doctor: one host, not the look at all of them.
             with contextlib.suppress(Exception):
-                judged[reply.host] = _judged(asked, reply, heard)
+                judged[reply.host] = _judged(asked, reply, answers[reply.host], heard)
                 members[reply.host] = asked.host.members
         return judged, members
 
@@ -117,21 +117,36 @@ class ActionModule(ActionBase):
             yield target
 
 
-def _facts(replies: Sequence[scan.Reply]) -> dict[str, dict[str, Any]]:
+def _answer(reply: scan.Reply) -> dict[str, Any] | ValueError:
+    """The answer of a host, or why it is none."""
+    try:
+        return transport.parse(reply.stdout)
+    except ValueError as error:
+        return error
+
+
+def _compared(answers: Mapping[str, dict[str, Any] | ValueError]) -> dict[str, dict[str, Any]]:
     """What each host said of itself; of an answer that nobody understands, nothing."""
     found = {}
-    for reply in replies:
-        with contextlib.suppress(ValueError, KeyError, TypeError):
-            facts = transport.parse(reply.stdout)["facts"]
-            found[reply.host] = {key: facts[key] for key in COMPARED}
+    for name, answer in answers.items():
+        with contextlib.suppress(KeyError, TypeError):
+            if not isinstance(answer, ValueError):
+                found[name] = {key: answer["facts"][key] for key in COMPARED}
     return found
 
 
-def _judged(asked: probe.Question, reply: scan.Reply, heard: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def _judged(
+    asked: probe.Question,
+    reply: scan.Reply,
+    said: dict[str, Any] | ValueError,
+    heard: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
     """The doctor's result for one host."""
     answer = failure = None
     try:
-        answer = asked.host.heard(transport.parse(reply.stdout))
+        if isinstance(said, ValueError):
+            raise said
+        answer = asked.host.heard(said)
     except transport.NoAnswer as error:
         failure = asked.failure(error.said, answered=True)
     except facts_schema.WrongFact as error:
@@ -166,19 +181,15 @@ def _folded(judged: Mapping[str, dict[str, Any]]) -> list[str]:
     for name, one in judged.items():
         for text in one.pop("warnings", []):
             hosts.setdefault(text.removeprefix(f"{name}: "), []).append(name)
-    return [f"{_shown(names)}: {text}" for text, names in hosts.items()]
+    return [f"{some(names)}: {text}" for text, names in hosts.items()]
 
 
 def _without(silent: Sequence[str], beside: Sequence[str]) -> Iterator[str]:
     """What the run does without, where gb10_unreachable_max lets it go on."""
     if silent:
-        yield f"{_shown(silent)}: no answer; the run goes on, for gb10_unreachable_max allows it"
+        yield f"{some(silent)}: no answer; the run goes on, for gb10_unreachable_max allows it"
     if beside:
-        yield f"{_shown(beside)}: left alone, for a host of the same cluster gives no answer"
-
-
-def _shown(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+        yield f"{some(beside)}: left alone, for a host of the same cluster gives no answer"
 
 
 def _progress(done: int, total: int) -> None:

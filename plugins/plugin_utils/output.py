@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 LATEST = "latest"
@@ -16,6 +17,11 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """The first of these names, and how many more there are: a fleet's would fill the screen."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def write(path: Path, text: str) -> None:

@@ -218,15 +218,19 @@ class Facts(TypedDict):
     join_key: NotRequired[JoinKey | None]
 
 
-def problem(facts: object, *, whole: bool = True) -> str | None:
-    """The first fact that is missing or of another type than it must be, in words; None where all are sound.
+def problem(facts: object) -> str | None:
+    """The first fact that is missing or of another type than it must be, in words; None where all are sound."""
+    return missing(facts) or unsound(facts)
 
-    Not `whole`: only what is there is judged.
-    """
-    if whole or not isinstance(facts, dict):
-        return _problem(facts, Facts, "facts")
-    hints = _hints(Facts)
-    return _first(_problem(facts[key], _bare(hint), f"facts.{key}") for key, hint in hints.items() if key in facts)
+
+def missing(facts: object) -> str | None:
+    """The first fact of a whole answer that is not there."""
+    return _missing(facts, Facts, "facts")
+
+
+def unsound(facts: object) -> str | None:
+    """The first fact of those that are there which is of another type than it must be."""
+    return _of_those_there(facts, Facts, "facts")
 
 
 _hints = cache(lambda kind: get_type_hints(kind, include_extras=True))
@@ -235,7 +239,7 @@ _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 
 def _problem(value: object, kind: Any, where: str) -> str | None:
     if is_typeddict(kind):
-        return _of_keys(value, kind, where)
+        return _missing(value, kind, where) or _of_those_there(value, kind, where)
     origin, inner = get_origin(kind), get_args(kind)
     if origin is Annotated:
         return _problem(value, inner[0], where) or _of_content(value, inner[1], where)
@@ -253,13 +257,17 @@ def _problem(value: object, kind: Any, where: str) -> str | None:
     return None if _is(value, kind) else _wrong(value, _NAMES[kind], where)
 
 
-def _of_keys(value: object, kind: Any, where: str) -> str | None:
+def _missing(value: object, kind: Any, where: str) -> str | None:
+    if not isinstance(value, dict):
+        return _wrong(value, "a mapping", where)
+    wanted = (key for key, hint in _hints(kind).items() if get_origin(hint) is not NotRequired)
+    return _first(f"{where}.{key} is missing" for key in wanted if key not in value)
+
+
+def _of_those_there(value: object, kind: Any, where: str) -> str | None:
     if not isinstance(value, dict):
         return _wrong(value, "a mapping", where)
     hints: Mapping[str, Any] = _hints(kind)
-    missing = [key for key, hint in hints.items() if get_origin(hint) is not NotRequired and key not in value]
-    if missing:
-        return f"{where}.{missing[0]} is missing"
     return _first(_problem(value[key], _bare(hint), f"{where}.{key}") for key, hint in hints.items() if key in value)
 
 

@@ -195,7 +195,7 @@ class Host:
     def heard(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The engine's answer, of which the next run remembers the facts."""
         if answer.get("facts"):
-            if wrong := facts_schema.problem(answer["facts"]):
+            if wrong := facts_schema.missing(answer["facts"]):  # their types were judged as they came
                 raise transport.NoAnswer(self.name, printable(wrong))
             last_facts.write(self.name, self._address, answer["facts"])
         return answer

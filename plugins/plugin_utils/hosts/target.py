@@ -14,6 +14,7 @@ from ansible.errors import AnsibleError
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import origins
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 
 DEFAULT = "sparks"
 VARIABLE = "gb10_hosts"
@@ -82,8 +83,7 @@ def _groups(groups: Mapping[str, Sequence[str]]) -> str:
     """What there is instead."""
     found = sorted(name for name, hosts in groups.items() if hosts and name not in _NOT_GROUPS)
     if found:
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        return f"the inventory has the groups {', '.join(found[:_SHOWN])}{more}: -e {VARIABLE}=GROUP takes another one"
+        return f"the inventory has the groups {some(found, _SHOWN)}: -e {VARIABLE}=GROUP takes another one"
     if groups.get("all"):
         return f"the inventory has hosts and no group: put them into a group {DEFAULT}, or say -e {VARIABLE}=all"
     return "the inventory is empty: check -i, and what Ansible says about parsing it (docs/inventory.md)"

@@ -267,7 +267,7 @@ def parse(stdout: str) -> dict[str, Any]:
         answer = json.loads(line[len(MARKER) :])
         if not isinstance(answer, dict):
             raise ValueError("the answer is no JSON object")
-        if answer.get("facts") is not None and (wrong := facts_schema.problem(answer["facts"], whole=False)):
+        if answer.get("facts") is not None and (wrong := facts_schema.unsound(answer["facts"])):
             raise facts_schema.WrongFact(wrong)
         # Contents of files and the last lines of a journal have more than one line.
         return {key: _cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}

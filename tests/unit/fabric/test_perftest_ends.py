@@ -199,8 +199,7 @@ def test_grandchildren_are_ended_too(tmp_path: Path, port: int) -> None:
         "time.sleep(60)\n"
     )
     run(install(tmp_path, script), make_test("client", port), pairing=1, deadline=1.5)
-    status = Path(f"/proc/{pid_file.read_text(encoding='ascii')}/stat")
-    assert not status.exists() or status.read_text(encoding="ascii").split()[2] in "ZX"
+    wait_until(lambda: gone(Path(f"/proc/{pid_file.read_text(encoding='ascii')}")))
 
 
 def test_ten_megabytes_of_garbage(tmp_path: Path, port: int) -> None:
