@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import an
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
 
 from tests.support.kinds import EXAMPLES
+from tests.support.rooted import place
 from tests.unit.engine.resources.conftest import FakeHost
 from tests.unit.engine.resources.test_profiles import FakeNetworkManager
 
@@ -117,10 +118,10 @@ class World:
             assert self.run(how["run"], how.get("stdin"), 1).rc == 0
 
     def path(self, absolute: str) -> Path:
-        return self.root / absolute.lstrip("/")
+        return place(self.root, absolute)
 
     def file(self, absolute: str, content: str, mode: int = 0o644) -> None:
-        target = self.path(absolute)
+        target = place(self.root, absolute, follow=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content, encoding="latin-1")
         target.chmod(mode)

@@ -12,6 +12,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import Outcome, Run, parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
 
+from tests.support.rooted import place
+
 RUN = Run("somebody@controller 1 2026-11-21T05:00:00Z", "0.2.0")
 
 Answer = str | Completed | Callable[[list[str], str | None], str | Completed]
@@ -46,14 +48,14 @@ class FakeHost:
             self.path(directory).mkdir(parents=True, exist_ok=True)
 
     def file(self, path: str, content: str, mode: int = 0o644) -> Path:
-        target = self.path(path)
+        target = place(self.root, path, follow=True)
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(content)
         target.chmod(mode)
         return target
 
     def path(self, path: str) -> Path:
-        return self.root / path.lstrip("/")
+        return place(self.root, path)
 
     def on(self, prefix: str, answer: Answer) -> None:
         self.answers[prefix] = answer
