@@ -39,8 +39,8 @@ _MAGIC = 0xBA55ED50
 _ENTRY = struct.Struct("<H2xIQI8xI8xQ16x")
 _PTX, _CUBIN = 1, 2
 _SUFFIXES = ((0x100000, "a"), (0x200000, "f"))  # of the flags: for this chip alone, for its family
-# A cubin's own header (as seen in those of vLLM 0.17.0 and 0.33.0) has architecture and `a`, from ABI 8 on elsewhere. It
-# does not tell sm_120f from sm_120.
+# A cubin's own header (as seen in those of vLLM 0.17.0 and 0.33.0) has architecture and `a`, from ABI 8 on elsewhere.
+# It does not tell sm_120f from sm_120.
 _NEW_ABI, _OLD_A, _NEW_A = 8, 0x800, 0xC
 # Bounds. libcublasLt, the largest known, has some ten thousand entries; linkers pad with 256 bytes.
 MOST_SECTIONS, MOST_ENTRIES, MOST_PADDING, MOST_ARCHITECTURE = 100_000, 200_000, 65_536, 999

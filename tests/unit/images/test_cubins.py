@@ -120,7 +120,7 @@ def test_a_file_that_shrinks_meanwhile_is_truncated() -> None:
     def read_at(length: int, offset: int) -> bytes:
         return _WHOLE[offset : offset + length] if offset < 300 else b""
 
-    with pytest.raises(cubins.CubinError, match="^truncated: it has become shorter"):
+    with pytest.raises(cubins.CubinError, match=r"^truncated: it has become shorter"):
         cubins.of(read_at, len(_WHOLE))
 
 
