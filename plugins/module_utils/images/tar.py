@@ -40,12 +40,16 @@ class Member:
 def members(stream: Stream) -> Iterator[Member]:
     """Every member; then the stream is at its end. ImageError where it is no tar archive, or ends in the middle."""
     more: dict[str, str] = {}
+    begun = False
     while True:
         block = stream.read(_BLOCK)
+        if not block and begun:
+            raise ImageError("bad_layer", "the archive ends without its mark", AGAIN)
         if not block.strip(b"\0"):  # two such blocks end an archive; what stands behind is padding
             while stream.skip(1 << 30):
                 pass
             return
+        begun = True
         kind, size = _checked(block), _number(block[124:136])
         if kind in (_PAX, _PAX_OF_ALL, _LONG_NAME, _LONG_LINK):
             text = _extension(stream, size)
@@ -81,10 +85,10 @@ def _checked(block: bytes) -> bytes:
 def _number(field: bytes) -> int:
     if field[0] & _BASE_256:
         return int.from_bytes(bytes([field[0] & ~_BASE_256]) + field[1:], "big")
-    try:
-        return int(field.strip(b"\0 ") or b"0", 8)
-    except ValueError:
-        raise ImageError("bad_layer", "what should be a tar archive has a field that is no number", AGAIN) from None
+    digits = field.strip(b"\0 ") or b"0"
+    if digits.strip(b"01234567"):
+        raise ImageError("bad_layer", "what should be a tar archive has a field that is no number", AGAIN)
+    return int(digits, 8)
 
 
 def _size(told: str | None, size: int) -> int:

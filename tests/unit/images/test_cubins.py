@@ -158,13 +158,13 @@ def test_only_headers_of_a_big_file_are_read(tmp_path: Path) -> None:
     assert read < 100_000
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.integers(0, len(_WHOLE) - 1))
 def test_half_a_file_is_an_error_with_a_name(length: int) -> None:
     assert _error(_WHOLE[:length]) in _NAMES
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(st.integers(0, len(_WHOLE) - 8), st.binary(min_size=1, max_size=8)), min_size=1, max_size=6))
 def test_a_spoiled_file_is_read_or_named(spots: list[tuple[int, bytes]]) -> None:
     content = bytearray(_WHOLE)
@@ -176,7 +176,7 @@ def test_a_spoiled_file_is_read_or_named(spots: list[tuple[int, bytes]]) -> None
         assert error.name in _NAMES
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.binary(max_size=400))
 def test_any_bytes_as_fat_binaries_are_read_or_named(content: bytes) -> None:
     for body in (content, fat_binary(content)):
