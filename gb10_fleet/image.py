@@ -124,17 +124,12 @@ def _of_host(image: str, host: str, inventory: list[str], words: Any) -> dict[st
 def lines(facts: Facts, judged: Judgement) -> Iterator[str]:
     """The table for a person."""
     platform = f"{facts['os']}/{facts['architecture']}"
-    yield f"{facts['reference']}: {platform}, {facts['layers']} layers, {_size(facts['bytes'])}"
+    yield f"{facts['reference']}: {platform}, {_size(facts['bytes'])} in {facts['layers']} layers"
     for key, name in _OF_VERSIONS.items():
         yield f"  {name:<13} {facts['versions'][key] or '-'}"
     yield f"  {'user':<13} {facts['user'] or 'root'}"
     yield f"  {'entrypoint':<13} {' '.join([*facts['entrypoint'], *facts['command']]) or '-'}"
-    yield "kernels of vLLM:" if judged.kernels else "kernels of vLLM: none found"
-    width = max((len(each.name) for each in judged.kernels), default=0)
-    for each in judged.kernels:
-        yield f"  {each.name:<{width}}  {each.text}"
-    yield f"  {judged.build}"
-    yield from _others(facts)
+    yield from _kernels(facts, judged)
     for cache in facts["caches"]:
         yield f"cache: {cache['name']}: {cache['files']} files, {_size(cache['bytes'])}, {cache['folder']}"
     for finding in judged.findings:
@@ -142,10 +137,16 @@ def lines(facts: Facts, judged: Judgement) -> Iterator[str]:
         yield f"    way out: {finding.way_out}"
 
 
-def _others(facts: Facts) -> Iterator[str]:
-    """Of all other shared objects the sum of each owner."""
+def _kernels(facts: Facts, judged: Judgement) -> Iterator[str]:
+    """Each extension of vLLM, those first that matter; of all others the sum of each owner."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.images import kernels
 
+    yield f"kernels of vLLM: {judged.build}"
+    own = [kernels.of(each) for each in facts["extensions"] if each["owner"] == "vllm"]
+    own.sort(key=lambda each: each not in judged.kernels)
+    width = max((len(each.name) for each in own), default=0)
+    for each in own:
+        yield f"  {each.name:<{width}}  {each.text}"
     states: dict[str, Counter[str]] = {}
     for extension in facts["extensions"]:
         if extension["owner"] != "vllm":

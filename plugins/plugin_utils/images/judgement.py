@@ -221,12 +221,12 @@ def _catalog(facts: Facts, gap: tuple[str, ...] | None) -> Iterator[Finding]:
         return
     own, differs = known(facts, gap), []
     if told.version and own.version and told.version != own.version:
-        differs.append(f"vLLM {told.version} and not {own.version}")
+        differs.append(f"vLLM {told.version}")
     differs += [f"with {word}" for word in sorted(told.contains & own.lacks)]
     differs += [f"without {word}" for word in sorted(told.lacks & own.contains)]
     if differs:
         way_out = "what was read in the image holds; tell us, so that the catalog becomes right"
-        fact = f"the catalog has it ({told.name}) as one {', '.join(differs)}"
+        fact = f"the catalog says of it ({told.name}): {', '.join(differs)}; its files say otherwise"
         yield Finding("catalog_differs", "warn", fact, way_out, told.source)
 
 
