@@ -23,7 +23,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable, some
 from rich.console import Console
 
-from gb10_fleet import __version__, evidence_table
+from gb10_fleet import __version__, evidence_table, image
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
@@ -40,6 +40,7 @@ app = typer.Typer(
 )
 for part in (discover_cli, report_cli, rollout_cli):
     app.add_typer(part.app)
+app.add_typer(image.app, name="image")
 # What a program reads of a scan: all of drift.json.
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
 

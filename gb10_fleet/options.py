@@ -57,7 +57,7 @@ class Playbook(Asking):
         return [*super().collect_usage_pieces(ctx), "[-- ANSIBLE...]"]
 
 
-def _there(inventories: list[str]) -> list[str]:
+def there(inventories: list[str]) -> list[str]:
     """A list of hosts has a comma; Ansible takes any other name that is no file for a host's, and goes on with none."""
     for name in inventories:
         if "," not in name and not Path(name).exists():
@@ -72,7 +72,7 @@ Inventory = Annotated[
         "-i",
         help="Inventory file or folder; may be given more than once.",
         show_default=False,
-        callback=_there,
+        callback=there,
     ),
 ]
 Limit = Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts, as a pattern of Ansible.")]

@@ -1,0 +1,191 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""An image as an archive of `docker save`, or as a folder in the OCI layout: its configuration and its layers.
+
+An archive is read forwards in one pass, as it comes out of a pipe. Its manifest may come last, so every blob is looked
+at when it comes by, and the manifest then says which of them are the layers.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Reader, Stream, unpacked
+
+_LONGEST = 8 << 20  # of a document in JSON
+_DEPTH = 4  # of an index in an index
+_DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
+_WANTED = ("linux", "arm64")
+_WAY_OUT = "give an archive of `docker save IMAGE`, or a folder in the OCI layout (`skopeo copy ... oci:FOLDER`)"
+Load = Callable[[str], Any]  # a document by its path; None where there is none
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that was read. `layers`: the lowest first."""
+
+    config: Mapping[str, Any]
+    layers: list[Layer]
+    names: list[str]
+    digest: str | None  # of the manifest, where the layout says it
+
+
+@dataclass(frozen=True)
+class _Parts:
+    config: str
+    layers: list[str]
+    names: list[str]
+    digest: str | None = None
+
+
+@dataclass
+class _Blobs:
+    """What has come by."""
+
+    documents: dict[str, Any] = field(default_factory=dict)
+    layers: dict[str, Layer | ImageError] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
+
+    def document(self, path: str) -> Any:
+        return self.documents.get(self.links.get(path, path))
+
+    def layer(self, path: str) -> Layer:
+        found = self.layers.get(self.links.get(path, path))
+        if isinstance(found, ImageError):
+            raise found
+        if found is None:
+            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
+        return found
+
+
+def of_path(path: Path) -> Image:
+    """The image of a file or folder. OSError where it cannot be opened."""
+    if path.is_dir():
+        return _of_folder(path)
+    with path.open("rb") as file:
+        return of_stream(file)
+
+
+def of_stream(source: Reader) -> Image:
+    """The image of an archive."""
+    blobs = _Blobs()
+    with unpacked(source) as stream:
+        for member in tar.members(stream):
+            if member.kind in (tar.LINK, tar.HARD_LINK):
+                beside = member.path.rpartition("/")[0] if member.kind == tar.LINK else ""
+                blobs.links[member.path] = tar.plain(f"{beside}/{member.target}")
+            elif member.kind == tar.FILE:
+                _keep(blobs, member)
+    parts = _parts(blobs.document)
+    return Image(
+        _object(blobs.document(parts.config), "its configuration"),
+        [blobs.layer(path) for path in parts.layers],
+        parts.names,
+        parts.digest,
+    )
+
+
+def _keep(blobs: _Blobs, member: tar.Member) -> None:
+    body = Stream(member.body)
+    head = body.peek(262)
+    if head[:1] in (b"{", b"[") and not head.endswith(b"ustar"):
+        blobs.documents[member.path] = _json(body.read(_LONGEST), member.path)
+        return
+    try:
+        blobs.layers[member.path] = layers.of_archive(body)
+    except ImageError as error:  # it matters only if it is one of the layers
+        blobs.layers[member.path] = error
+
+
+def _of_folder(root: Path) -> Image:
+    def load(path: str) -> Any:
+        file = root / tar.plain(path)
+        if not file.is_file():
+            return None
+        with file.open("rb") as opened:
+            return _json(opened.read(_LONGEST), path)
+
+    parts = _parts(load)
+    found = []
+    for path in parts.layers:
+        try:
+            with (root / tar.plain(path)).open("rb") as blob:
+                found.append(layers.of_archive(blob))
+        except FileNotFoundError:
+            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN) from None
+    return Image(_object(load(parts.config), "its configuration"), found, parts.names, parts.digest)
+
+
+def _parts(load: Load) -> _Parts:
+    saved = load("manifest.json")
+    if saved is not None:
+        return _of_docker(saved)
+    index = load("index.json")
+    if index is None:
+        raise ImageError("no_image", "neither manifest.json nor index.json is in it", _WAY_OUT)
+    return _of_oci(index, load, _DEPTH)
+
+
+def _of_docker(saved: Any) -> _Parts:
+    images = [_object(each, "manifest.json") for each in _list(saved, "manifest.json")]
+    if len(images) != 1:
+        all_names = ", ".join(str(name) for each in images for name in each.get("RepoTags") or [])
+        raise ImageError("bad_image", f"it has {len(images)} images ({all_names})", "save one image by itself")
+    paths = [tar.plain(str(path)) for path in _list(images[0].get("Layers"), "Layers")]
+    names = [str(name) for name in images[0].get("RepoTags") or []]
+    return _Parts(tar.plain(str(images[0].get("Config"))), paths, names)
+
+
+def _of_oci(index: Any, load: Load, depth: int) -> _Parts:
+    """Of several platforms ours, else the first one that is no attestation."""
+    entries = [_object(each, "an index") for each in _list(_object(index, "an index").get("manifests"), "manifests")]
+    platforms = [each.get("platform") or {} for each in entries]
+    told = [(each.get("os"), each.get("architecture")) for each in platforms]
+    real = [number for number, platform in enumerate(told) if "unknown" not in platform]
+    if not real or not depth:
+        raise ImageError("no_image", "its index names no image", _WAY_OUT)
+    chosen = entries[next((number for number in real if told[number] == _WANTED), real[0])]
+    digest = str(chosen.get("digest"))
+    manifest = _object(load(_blob(digest)), f"the manifest {digest}")
+    if "manifests" in manifest:
+        return _of_oci(manifest, load, depth - 1)
+    config = _object(manifest.get("config"), "the manifest")
+    blobs = [_object(each, "a layer") for each in _list(manifest.get("layers"), "layers")]
+    name = (chosen.get("annotations") or {}).get("org.opencontainers.image.ref.name")
+    paths = [_blob(str(each.get("digest"))) for each in blobs]
+    return _Parts(_blob(str(config.get("digest"))), paths, [str(name)] if name else [], digest)
+
+
+def _blob(digest: str) -> str:
+    match = _DIGEST.match(digest)
+    if not match:
+        raise ImageError("bad_image", f"{digest[:80]!r} is no digest", AGAIN)
+    return f"blobs/sha256/{match.group(1)}"
+
+
+def _json(raw: bytes, path: str) -> Any:
+    try:
+        return json.loads(raw)
+    except (ValueError, RecursionError):
+        raise ImageError("bad_image", f"{path} is not JSON", AGAIN) from None
+
+
+def _object(value: Any, what: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ImageError("bad_image", f"{what} is missing, or is no object", AGAIN)
+    return cast("dict[str, Any]", value)
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ImageError("bad_image", f"{what} is missing, or is no list", AGAIN)
+    return value

@@ -1,0 +1,14 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why an image cannot be read: a name, what was seen, and the way out."""
+
+from __future__ import annotations
+
+
+class ImageError(Exception):
+    """`name`: no_docker | no_such_image | no_image | bad_image | bad_layer | no_tool | no_room | failed."""
+
+    def __init__(self, name: str, text: str, way_out: str) -> None:
+        super().__init__(f"{name}: {text}; {way_out}")
+        self.name = name

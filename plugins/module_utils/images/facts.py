@@ -1,0 +1,181 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an image is, from its configuration and the files that a container of it sees. Pure; absent is None."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, places
+from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
+from ansible_collections.gb10.fleet.plugins.module_utils.images.places import Seen
+
+HIDDEN = "(hidden)"
+_SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|KEY)$", re.IGNORECASE)
+_INSTALLED = re.compile(r"^(.*(?:site|dist)-packages)/[^/]+/[^/]+$")
+_OWNED = re.compile(r"-packages/([^/.]+)")
+_PYTHON = re.compile(r"/python(\d+\.\d+)/")
+_OF_TORCH = re.compile(r"^cuda\b[^=\n]*=\s*['\"]([\d.]+)['\"]", re.MULTILINE)
+_NCCL_PACKAGE = re.compile(r"nvidia-nccl-cu\d+")
+# Packages that have a fact of their own under `versions`; the key is the fact.
+_NAMED = {
+    "vllm": "vllm",
+    "torch": "torch",
+    "transformers": "transformers",
+    "ray": "ray",
+    "flashinfer": "flashinfer-python",
+    "triton": "triton",
+}
+
+
+def of(reference: str, source: str, config: Mapping[str, Any], found: Sequence[Layer]) -> dict[str, Any]:
+    """The facts of an image that was read as `source`."""
+    what = {"reference": reference, "source": source, "layers": len(found), "bytes": sum(each.bytes for each in found)}
+    return {**what, **build(config, layers.shown(found))}
+
+
+def build(config: Mapping[str, Any], files: Mapping[str, Seen]) -> dict[str, Any]:
+    """The facts of an image: of `config` as OCI has it, and of its files by path."""
+    packages, sites = _packages(files)
+    inside = config.get("config") or {}
+    environment = _environment(inside.get("Env") or [])
+    vllm = next(iter(sites), None)
+    torch_cuda = next((found for text in _texts(files, places.TORCH) for found in _OF_TORCH.findall(text)), None)
+    return {
+        "architecture": config.get("architecture"),
+        "os": config.get("os"),
+        "created": config.get("created"),
+        "entrypoint": list(inside.get("Entrypoint") or []),
+        "command": list(inside.get("Cmd") or []),
+        "environment": environment,
+        "user": inside.get("User") or "",
+        "working_directory": inside.get("WorkingDir") or "",
+        "versions": {
+            **{fact: (packages.get(name) or {}).get("version") for fact, name in _NAMED.items()},
+            "cuda": _toolkit(files) or environment.get("CUDA_VERSION"),
+            "torch_cuda": torch_cuda,
+            "nccl": next((told["version"] for name, told in packages.items() if _NCCL_PACKAGE.fullmatch(name)), None),
+            "python": next(iter(_PYTHON.findall(f"/{vllm}/")), None) if vllm else None,
+        },
+        "packages": {name: told["version"] for name, told in sorted(packages.items())},
+        "vllm_folders": [f"/{site}/vllm" for site in sites],
+        "vllm_requires": (packages.get("vllm") or {}).get("requires", []),
+        "nccl": _nccl(files),
+        "extensions": list(_extensions(files)),
+        "caches": list(_caches(files)),
+    }
+
+
+def _environment(words: Sequence[Any]) -> dict[str, str]:
+    pairs = (str(word).partition("=") for word in words)
+    return {name: HIDDEN if value and _SECRET.search(name) else value for name, _, value in pairs}
+
+
+def _texts(files: Mapping[str, Seen], pattern: re.Pattern[str]) -> Iterator[str]:
+    return (seen.text for path, seen in sorted(files.items()) if pattern.search(path) and _is_installed(path))
+
+
+def _is_installed(path: str) -> bool:
+    """Python finds it: it is no copy in uv's store, and in no other package."""
+    match = _INSTALLED.match(path)
+    return match is not None and "-packages/" not in match.group(1)
+
+
+def _packages(files: Mapping[str, Seen]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Name, version and requirements of each package; and the folders that have vLLM, whose packages go first."""
+    by_site: dict[str, dict[str, dict[str, Any]]] = {}
+    for path, seen in sorted(files.items()):
+        if places.PACKAGE.search(path) and _is_installed(path):
+            name, told = _package(seen.text)
+            if name:
+                by_site.setdefault(posixpath.dirname(posixpath.dirname(path)), {})[name] = told
+    sites = [site for site, packages in by_site.items() if "vllm" in packages]
+    merged: dict[str, dict[str, Any]] = {}
+    for site in sorted(by_site, key=lambda each: each not in sites):
+        merged = {**by_site[site], **merged}
+    return merged, sites
+
+
+def _package(text: str) -> tuple[str, dict[str, Any]]:
+    """Of a METADATA file."""
+    fields: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(": ")
+        if colon and not key.startswith((" ", "\t")):
+            fields.setdefault(key.lower(), []).append(value.strip())
+    name = re.sub(r"[-_.]+", "-", next(iter(fields.get("name", [])), "")).lower()
+    version = next(iter(fields.get("version", [])), None)
+    return name, {"version": version, "requires": fields.get("requires-dist", [])}
+
+
+def _toolkit(files: Mapping[str, Seen]) -> str | None:
+    """Of the toolkit in /usr/local; of several the newest."""
+    found: list[str] = []
+    for path, seen in files.items():
+        if places.TOOLKIT.search(path):
+            try:
+                found.append(str(json.loads(seen.text)["cuda"]["version"]))
+            except (KeyError, TypeError, ValueError, RecursionError):
+                continue
+    return max(found, key=lambda version: [int(part) for part in re.findall(r"\d+", version)], default=None)
+
+
+def _nccl(files: Mapping[str, Seen]) -> dict[str, Any]:
+    libraries, conf = [], {}
+    for path, seen in sorted(files.items()):
+        match = places.NCCL_LIBRARY.search(path)
+        if match:
+            libraries.append({"path": f"/{path}", "version": match.group(1)})
+        if places.NCCL_CONF.search(path):
+            lines = (line.strip() for line in seen.text.splitlines())
+            conf[f"/{path}"] = [line for line in lines if line and not line.startswith("#")]
+    return {"libraries": libraries, "conf": conf}
+
+
+def _extensions(files: Mapping[str, Seen]) -> Iterator[dict[str, Any]]:
+    for path, seen in sorted(files.items()):
+        if seen.code is None and not seen.error:
+            continue
+        code = seen.code
+        yield {
+            "path": f"/{path}",
+            "name": posixpath.basename(path).partition(".")[0],
+            "owner": _owner(path),
+            "bytes": seen.size,
+            "cubins": dict(sorted(code.cubins.items())) if code else {},
+            "ptx": dict(sorted(code.ptx.items())) if code else {},
+            "compressed": code.compressed if code else 0,
+            "error": seen.error or None,
+        }
+
+
+def _owner(path: str) -> str:
+    cache = places.cache_of(path)
+    if cache:
+        return cache
+    match = _OWNED.search(path)
+    if match:
+        return match.group(1)
+    return "CUDA toolkit" if path.startswith("usr/local/cuda") else "system"
+
+
+def _caches(files: Mapping[str, Seen]) -> Iterator[dict[str, Any]]:
+    sizes: dict[tuple[str, str], list[int]] = {}
+    cubins: dict[tuple[str, str], Counter[str]] = {}
+    for path, seen in files.items():
+        for name, pattern in places.CACHES:
+            match = pattern.search(path)
+            if match:
+                key = (name, f"/{path[: match.end()].rstrip('/')}")
+                sizes.setdefault(key, []).append(seen.size)
+                cubins.setdefault(key, Counter()).update(seen.code.cubins if seen.code else {})
+                break
+    for (name, folder), each in sorted(sizes.items()):
+        counts = dict(sorted(cubins[name, folder].items()))
+        yield {"name": name, "folder": folder, "files": len(each), "bytes": sum(each), "cubins": counts}

@@ -1,0 +1,137 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The members of a tar archive that comes as a stream, one after the other.
+
+Python's tarfile keeps every member in memory, and takes a header of any size that the archive claims. Layers have
+hundreds of thousands of files and come from strangers, and the host's memory is the GPU's. So this reads what Docker
+and BuildKit write (ustar, pax, GNU's long names), forwards only, and within bounds.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Part, Stream
+
+_BLOCK = 512
+_LONGEST = 1 << 20  # of a header that extends another one
+_BASE_256 = 0x80
+_CHECKSUM = slice(148, 156)
+FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
+_KINDS = {b"\0": FILE, b"0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": LINK, b"5": FOLDER}
+_PAX, _PAX_OF_ALL, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A file of the archive. `path` is relative and has no `..`; that of a link's target is as it stands there."""
+
+    path: str
+    kind: str
+    size: int
+    target: str
+    body: Part  # to be read before the next member
+
+
+def members(stream: Stream) -> Iterator[Member]:
+    """Every member; then the stream is at its end. ImageError where it is no tar archive, or ends in the middle."""
+    more: dict[str, str] = {}
+    begun = False
+    while True:
+        block = stream.read(_BLOCK)
+        if not block and begun:
+            raise ImageError("bad_layer", "the archive ends without its mark", AGAIN)
+        if not block.strip(b"\0"):  # two such blocks end an archive; what stands behind is padding
+            while stream.skip(1 << 30):
+                pass
+            return
+        begun = True
+        kind, size = _checked(block), _number(block[124:136])
+        if kind in (_PAX, _PAX_OF_ALL, _LONG_NAME, _LONG_LINK):
+            text = _extension(stream, size)
+            if kind == _PAX:
+                more.update(_records(text))
+            elif kind != _PAX_OF_ALL:
+                more["path" if kind == _LONG_NAME else "linkpath"] = _text(text.rstrip(b"\0"))
+            continue
+        size = _size(more.get("size"), size) if _KINDS.get(kind) == FILE else 0
+        name = more.get("path") or _joined(block)
+        body = Part(stream, size)
+        target = more.get("linkpath") or _text(block[157:257].split(b"\0", 1)[0])
+        yield Member(plain(name), _KINDS.get(kind, OTHER), size, target, body)
+        _skip(stream, body.left + -size % _BLOCK)
+        more = {}
+
+
+def plain(path: str) -> str:
+    """A path as every layer writes it: relative, and without a way out of its root."""
+    return posixpath.normpath(f"/{path}").lstrip("/")
+
+
+def _checked(block: bytes) -> bytes:
+    """The kind of a header whose checksum is right."""
+    if len(block) < _BLOCK:
+        raise ImageError("bad_layer", "the archive ends in the middle of a header", AGAIN)
+    told = _number(block[_CHECKSUM])
+    if told != sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" "):
+        raise ImageError("bad_layer", "what should be a tar archive has a wrong checksum", AGAIN)
+    return block[156:157]
+
+
+def _number(field: bytes) -> int:
+    if field[0] & _BASE_256:
+        return int.from_bytes(bytes([field[0] & ~_BASE_256]) + field[1:], "big")
+    digits = field.strip(b"\0 ") or b"0"
+    if digits.strip(b"01234567"):
+        raise ImageError("bad_layer", "what should be a tar archive has a field that is no number", AGAIN)
+    return int(digits, 8)
+
+
+def _size(told: str | None, size: int) -> int:
+    if told is None:
+        return size
+    if not (told.isascii() and told.isdigit() and len(told) < 20):
+        raise ImageError("bad_layer", f"a file of the archive has the size {told[:30]!r}", AGAIN)
+    return int(told)
+
+
+def _joined(block: bytes) -> str:
+    name, prefix = (_text(part.split(b"\0", 1)[0]) for part in (block[:100], block[345:500]))
+    return f"{prefix}/{name}" if prefix and block[257:263] == b"ustar\0" else name
+
+
+def _extension(stream: Stream, size: int) -> bytes:
+    if size > _LONGEST:
+        raise ImageError("bad_layer", f"a header of the archive has {size} bytes", AGAIN)
+    text = stream.read(size)
+    _skip(stream, -size % _BLOCK)
+    if len(text) < size:
+        raise ImageError("bad_layer", "the archive ends in the middle of a header", AGAIN)
+    return text
+
+
+def _records(text: bytes) -> Iterator[tuple[str, str]]:
+    """`LENGTH KEY=VALUE\n`, of the keys that we use; the length counts itself."""
+    at = 0
+    while at < len(text):
+        length, _, _ = text[at : at + 20].partition(b" ")
+        end = at + int(length) if length.isdigit() else 0
+        if end <= at or end > len(text):
+            raise ImageError("bad_layer", "a header of the archive has a record of no length", AGAIN)
+        key, _, value = text[at + len(length) + 1 : end - 1].partition(b"=")
+        if key in (b"path", b"linkpath", b"size"):
+            yield key.decode(), _text(value)
+        at = end
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _skip(stream: Stream, size: int) -> None:
+    if stream.skip(size) < size:
+        raise ImageError("bad_layer", "the archive ends in the middle of a file", AGAIN)

@@ -1,0 +1,182 @@
+"""What is left of the files of layers, and tar archives as streams: Python's tarfile is the measure."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Stream, unpacked
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.support.fatbins import entry, extension
+from tests.support.images import Files, layer
+
+_CODE = extension(entry(120))
+_SO = "opt/vllm/_C.abi3.so"
+
+
+def _shown(*files: Files) -> set[str]:
+    return set(layers.shown([layers.of_archive(io.BytesIO(layer(each))) for each in files]))
+
+
+@pytest.mark.parametrize(
+    ("above", "stays"),
+    [
+        ({"opt/other": "x"}, True),
+        ({"opt/vllm/": None}, True),
+        ({"opt/.wh.vllm": ""}, False),
+        ({"opt/vllm/.wh._C.abi3.so": ""}, False),
+        ({"opt/vllm/.wh._C.abi": ""}, True),
+        ({"opt/vllm/.wh..wh..opq": ""}, False),
+        ({".wh..wh..opq": ""}, False),
+        ({"opt/.wh..wh.plnk": ""}, True),
+        ({"opt": ("link", "/srv")}, False),
+        ({_SO: "no code any more"}, False),
+        ({"./opt/vllm/../vllm/.wh._C.abi3.so": ""}, False),
+    ],
+)
+def test_a_layer_hides_what_is_below(above: Files, stays: bool) -> None:
+    assert (_SO in _shown({_SO: _CODE}, above)) is stays
+    assert _SO in _shown(above, {_SO: _CODE})
+
+
+def test_a_file_of_an_emptied_folder_shows_if_the_layer_has_it_itself() -> None:
+    assert _shown({_SO: _CODE, "opt/vllm/old.so": _CODE}, {"opt/vllm/.wh..wh..opq": "", _SO: _CODE}) == {_SO}
+
+
+def test_a_hard_link_is_the_file() -> None:
+    files: Files = {"root/.cache/uv/a.so": _CODE, _SO: ("hard link", "root/.cache/uv/a.so")}
+    assert _shown(files, {"root/.wh..cache": ""}) == {_SO}
+
+
+def test_a_code_file_that_is_spoiled_says_so() -> None:
+    found = layers.of_archive(io.BytesIO(layer({_SO: _CODE[:-1]})))
+    assert found.seen[_SO].error.startswith("truncated")
+
+
+def test_a_big_file_of_a_stream_is_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers.places, "SMALL", 10)
+    seen = layers.of_archive(io.BytesIO(layer({_SO: _CODE}))).seen[_SO]
+    assert seen.code and seen.code.cubins == {"sm_120": 1}
+
+
+def test_folders_of_overlay2_say_the_same(tmp_path: Path) -> None:
+    file = tmp_path / _SO
+    file.parent.mkdir(parents=True)
+    file.write_bytes(_CODE)
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
+    (tmp_path / "link.so").symlink_to("/etc/shadow")
+    os.mkfifo(tmp_path / "pipe.so")
+    found = layers.of_folder(tmp_path)
+    assert set(found.seen) == {_SO, "etc/nccl.conf"}
+    assert found.seen[_SO] == layers.of_archive(io.BytesIO(layer({_SO: _CODE}))).seen[_SO]
+    assert {"link.so", "pipe.so"} < found.taken
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="whiteouts of overlay2 are device files")
+def test_whiteouts_of_overlay2(tmp_path: Path) -> None:
+    os.mknod(tmp_path / "gone", 0o020000, 0)
+    (tmp_path / "emptied").mkdir()
+    try:
+        os.setxattr(tmp_path / "emptied", "trusted.overlay.opaque", b"y")
+    except OSError:
+        pytest.skip("no attributes of overlay2 here")
+    found = layers.of_folder(tmp_path)
+    assert (found.gone, found.emptied, found.taken) == ({"gone"}, {"emptied"}, set())
+
+
+# -- streams
+
+
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, lambda body: gzip.compress(body[:700]) + gzip.compress(body[700:])]
+)
+def test_a_packed_layer_is_unpacked(pack: type[bytes]) -> None:
+    body = layer({_SO: _CODE, "etc/nccl.conf": os.urandom(1_200_000)})
+    assert set(layers.of_archive(io.BytesIO(pack(body))).seen) == {_SO, "etc/nccl.conf"}
+
+
+@pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the command zstd")
+@pytest.mark.parametrize("spoiled", [False, True])
+def test_zstd(spoiled: bool) -> None:
+    body = layer({_SO: _CODE, "big.so": os.urandom(1_200_000)})
+    packed = subprocess.run(["zstd", "-qc"], input=body, stdout=subprocess.PIPE, check=True).stdout
+    if not spoiled:
+        assert set(layers.of_archive(io.BytesIO(packed)).seen) == {_SO}
+        return
+    with pytest.raises(ImageError, match=r"^bad_layer"):
+        layers.of_archive(io.BytesIO(packed[:-2000]))
+
+
+def test_zstd_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(ImageError, match=r"^no_tool.*install zstd"):
+        layers.of_archive(io.BytesIO(b"\x28\xb5\x2f\xfd rest"))
+
+
+_NAMES = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1, max_size=300)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.tuples(_NAMES, st.binary(max_size=1500)), max_size=6),
+    st.sampled_from([tarfile.PAX_FORMAT, tarfile.GNU_FORMAT]),
+)
+def test_members_are_those_of_tarfile(files: list[tuple[str, bytes]], form: int) -> None:
+    body = layer(dict(files), format=form)
+    with tarfile.open(fileobj=io.BytesIO(body)) as archive:
+        wanted = [(tar.plain(each.name), each.size) for each in archive]
+    found = [(each.path, each.size) for each in tar.members(Stream(io.BytesIO(body)))]
+    assert found == wanted
+    with tarfile.open(fileobj=io.BytesIO(body)) as archive:
+        bodies = [archive.extractfile(each).read() for each in archive]  # type: ignore[union-attr]
+    assert [each.body.read(2000) for each in tar.members(Stream(io.BytesIO(body)))] == bodies
+
+
+_WHOLE = layer({"a" * 200: b"x" * 600, _SO: _CODE, "link": ("link", "a")}, format=tarfile.PAX_FORMAT)
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.tuples(st.integers(0, len(_WHOLE) - 1), st.binary(min_size=1, max_size=20)), max_size=4), st.booleans()
+)
+def test_a_spoiled_archive_is_read_or_named(spots: list[tuple[int, bytes]], packed: bool) -> None:
+    body = bytearray(gzip.compress(_WHOLE, mtime=0) if packed else _WHOLE)
+    for at, spot in spots:
+        body[at % len(body) : at % len(body) + len(spot)] = spot
+    try:
+        layers.of_archive(io.BytesIO(bytes(body)))
+    except ImageError as error:
+        assert error.name in ("bad_layer", "no_tool")
+
+
+@settings(max_examples=100)
+@given(st.integers(1, len(_WHOLE.rstrip(b"\0"))))
+def test_half_an_archive_is_an_error(length: int) -> None:
+    with pytest.raises(ImageError, match=r"^bad_layer: the archive ends"):
+        layers.of_archive(io.BytesIO(_WHOLE[:length]))
+
+
+def test_a_header_of_a_gigabyte_is_refused() -> None:
+    member = tarfile.TarInfo("pax")
+    member.type, member.size = b"x", 1 << 30
+    with pytest.raises(ImageError, match=r"^bad_layer.*1073741824 bytes"):
+        layers.of_archive(io.BytesIO(member.tobuf()))
+
+
+def test_a_bomb_is_unpacked_in_pieces() -> None:
+    """Zeros that pack well: no read gives more than it was asked for."""
+    bomb = gzip.compress(bytes(8 << 20))
+    with unpacked(io.BytesIO(bomb)) as stream:
+        assert {len(stream.read(1 << 20)) for _ in range(8)} == {1 << 20}
+        assert stream.read(1) == b""
