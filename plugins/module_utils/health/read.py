@@ -37,6 +37,7 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
     now_s = host.time_of_day()
     uptime_s = notes.read("uptime_s", lambda: _uptime(host))
     boot_id = host.read("/proc/sys/kernel/random/boot_id")
+    command_line = host.read("/proc/cmdline")
     booted_s = None if uptime_s is None else now_s - uptime_s
     return {
         "schema_version": SCHEMA_VERSION,
@@ -44,7 +45,8 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
         "uptime_s": uptime_s,
         "boot": (boot_id or "").replace("-", "")[: kernel_log.SHORT_BOOT] or None,
         "kernel": host.read("/proc/sys/kernel/osrelease"),
-        "command_line": host.read("/proc/cmdline"),
+        # Of the command line this alone: the rest may hold what is nobody's business.
+        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
         "firmware": host.read("/sys/class/dmi/id/bios_version"),
         "clock": read_clock(host),
         "samples": _samples(host, notes, samples, every_s, server),
