@@ -26,7 +26,14 @@ FOLDER = "/var/log/apt"
 MOST = 40  # of the newest
 _MORE = re.compile(r"linux-(?:image|modules|firmware)|firmware|fwupd")
 _ENTRY = re.compile(r"([a-z0-9][a-z0-9+.-]*)(?::\w+)? \(([^)]*)\)")
-_ACTIONS = {"Install": "install", "Upgrade": "upgrade", "Downgrade": "downgrade", "Remove": "remove", "Purge": "remove"}
+_ACTIONS = {
+    "Install": "install",
+    "Reinstall": "install",
+    "Upgrade": "upgrade",
+    "Downgrade": "downgrade",
+    "Remove": "remove",
+    "Purge": "remove",
+}
 
 
 def read_apt_history(host: HostReader) -> list[Change]:
@@ -64,11 +71,23 @@ def parse_history(text: str, to_epoch: Callable[[str], float]) -> list[Change]:
         packages, others = _packages(fields)
         if packages:
             changes.append(
-                {"at_s": at_s, "command": quoted(fields.get("Commandline", "")), "packages": packages, "others": others}
+                {
+                    "at_s": at_s,
+                    "command": _command(fields.get("Commandline", "")),
+                    "packages": packages,
+                    "others": others,
+                }
             )
     if not blocks:
         raise Unknown(f"{FOLDER}/history.log has no entries: {quoted(text[:200])}")
     return changes[-MOST:]
+
+
+def _command(line: str) -> str:
+    """Without options: one may name a proxy with its password."""
+    return quoted(
+        " ".join(word for word in line.split() if not word.startswith("-") and not re.search(r"=|::|//", word))
+    )
 
 
 def _packages(fields: dict[str, str]) -> tuple[list[dict[str, Any]], int]:

@@ -74,6 +74,8 @@ def _samples(host: HostReader, notes: Notes, count: int, every_s: float, server:
     for left in range(count, 0, -1):
         began = host.system.clock.now()
         taken.append(_sample(host, notes, ask))
+        if (taken[-1]["gpu"] or {}).get("state") == "silent":
+            break  # each more would take as long again
         if left > 1:
             host.system.clock.sleep(max(0.0, every_s - (host.system.clock.now() - began)))
     return taken
