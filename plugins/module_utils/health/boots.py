@@ -17,7 +17,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.health.kernel_log import DEADLINE_S, JOURNAL, SHORT_BOOT
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Unknown, checked, quoted
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import LATEST_S, Unknown, checked, quoted
 
 Boot = dict[str, Any]  # {boot, first_s, last_s, clean: bool|None, last_lines}
 
@@ -55,7 +55,7 @@ def parse_boots(text: str) -> list[Boot]:
     try:
         rows = json.loads(text)
         found = [(row["boot_id"], row["first_entry"] / 1e6, row["last_entry"] / 1e6) for row in rows]
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         found = [(row[0], _utc(row[1]), _utc(row[2])) for row in _ROW.findall(text)]
     boots = [
         {
@@ -67,7 +67,7 @@ def parse_boots(text: str) -> list[Boot]:
             "last_lines": [],
         }
         for name, first, last in found
-        if re.match(r"[0-9a-f]{32}\Z", str(name))
+        if re.match(r"[0-9a-f]{32}\Z", str(name)) and 0 <= first <= last < LATEST_S
     ]
     if not boots:
         raise Unknown(f"journalctl --list-boots gave no boots: {quoted(text[:200])}")

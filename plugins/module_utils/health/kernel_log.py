@@ -11,7 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import LARGEST_TEXT, Unknown, checked, quoted
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
+    LARGEST_TEXT,
+    LATEST_S,
+    Unknown,
+    checked,
+    quoted,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.failures import WAYS_OUT
 
 Event = dict[str, Any]  # {at_s, last_s, count, boot, kind, key, text}
@@ -40,7 +46,7 @@ _SERVICE = re.compile(r"\Agb10-vllm: ([a-z_]+): ")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join([*(pattern.replace(r"\A", "^") for _kind, pattern in KINDS), r"^gb10-vllm: [a-z_]+: "])
-_DMESG = re.compile(r"^\[ *(\d+\.\d+)\] (.*)$", re.MULTILINE)
+_DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID")
 
 
@@ -68,7 +74,9 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
         try:
             entry = json.loads(line)
             at_s = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue
+        if not 0 <= at_s < LATEST_S:
             continue
         message = entry.get("MESSAGE")
         if isinstance(message, list):  # bytes that are no UTF-8

@@ -29,7 +29,8 @@ LINES = {
 }
 _LINE = re.compile(r"^(\w+): +(\d{1,15}) kB$", re.MULTILINE)
 _ZONE = re.compile(r"^Node +\d+, +zone +\w+((?: +\d{1,12})+) *$", re.MULTILINE)
-_PRESSURE = re.compile(r"^(some|full) avg10=([\d.]+) avg60=([\d.]+) avg300=([\d.]+) total=(\d+)$", re.MULTILINE)
+_PERCENT = r"(\d{1,3}\.\d{2})"
+_PRESSURE = re.compile(rf"^(some|full) avg10={_PERCENT} avg60={_PERCENT} avg300={_PERCENT} total=\d+$", re.MULTILINE)
 
 
 def parse_meminfo(text: str) -> Part:
@@ -43,11 +44,8 @@ def parse_meminfo(text: str) -> Part:
 def parse_pressure(text: str) -> dict[str, Any]:
     """Percent of the time in which some or all tasks waited, over 10, 60 and 300 s."""
     found = {}
-    for kind, ten, sixty, three_hundred, _total in _PRESSURE.findall(checked(text, "/proc/pressure")):
-        try:
-            found[kind] = {"avg10": float(ten), "avg60": float(sixty), "avg300": float(three_hundred)}
-        except ValueError:  # 1.2.3
-            raise Unknown(f"/proc/pressure has a wrong number: {quoted(text[:200])}") from None
+    for kind, ten, sixty, three_hundred in _PRESSURE.findall(checked(text, "/proc/pressure")):
+        found[kind] = {"avg10": float(ten), "avg60": float(sixty), "avg300": float(three_hundred)}
     if not found:
         raise Unknown(f"/proc/pressure has no averages: {quoted(text[:200])}")
     return found

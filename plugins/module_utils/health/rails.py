@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Unk
 
 FOLDER = "/sys/class/infiniband"
 _MOST = 32  # devices; a Spark has four
+_LARGEST_COUNT = 2**62
 _TRAFFIC = re.compile(r"(port_(rcv|xmit)_(data|packets|wait)|(uni|multi)cast_\w+|rx_\w+_requests|lifespan)\Z")
 _PCIE = {
     "width": "current_link_width",
@@ -66,6 +67,6 @@ def _counters(host: HostReader, base: str) -> dict[str, int]:
     for folder in ("counters", "hw_counters"):
         for name in host.names(f"{base}/{folder}"):
             count = None if _TRAFFIC.match(name) else host.number(f"{base}/{folder}/{name}")
-            if count:
+            if count and 0 < count < _LARGEST_COUNT:
                 found[name] = count
     return found

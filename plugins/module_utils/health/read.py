@@ -23,7 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health import (
     sensors,
     service,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, Unknown, number, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, number, quoted, text_of
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
 
 SCHEMA_VERSION = 1
@@ -44,10 +44,10 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
         "at_s": round(now_s, 2),
         "uptime_s": uptime_s,
         "boot": (boot_id or "").replace("-", "")[: kernel_log.SHORT_BOOT] or None,
-        "kernel": host.read("/proc/sys/kernel/osrelease"),
+        "kernel": _word(host, "/proc/sys/kernel/osrelease"),
         # Of the command line this alone: the rest may hold what is nobody's business.
         "kho_off": None if command_line is None else "kho=off" in command_line.split(),
-        "firmware": host.read("/sys/class/dmi/id/bios_version"),
+        "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
         "clock": read_clock(host),
         "samples": _samples(host, notes, samples, every_s, server),
         "processes": notes.read("processes", lambda: gpu.read_processes(host)),
@@ -61,6 +61,10 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
         "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),
         "unknown": notes.reasons,
     }
+
+
+def _word(host: HostReader, path: str) -> str | None:
+    return quoted(host.read(path) or "") or None
 
 
 def _uptime(host: HostReader) -> float:
@@ -97,6 +101,3 @@ def _sample(host: HostReader, notes: Notes, ask: Ask | None) -> dict[str, Any]:
 
 def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
     return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))
-
-
-__all__ = ["SCHEMA_VERSION", "Unknown", "collect"]

@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Par
 
 THERMAL, HWMON, NVME = "/sys/class/thermal", "/sys/class/hwmon", "/sys/class/nvme"
 DEADLINE_S = 10.0
+_LARGEST = 10**12  # of a reading in millionths
 _MOST = 64  # of zones, chips or sensors; no board has as many
 _POSSIBLE_C = (-60, 250)
 # sysfs counts in thousandths of a degree and millionths of a watt.
@@ -63,7 +64,7 @@ def read_hwmon(host: HostReader) -> list[dict[str, Any]]:
         for file in host.names(f"{HWMON}/{folder}")[: 4 * _MOST]:
             found = re.match(r"((temp|power)\d{1,3})_(?:input|average)\Z", file)
             value = host.number(f"{HWMON}/{folder}/{file}") if chip and found else None
-            if found and value is not None:
+            if found and value is not None and abs(value) < _LARGEST:
                 unit, parts = _UNITS[found[2]]
                 label = quoted(host.read(f"{HWMON}/{folder}/{found[1]}_label") or "") or found[1]
                 sensors.append({"chip": chip, "label": label, "unit": unit, "value": value / parts})

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -15,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe im
 
 SETTINGS, STATUS = "/etc/gb10-fleet/vllm.json", "/run/gb10-vllm/status.json"
 DEADLINE_S = 5.0
+_MOST_FAILURES = 10**6  # more are not counted
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what vLLM listens on, and where it is asked
 METRICS = {
     "running": "num_requests_running",
@@ -55,6 +57,8 @@ def parse_metrics(reply: Reply) -> dict[str, float | None]:
         values = {name: metric(body, name_of_vllm) for name, name_of_vllm in METRICS.items()}
     except ValueError:
         raise Unknown(f"/metrics has a wrong number: {quoted(body[:200])}") from None
+    if not all(value is None or math.isfinite(value) for value in values.values()):
+        raise Unknown(f"/metrics has a number without an end: {quoted(body[:200])}")
     if values["running"] is None or values["generated_tokens"] is None:
         raise Unknown(f"/metrics is not vLLM's: {quoted(body[:200])}")
     return values
@@ -68,11 +72,11 @@ def parse_status(text: str) -> Part:
         values = {
             "phase": quoted(said["phase"]),
             "since": quoted(said.get("since") or "") or None,
-            "failures": int(said.get("failures") or 0),
+            "failures": min(int(said.get("failures") or 0), _MOST_FAILURES),
             "verdict": quoted(failure["verdict"]) if failure else None,
             "text": quoted(failure["text"]) if failure else None,
             "at": quoted(failure.get("at") or "") or None if failure else None,
         }
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise (error if isinstance(error, Unknown) else Unknown(f"{STATUS} is not what the unit writes")) from None
     return values, {}

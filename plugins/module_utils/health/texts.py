@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 LARGEST_TEXT = 2**20  # characters of one file or answer; a sound one is far below
 LARGEST_QUOTE = 200
+LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
 Values = dict[str, Any]
 Reasons = dict[str, str]
 Part = tuple[Values, Reasons]  # a value that is None has its reason
@@ -39,6 +40,8 @@ class Notes:
             self.reasons[where] = str(reason)
         except OSError as error:
             self.reasons[where] = error.strerror or "it cannot be read"
+        except ValueError as error:  # a number of a million digits, a name with a NUL in it
+            self.reasons[where] = quoted(str(error))
         return None
 
     def part(self, where: str, reader: Callable[[], Part]) -> Values | None:

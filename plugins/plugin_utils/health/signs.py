@@ -34,7 +34,9 @@ _SERVING = re.compile(r"gb10-vllm|vllm", re.IGNORECASE)
 def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) -> dict[str, str]:
     """Each sign with what shows it."""
     signs = {finding.id: finding.fact for finding in findings}
-    signs.update({"log_xid": fact for id_, fact in signs.items() if id_.startswith("xid_")})
+    xids = [fact for id_, fact in signs.items() if id_.startswith("xid_")]
+    if xids:
+        signs["log_xid"] = xids[-1]
     recent = [entry for entry in entries if patient.recent(entry.at_s)]
     ends = [entry for entry in recent if entry.kind == UNCLEAN]
     if len(ends) > 1:

@@ -15,7 +15,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Bo
 # Said by the kernel at each boot; only another value than before is news.
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
 UNCLEAN, CLEAN, BOOT, LAST_LINE, APT, SERVICE = "unclean_end", "shutdown", "boot", "last_line", "apt", "service"
-LAST_READ = "last_failure"
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,10 @@ class Entry:
 
 
 def utc(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # a host may say anything
+        return "an impossible time"
 
 
 def build(reading: Reading, since_s: float) -> list[Entry]:
