@@ -46,7 +46,7 @@ def check_power_fault(patient: Patient) -> Iterator[Said]:
     known = [gpu for gpu in patient.gpus if gpu["utilization_percent"] is not None]
     needed, busy = patient.limit("busy_readings"), patient.busy
     if not known:
-        yield Unsure("power_fault", f"the GPU's utilization is unknown: {patient.why('gpu.utilization_percent')}")
+        yield Unsure("power_fault", f"the GPU's utilization is unknown: {_gpu_why(patient, 'utilization_percent')}")
         return
     if len(busy) < needed:
         yield Unsure("power_fault", f"the GPU was under load in {len(busy)} samples, and {needed} are needed")

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Boot, Change, Event, Reading
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Boot, Change, Event, Package, Reading
 
 # Said by the kernel at each boot; only another value than before is news.
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
@@ -75,12 +75,16 @@ def _events(events: list[Event] | tuple[()]) -> Iterator[Entry]:
 
 
 def _apt(change: Change) -> Entry:
-    moves = [
-        f"{package['name']} {package['before'] or ''} -> {package['after'] or 'removed'}".replace("  ", " ")
-        for package in change["packages"]
-    ]
+    moves = [_move(package) for package in change["packages"]]
     others = f", and {change['others']} others" if change["others"] else ""
     return Entry(change["at_s"], APT, f"{', '.join(moves)}{others} ({change['command'] or 'no command'})")
+
+
+def _move(package: Package) -> str:
+    name, before, after = package["name"], package["before"], package["after"]
+    if package["action"] == "remove":
+        return f"{name} {before or ''} removed".replace("  ", " ")
+    return f"{name} {before} -> {after}" if before else f"{name} {after} installed"
 
 
 def _failure(reading: Reading) -> Iterator[Entry]:

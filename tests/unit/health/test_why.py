@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.health import kernel_log
@@ -128,6 +130,19 @@ def test_the_answer_is_json() -> None:
     assert set(record["findings"][0]) == {"id", "severity", "host", "fact", "way_out", "accepted"}
 
 
+@pytest.mark.parametrize(
+    ("package", "text"),
+    [
+        ({"action": "install", "before": None, "after": "2"}, "docker-ce 2 installed"),
+        ({"action": "remove", "before": "1", "after": None}, "docker-ce 1 removed"),
+        ({"action": "downgrade", "before": "2", "after": "1"}, "docker-ce 2 -> 1"),
+    ],
+)
+def test_moves_of_packages(package: Record, text: str) -> None:
+    change = {"at_s": NOW - 60, "command": "", "packages": [{"name": "docker-ce", **package}], "others": 0}
+    assert why(reading(apt=[change])).timeline[-1].text == f"{text} (no command)"
+
+
 # -- the catalog -------------------------------------------------------------------------------------------------------
 
 
@@ -153,6 +168,16 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
 def test_every_event_of_the_catalog_is_a_kind_of_the_reader() -> None:
     kinds = {kind for kind, _pattern in kernel_log.KINDS}
     assert set(RULES.events) == kinds - {"kernel", "firmware", "driver"}
+
+
+def test_the_manual_explains_every_finding() -> None:
+    page = (Path(__file__).parents[3] / "docs/health.md").read_text(encoding="utf-8")
+    folder = catalog.collection_root() / "plugins/plugin_utils/health"
+    code = "".join(path.read_text() for path in folder.glob("*_checks.py"))
+    given = {*re.findall(r"patient\.(?:error|warn|info)\(\s*\"(\w+)\"", code), "xid", "log"}
+    given |= {f"gpu_{state}" for state in gpu_checks._SILENT_STATES}
+    assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == given
+    assert [kind for kind in RULES.events if kind != "xid" and f"`log_{kind}`" not in page] == []
 
 
 def test_every_limit_is_used() -> None:
