@@ -186,6 +186,35 @@ def explain(
 
 
 @app.command(cls=Playbook)
+def why(
+    ctx: typer.Context,
+    inventory: Inventory,
+    host: Annotated[str, typer.Argument(help="The host, as the inventory names it.", show_default=False)],
+    watch: Annotated[int, typer.Option("--watch", min=0, help="Read for so many seconds; a hang takes 180.")] = 0,
+    days: Annotated[int, typer.Option("--days", min=1, help="How far back the timeline goes.")] = 14,
+    as_json: Json = False,
+) -> None:
+    """Say what happened to a host, with the likeliest cause and how sure that is. Changes nothing."""
+    from gb10_fleet import why as reasons  # here, for no other command needs it: it reads catalogs
+
+    order = Order("gb10.fleet.why", inventory, host, variables=reasons.variables(watch), words=ctx.obj)
+    outcome, report = run(order, quiet=True)
+    try:
+        found = reasons.answers(report.health, days)
+    except reasons.WrongAnswer as error:
+        _wrong_answer(str(error), as_json)
+    if as_json and found:
+        print(json.dumps({"hosts": [each.as_dict() for each in found]}, indent=2))
+        raise typer.Exit(outcome)
+    if not as_json:
+        for each in found:
+            for line in reasons.lines(each):
+                print(printable(line))
+        _show(order, report)
+    _end(order, outcome, report, as_json)
+
+
+@app.command(cls=Playbook)
 def drift(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """Ask all hosts at once what differs from what was applied. Changes nothing."""
     _run_quietly(Order("gb10.fleet.drift", inventory, limit, words=ctx.obj), as_json)
@@ -307,6 +336,11 @@ def _wrong_question(text: str, as_json: bool) -> NoReturn:
         print(json.dumps({"error": text}, indent=2))
         raise typer.Exit(2) from None
     raise typer.BadParameter(text) from None
+
+
+def _wrong_answer(text: str, as_json: bool) -> NoReturn:
+    print(json.dumps({"error": text}, indent=2) if as_json else printable(text), file=None if as_json else sys.stderr)
+    raise typer.Exit(Outcome.failed)
 
 
 def _put_into(inventory: Path, group: str, lines: Sequence[str], variables: Mapping[str, Any], command: str) -> None:

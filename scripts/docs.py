@@ -41,7 +41,8 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/glossary.md",
     ),
     "Run": (
-        "docs/doctor.md", "docs/troubleshooting.md", "docs/evidence.md", "docs/drift.md", "docs/rollout.md",
+        "docs/doctor.md", "docs/health.md", "docs/troubleshooting.md",
+        "docs/evidence.md", "docs/drift.md", "docs/rollout.md",
         "docs/notify.md",
         "docs/driver.md", "docs/scale.md", "docs/security.md",
         "docs/security-places.md", "examples/README.md", "examples/*/README.md",

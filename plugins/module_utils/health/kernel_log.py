@@ -1,0 +1,139 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the kernel and the unit of vLLM wrote into the journal: lines that tell of a fault or of a change."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
+    LARGEST_TEXT,
+    LATEST_S,
+    Unknown,
+    checked,
+    quoted,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.failures import WAYS_OUT
+
+Event = dict[str, Any]  # {at_s, last_s, count, boot, kind, key, text}
+Line = tuple[float, str, str]  # time, boot, message
+
+DEADLINE_S = 20.0
+MOST_LINES = 1500  # the newest; the text of them stays below LARGEST_TEXT
+SHORT_BOOT = 12  # characters of a boot id that are kept
+# What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial.
+KINDS = (
+    ("xid", r"NVRM: Xid \([^)]*\): (\d+)"),
+    ("oom_kill", r"(?:Out of memory|Memory cgroup out of memory): Killed process \d+ \(([^)]*)\)"),
+    ("driver_memory", r"NVRM: .*(NV_ERR_NO_MEMORY)"),
+    ("pcie_error", r"(?:PCIe Bus Error: severity=|AER: )(Uncorrect\w*|Fatal)"),
+    ("slot_power", r"(mlx5_core \S+): .*insufficient power on the PCIe slot"),
+    ("hung_task", r"INFO: task ([\w/:.-]+) blocked for more than \d+ seconds"),
+    ("panic", r"(Kernel panic|Internal error: Oops|BUG: soft lockup|watchdog: BUG)"),
+    ("critical_temperature", r"(critical temperature reached|critical temperature \(\d+ C\))"),
+    ("wifi_reset", r"(mt79\w+) .*(?:chip reset|driver own failed)"),
+    ("kernel", r"\ALinux version (\S+)"),
+    ("firmware", r"\ADMI: (.+)"),
+    ("driver", r"NVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
+)
+SERVICE = "service"
+_SERVICE = re.compile(r"\Agb10-vllm: ([a-z_]+): ")
+_KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
+# journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
+GREP = "|".join([*(pattern.replace(r"\A", "^") for _kind, pattern in KINDS), r"^gb10-vllm: [a-z_]+: "])
+_DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
+JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID")
+
+
+def read_events(host: HostReader, booted_s: float | None) -> list[Event]:
+    """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal."""
+    words = [*JOURNAL, f"--lines={MOST_LINES}", f"--grep={GREP}", "--case-sensitive=yes"]
+    done = host.system.run([*words, "_TRANSPORT=kernel", "+", "_SYSTEMD_UNIT=gb10-vllm.service"], timeout=DEADLINE_S)
+    if done.stdout.strip() or (has_journal(host) and done.rc in (0, 1) and not done.stderr.strip()):
+        return parse_journal(done.stdout)
+    buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
+    if buffer.rc or booted_s is None:
+        raise Unknown(
+            f"neither journalctl ({quoted(done.words)}) nor dmesg ({quoted(buffer.words)}) gives a kernel log"
+        )
+    return parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s)
+
+
+def has_journal(host: HostReader) -> bool:
+    return any(host.names(folder) for folder in ("/var/log/journal", "/run/log/journal"))
+
+
+def lines(text: str) -> Iterator[dict[str, Any]]:
+    """The entries of `journalctl --output=json` that are whole, each with `at_s` and MESSAGE as text."""
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+            at_s = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+            continue
+        if not 0 <= at_s < LATEST_S:
+            continue
+        message = entry.get("MESSAGE")
+        if isinstance(message, list):  # bytes that are no UTF-8
+            message = bytes(byte for byte in message if isinstance(byte, int) and 0 <= byte < 256).decode(
+                "utf-8", "replace"
+            )
+        yield {**entry, "at_s": at_s, "boot": str(entry.get("_BOOT_ID"))[:SHORT_BOOT], "MESSAGE": str(message or "")}
+
+
+def parse_journal(text: str) -> list[Event]:
+    if not text.strip():
+        return []
+    entries = list(lines(checked(text, "journalctl")))
+    if not entries:
+        raise Unknown(f"journalctl gave no entries: {quoted(text[:200])}")
+    return _events((entry["at_s"], entry["boot"], entry["MESSAGE"]) for entry in entries)
+
+
+def parse_dmesg(text: str, booted_s: float) -> list[Event]:
+    found = _DMESG.findall(checked(text, "dmesg"))
+    if not found:
+        raise Unknown(f"dmesg gave no lines with a time: {quoted(text[:200])}")
+    return _events((booted_s + float(seconds), "this boot", message) for seconds, message in found)
+
+
+def _events(found: Iterator[Line]) -> list[Event]:
+    """One event for each line that tells something; equal ones in a row of a boot are counted."""
+    events: list[Event] = []
+    for at_s, boot, message in found:
+        told = _kind(message)
+        if told is None:
+            continue
+        kind, key = told
+        before = events[-1] if events else None
+        if before and (before["boot"], before["kind"], before["key"]) == (boot, kind, key):
+            before.update(last_s=at_s, count=before["count"] + 1)
+        else:
+            events.append(
+                {
+                    "at_s": at_s,
+                    "last_s": at_s,
+                    "count": 1,
+                    "boot": boot,
+                    "kind": kind,
+                    "key": key,
+                    "text": quoted(message),
+                }
+            )
+    return events
+
+
+def _kind(message: str) -> tuple[str, str] | None:
+    said = _SERVICE.match(message)
+    if said:
+        return (SERVICE, said[1]) if said[1] in WAYS_OUT else None
+    for kind, pattern in _KINDS:
+        found = pattern.search(message)
+        if found:
+            return kind, quoted(found[1])
+    return None

@@ -1,0 +1,103 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How a host is, read in one call: some samples of what changes by the second, and the history that the host keeps.
+
+Nothing here raises: what cannot be read is None, and `unknown` has the reason under the path of the value.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Callable
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import read_clock
+from ansible_collections.gb10.fleet.plugins.module_utils.health import (
+    apt_history,
+    boots,
+    gpu,
+    kernel_log,
+    memory,
+    rails,
+    sensors,
+    service,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, number, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
+
+SCHEMA_VERSION = 1
+PRESSURES = ("cpu", "memory", "io")
+Make = Callable[[HostReader], Ask]
+
+
+def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Make = service.asker) -> dict[str, Any]:
+    """The whole reading; docs/health.md lists the keys."""
+    notes = Notes()
+    now_s = host.time_of_day()
+    uptime_s = notes.read("uptime_s", lambda: _uptime(host))
+    boot_id = host.read("/proc/sys/kernel/random/boot_id")
+    command_line = host.read("/proc/cmdline")
+    booted_s = None if uptime_s is None else now_s - uptime_s
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "at_s": round(now_s, 2),
+        "uptime_s": uptime_s,
+        "boot": (boot_id or "").replace("-", "")[: kernel_log.SHORT_BOOT] or None,
+        "kernel": _word(host, "/proc/sys/kernel/osrelease"),
+        # Of the command line this alone: the rest may hold what is nobody's business.
+        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
+        "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
+        "clock": read_clock(host),
+        "samples": _samples(host, notes, samples, every_s, server),
+        "processes": notes.read("processes", lambda: gpu.read_processes(host)),
+        "zones": notes.read("zones", lambda: sensors.read_zones(host)),
+        "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
+        "disks": notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)),
+        "oom_kills": notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat"))),
+        "service": notes.part("service", lambda: service.parse_status(text_of(host, service.STATUS))),
+        "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
+        "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
+        "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),
+        "unknown": notes.reasons,
+    }
+
+
+def _word(host: HostReader, path: str) -> str | None:
+    return quoted(host.read(path) or "") or None
+
+
+def _uptime(host: HostReader) -> float:
+    return number(text_of(host, "/proc/uptime").split()[0])
+
+
+def _samples(host: HostReader, notes: Notes, count: int, every_s: float, server: Make) -> list[dict[str, Any]]:
+    """Where several say why a value is missing, the last one counts."""
+    ask = notes.read("serving", lambda: server(host))
+    taken: list[dict[str, Any]] = []
+    for left in range(count, 0, -1):
+        began = host.system.clock.now()
+        taken.append(_sample(host, notes, ask))
+        if (taken[-1]["gpu"] or {}).get("state") == "silent":
+            break  # each more would take as long again
+        if left > 1:
+            host.system.clock.sleep(max(0.0, every_s - (host.system.clock.now() - began)))
+    return taken
+
+
+def _sample(host: HostReader, notes: Notes, ask: Ask | None) -> dict[str, Any]:
+    return {
+        "at_s": round(host.time_of_day(), 2),
+        "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
+        "serving": notes.read("serving", lambda: service.read_serving(ask)) if ask else None,
+        "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
+        "blocks": notes.read(
+            "blocks", lambda: memory.parse_blocks(text_of(host, "/proc/buddyinfo"), os.sysconf("SC_PAGE_SIZE"))
+        ),
+        "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
+        "rails": notes.read("rails", lambda: rails.read_rails(host)),
+    }
+
+
+def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
+    return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))

@@ -1,0 +1,82 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The service: what vLLM's unit says of its life, and what the server counts."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any, Callable
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Part, Unknown, checked, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import metric
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask, Reply, http_client
+
+SETTINGS, STATUS = "/etc/gb10-fleet/vllm.json", "/run/gb10-vllm/status.json"
+DEADLINE_S = 5.0
+_MOST_FAILURES = 10**6  # more are not counted
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what vLLM listens on, and where it is asked
+METRICS = {
+    "running": "num_requests_running",
+    "waiting": "num_requests_waiting",
+    "generated_tokens": "generation_tokens",
+    "prompt_tokens": "prompt_tokens",
+}
+
+
+def server_url(text: str) -> str:
+    """Where the server of this unit answers, by the flags in its settings."""
+    try:
+        argv = [str(word) for word in json.loads(checked(text, SETTINGS))["argv"]]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise (error if isinstance(error, Unknown) else Unknown(f"{SETTINGS} is not what the role writes")) from None
+    flags = dict(zip(argv, argv[1:]))
+    if "--headless" in argv or not flags.get("--port", "").isdigit():
+        raise Unknown("this rank of the cluster has no API; the head has")
+    host = flags.get("--host", "127.0.0.1")
+    return f"http://{_ANY_ADDRESS.get(host, host)}:{flags['--port']}"
+
+
+def asker(host: HostReader, client: Callable[[str, str | None], Ask] = http_client) -> Ask:
+    """How to ask the server of this host. Its metrics need no key."""
+    return client(server_url(text_of(host, SETTINGS)), None)
+
+
+def read_serving(ask: Ask) -> dict[str, float | None]:
+    return parse_metrics(ask("/metrics", None, DEADLINE_S))
+
+
+def parse_metrics(reply: Reply) -> dict[str, float | None]:
+    """Requests and tokens over all engines of the server."""
+    if reply.status != 200:
+        raise Unknown(f"the server's /metrics gave {reply.status or reply.problem or 'nothing'}")
+    body = checked(reply.body, "/metrics")
+    try:
+        values = {name: metric(body, name_of_vllm) for name, name_of_vllm in METRICS.items()}
+    except ValueError:
+        raise Unknown(f"/metrics has a wrong number: {quoted(body[:200])}") from None
+    if not all(value is None or math.isfinite(value) for value in values.values()):
+        raise Unknown(f"/metrics has a number without an end: {quoted(body[:200])}")
+    if values["running"] is None or values["generated_tokens"] is None:
+        raise Unknown(f"/metrics is not vLLM's: {quoted(body[:200])}")
+    return values
+
+
+def parse_status(text: str) -> Part:
+    """The phase of the unit, and its last failure."""
+    try:
+        said: Any = json.loads(checked(text, STATUS))
+        failure = said.get("failure") or None
+        values = {
+            "phase": quoted(said["phase"]),
+            "since": quoted(said.get("since") or "") or None,
+            "failures": min(int(said.get("failures") or 0), _MOST_FAILURES),
+            "verdict": quoted(failure["verdict"]) if failure else None,
+            "text": quoted(failure["text"]) if failure else None,
+            "at": quoted(failure.get("at") or "") or None if failure else None,
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        raise (error if isinstance(error, Unknown) else Unknown(f"{STATUS} is not what the unit writes")) from None
+    return values, {}

@@ -1,0 +1,85 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What every reader of health shares: bounded texts, and a reason for each value that is missing."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, TypeVar
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+
+T = TypeVar("T")
+
+LARGEST_TEXT = 2**20  # characters of one file or answer; a sound one is far below
+LARGEST_QUOTE = 200
+LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
+Values = dict[str, Any]
+Reasons = dict[str, str]
+Part = tuple[Values, Reasons]  # a value that is None has its reason
+_NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?\Z")
+_GPU_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
+
+
+class Unknown(ValueError):
+    """Why there is no value."""
+
+
+class Notes:
+    """The reasons of one reading, each under the path of its value."""
+
+    def __init__(self) -> None:
+        self.reasons: Reasons = {}
+
+    def read(self, where: str, reader: Callable[[], T]) -> T | None:
+        """What `reader` returns, or None with its reason."""
+        try:
+            return reader()
+        except Unknown as reason:
+            self.reasons[where] = str(reason)
+        except OSError as error:
+            self.reasons[where] = error.strerror or "it cannot be read"
+        except ValueError as error:  # a number of a million digits, a name with a NUL in it
+            self.reasons[where] = quoted(str(error))
+        return None
+
+    def part(self, where: str, reader: Callable[[], Part]) -> Values | None:
+        """The values of a part; the reasons of its missing ones are noted."""
+        found = self.read(where, reader)
+        if found is None:
+            return None
+        values, reasons = found
+        self.reasons.update({f"{where}.{name}": reason for name, reason in reasons.items()})
+        return values
+
+
+def text_of(host: HostReader, path: str) -> str:
+    """A file, as far as a sound one goes; Unknown where it is absent, empty or far too large."""
+    try:
+        with host.path(path).open("rb") as file:
+            content = file.read(LARGEST_TEXT + 1)
+    except OSError as error:
+        raise Unknown(f"{path}: {error.strerror}") from None
+    return checked(content.decode("utf-8", "replace"), path)
+
+
+def checked(text: str, source: str) -> str:
+    if len(text) > LARGEST_TEXT:
+        raise Unknown(f"{source} gave more than {LARGEST_TEXT} characters, which no sound one does")
+    if not text.strip():
+        raise Unknown(f"{source} is empty")
+    return text
+
+
+def number(cell: str) -> float:
+    """A plain number; Unknown with the text instead: `[N/A]` is no zero."""
+    if not _NUMBER.match(cell.strip()):
+        raise Unknown(f"{quoted(cell) or 'nothing'} is no number")
+    return float(cell)
+
+
+def quoted(text: str) -> str:
+    """What somebody else said, on one line, short, and without the identity of a GPU."""
+    line = " ".join(_GPU_UUID.sub("GPU-(hidden)", text).split())
+    return "".join(char if char.isprintable() else "?" for char in line)[:LARGEST_QUOTE]

@@ -1,0 +1,110 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A host whose health is judged: one reading, and the limits of the catalog."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Gpu, Reading, Sample
+
+GIB, MIB, DAY_S = 2**30, 2**20, 86400
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the catalog says: figures by name, and the tables of catalog/health.yml."""
+
+    limits: Mapping[str, Any]
+    rail_errors: frozenset[str]
+    xids: Mapping[str, Mapping[str, str]]
+    events: Mapping[str, Mapping[str, str]]
+    causes: Sequence[Mapping[str, Any]]
+    sure: Sequence[Mapping[str, Any]]
+    step: float
+
+
+def rules() -> Rules:
+    """Those of the catalog. The figures of a load test and of a rail hold here as well."""
+    thresholds, health = catalog.load("thresholds"), catalog.load("health")
+    figures = {**thresholds["benchmark"], **thresholds["thresholds"], **health["limits"]}
+    return Rules(
+        limits={name: entry["value"] for name, entry in figures.items()},
+        rail_errors=frozenset([*thresholds["error_counters"]["value"], *health["link_errors"]["value"]]),
+        xids=health["xids"]["value"],
+        events={entry["value"]: entry for entry in health["events"]},
+        causes=health["causes"],
+        sure=health["sure"]["value"],
+        step=health["step"]["value"],
+    )
+
+
+@dataclass(frozen=True)
+class Unsure:
+    """A detector that cannot tell, and why. It is no finding, and no clean bill either."""
+
+    id: str
+    reason: str
+
+
+Said = Finding | Unsure
+
+
+@dataclass(frozen=True)
+class Patient:
+    """All that a detector sees."""
+
+    host: str
+    reading: Reading
+    rules: Rules
+
+    def limit(self, name: str) -> Any:
+        return self.rules.limits[name]
+
+    @property
+    def samples(self) -> Sequence[Sample]:
+        return self.reading["samples"]
+
+    @property
+    def last(self) -> Sample:
+        return self.samples[-1]
+
+    @cached_property
+    def gpus(self) -> list[Gpu]:
+        """The GPU in each sample in which it answered."""
+        return [gpu for sample in self.samples if (gpu := sample["gpu"]) and gpu["state"] == "ok"]
+
+    @cached_property
+    def busy(self) -> list[Gpu]:
+        """Those under load."""
+        least = self.limit("busy_percent")
+        return [gpu for gpu in self.gpus if (gpu["utilization_percent"] or 0) >= least]
+
+    def why(self, path: str) -> str:
+        """Why a value is missing."""
+        return self.reading["unknown"].get(path, "it was not read")
+
+    def recent(self, at_s: float) -> bool:
+        return self.reading["at_s"] - at_s <= float(self.limit("recent_days")) * DAY_S
+
+    def error(self, id_: str, fact: str, way_out: str) -> Finding:
+        return Finding(id_, "error", self.host, fact, way_out)
+
+    def warn(self, id_: str, fact: str, way_out: str) -> Finding:
+        return Finding(id_, "warn", self.host, fact, way_out)
+
+    def info(self, id_: str, fact: str, way_out: str) -> Finding:
+        return Finding(id_, "info", self.host, fact, way_out)
+
+
+def median(values: Sequence[float | None]) -> float | None:
+    """Of the known ones; None where there is none."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None

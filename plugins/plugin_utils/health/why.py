@@ -1,0 +1,88 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Why a host is as it is: findings, a timeline, and the likeliest causes with how sure they are. Pure.
+
+The causes and their weights are in catalog/health.yml. A cause is there when all its signs are; more signs make it
+likelier. A score is a judgement, and no probability.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import signs, timeline
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import Judgement, judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import DAY_S, Patient, Rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Reading
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.timeline import Entry
+
+
+@dataclass(frozen=True)
+class Cause:
+    """`signs`: what speaks for it, in words."""
+
+    id: str
+    score: float
+    sure: str
+    fact: str
+    way_out: str
+    signs: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Of one host; the likeliest cause comes first."""
+
+    host: str
+    at_s: float
+    uptime_s: float | None
+    causes: Sequence[Cause]
+    judgement: Judgement
+    timeline: Sequence[Entry]
+    unknown: Mapping[str, str]
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "host": self.host,
+            "at": timeline.utc(self.at_s),
+            "uptime_s": self.uptime_s,
+            "causes": [asdict(cause) for cause in self.causes],
+            "findings": [finding.as_dict() for finding in self.judgement.findings],
+            "unsure": dict(self.judgement.unsure),
+            "timeline": [entry.as_dict() for entry in self.timeline],
+            "unknown": dict(self.unknown),
+        }
+
+
+def answer(host: str, reading: Reading, rules: Rules, days: float) -> Answer:
+    """What to say of one reading; `days`: how far back the timeline goes."""
+    patient, judgement = Patient(host, reading, rules), judge(host, reading, rules)
+    entries = timeline.build(reading, since_s=0)
+    found = rank(signs.of(patient, judgement.findings, entries), rules)
+    since_s = reading["at_s"] - days * DAY_S
+    shown = [entry for entry in entries if entry.at_s >= since_s]
+    return Answer(host, reading["at_s"], reading["uptime_s"], found, judgement, shown, reading["unknown"])
+
+
+def rank(found: Mapping[str, str], rules: Rules) -> list[Cause]:
+    """The causes for which the signs speak, the likeliest first. Equal ones keep the order of the catalog."""
+    causes = [_cause(rule, found, rules) for rule in rules.causes if _fits(rule, found)]
+    return sorted(causes, key=lambda cause: -cause.score)
+
+
+def _fits(rule: Mapping[str, Any], found: Mapping[str, str]) -> bool:
+    every, some = rule.get("all", ()), rule.get("any", ())
+    return all(sign in found for sign in every) and (not some or any(sign in found for sign in some))
+
+
+def _cause(rule: Mapping[str, Any], found: Mapping[str, str], rules: Rules) -> Cause:
+    needed = [sign for sign in (*rule.get("all", ()), *rule.get("any", ())) if sign in found]
+    more = [sign for sign in rule.get("supports", ()) if sign in found]
+    less = [sign for sign in rule.get("against", ()) if sign in found]
+    score = round(min(1.0, max(0.0, rule["score"] + rules.step * (len(more) - len(less)))), 2)
+    word = next(level["word"] for level in rules.sure if score >= level["least"])
+    told = [found[sign] for sign in dict.fromkeys([*needed, *more])]
+    return Cause(rule["value"], score, word, rule["fact"], rule["way_out"], list(dict.fromkeys(told)))

@@ -1,0 +1,110 @@
+"""`gb10 why`: what it hands to the playbook, what it prints, and that a host cannot steer it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, playbook, why
+from tests.support.health import FORMER, NOW, Record, boot, gpu, reading, sample
+
+CLI = CliRunner()
+PLAYBOOK = Path(__file__).parents[3] / "playbooks/why.yml"
+UNCLEAN = [boot(FORMER, NOW - 90000, NOW - 3700, clean=False, lines=["a line \x1b[2J"]), boot("b", NOW - 3600, NOW)]
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, *records: Any, rc: int = 0) -> dict[str, Any]:
+    """The next run gets these readings; returns the call, with the variables of its playbook."""
+    seen: dict[str, Any] = {}
+
+    def runner(**call: Any) -> SimpleNamespace:
+        seen.update(call, variables=json.loads(Path(call["private_data_dir"], "variables.json").read_text()))
+        for number, record in enumerate(records):
+            data = {"resolved_action": "gb10.fleet.health_facts", "host": f"spark-{number}", "res": {"health": record}}
+            call["event_handler"]({"event": "runner_on_ok", "event_data": data})
+        counts = {f"spark-{number}": 1 for number in range(len(records))}
+        call["event_handler"]({"event": "playbook_on_stats", "event_data": {"ok": counts}})
+        return SimpleNamespace(rc=rc)
+
+    monkeypatch.setattr(cli, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=runner))
+    return seen
+
+
+def test_a_host_that_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = answered(monkeypatch, reading(boots=UNCLEAN))
+    result = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,"])
+    assert result.exit_code == 0, result.output
+    assert (seen["playbook"], seen["limit"], seen["variables"]) == ("gb10.fleet.why", "spark-0", {})
+    lines = result.output.splitlines()
+    assert lines[0] == "spark-0: up for 1 h 0 min, read at 2026-11-23 08:00:00 UTC"
+    assert lines[1].startswith("  likely: the host lost its power")
+    assert any("2026-11-23 06:58:20  unclean_end" in line for line in lines)
+    assert "\x1b" not in result.output
+    assert r"a line \x1b[2J" in result.output
+
+
+def test_a_healthy_host_has_little_to_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, reading())
+    output = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,"]).output
+    assert "nothing is wrong" in output
+    assert "cannot tell: power_fault" in output
+    assert "way out" not in output
+
+
+def test_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
+    fault = [sample(NOW - 5 + place, gpu=gpu(507, 12, 96)) for place in range(6)]
+    answered(monkeypatch, reading(fault), reading())
+    hosts = json.loads(CLI.invoke(cli.app, ["why", "all", "-i", "a,", "--json"]).output)["hosts"]
+    assert [host["host"] for host in hosts] == ["spark-0", "spark-1"]
+    assert [cause["id"] for cause in hosts[0]["causes"]] == ["power_fault"]
+    assert hosts[1]["causes"] == []
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ({**reading(), "samples": "many"}, "health.samples is 'many', and must be a list"),
+        ({**reading(), "samples": []}, "health.samples is empty"),
+        ("text", "health is 'text', and must be a mapping"),
+    ],
+)
+def test_an_answer_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch, record: Any, said: str) -> None:
+    for more in ([], ["--json"]):
+        answered(monkeypatch, record)
+        result = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", *more])
+        assert result.exit_code == playbook.Outcome.failed
+        assert said in result.output
+
+
+def test_a_host_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, rc=4)
+    result = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", "--json"])
+    assert result.exit_code == playbook.Outcome.failed
+    assert json.loads(result.output)["outcome"] == "failed"
+
+
+@pytest.mark.parametrize(("seconds", "given"), [(0, {}), (200, {"gb10_why_samples": 41, "gb10_why_every_s": 5})])
+def test_a_watch_lasts_as_long_as_it_says(seconds: int, given: Record) -> None:
+    assert why.variables(seconds) == given
+    if given:
+        assert (given["gb10_why_samples"] - 1) * given["gb10_why_every_s"] >= seconds
+
+
+def test_the_playbook_takes_what_the_command_gives() -> None:
+    (play,) = yaml.safe_load(PLAYBOOK.read_text())
+    words = json.dumps(play["tasks"])
+    assert all(name in words for name in why.variables(1))
+
+
+def test_the_days_bound_the_timeline_and_not_the_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    early = [boot(FORMER, NOW - 5 * 86400, NOW - 3 * 86400, clean=False), boot("b", NOW - 3600, NOW)]
+    answered(monkeypatch, reading(boots=early))
+    output = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", "--days", "1"]).output
+    assert "likely: the host lost its power" in output
+    assert "unclean_end" not in output

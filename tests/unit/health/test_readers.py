@@ -1,0 +1,416 @@
+"""The parsers: what a sound text gives, and that garbage gives a reason and never a number."""
+
+from __future__ import annotations
+
+import calendar
+import gzip
+import json
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health import (
+    apt_history,
+    boots,
+    gpu,
+    kernel_log,
+    memory,
+    rails,
+    sensors,
+    service,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import LARGEST_TEXT, Unknown, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
+
+H100 = Path(__file__).parents[2] / "fixtures/health/h100"
+MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580.142\n"
+HUGE = "x" * 10_000_000
+GARBAGE = ["", "\0" * 100, "\x1b[2J\x1b[31mgarbage", MISMATCH, "{", "[[[" * 1000, "[" * 100_000, "[N/A]\n" * 50, HUGE]
+
+
+def smi(stdout: str, rc: int = 0, stderr: str = "") -> Completed:
+    return Completed(("nvidia-smi",), rc, stdout, stderr)
+
+
+def row(text: str) -> tuple[dict[str, Any], dict[str, str]]:
+    return gpu.parse(smi(text))
+
+
+def utc(text: str) -> float:
+    return float(calendar.timegm(time.strptime(text, "%Y-%m-%d %H:%M:%S")))
+
+
+PARSERS: dict[str, Callable[[str], object]] = {
+    "meminfo": memory.parse_meminfo,
+    "blocks": lambda text: memory.parse_blocks(text, 4096),
+    "pressure": memory.parse_pressure,
+    "oom_kills": memory.parse_oom_kills,
+    "boots": boots.parse_boots,
+    "dmesg": lambda text: kernel_log.parse_dmesg(text, 0),
+    "apt": lambda text: apt_history.parse_history(text, utc),
+    "wear by nvme": lambda text: sensors.parse_wear(text, "nvme"),
+    "wear by smartctl": lambda text: sensors.parse_wear(text, "smartctl"),
+    "status": service.parse_status,
+    "settings": service.server_url,
+    "metrics": lambda text: service.parse_metrics(Reply(200, text)),
+}
+
+
+@pytest.mark.parametrize("name", PARSERS)
+@pytest.mark.parametrize("text", GARBAGE, ids=lambda text: f"{text[:12]!r} {len(text)}")
+def test_garbage_is_unknown_with_a_short_reason(name: str, text: str) -> None:
+    with pytest.raises(Unknown) as caught:
+        PARSERS[name](text)
+    assert 5 < len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize("text", GARBAGE[1:], ids=lambda text: f"{text[:12]!r} {len(text)}")
+def test_a_journal_of_garbage_is_unknown(text: str) -> None:
+    with pytest.raises(Unknown):
+        kernel_log.parse_journal(text)
+
+
+@pytest.mark.parametrize("text", GARBAGE, ids=lambda text: f"{text[:12]!r} {len(text)}")
+def test_garbage_of_nvidia_smi_is_no_reading(text: str) -> None:
+    values, reasons = row(text)
+    assert values.pop("state") == "unreadable"
+    assert set(values.values()) == {None}
+    assert list(reasons) == ["state"]
+
+
+@pytest.mark.parametrize(
+    ("done", "state"),
+    [
+        (smi("", 124), "silent"),
+        (smi("", 127), "no_program"),
+        (smi("No devices were found\n", 6), "absent"),
+        (smi(MISMATCH, 18), "mismatch"),
+        (smi("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", 9), "no_driver"),
+        (smi("", 139), "unreadable"),
+    ],
+)
+def test_states_of_nvidia_smi(done: Completed, state: str) -> None:
+    values, reasons = gpu.parse(done)
+    assert values["state"] == state
+    assert reasons["state"]
+
+
+def test_not_available_is_unknown_and_never_zero() -> None:
+    values, reasons = row("NVIDIA GB10, 580.142, [N/A], [N/A], N/A, [Not Supported], [N/A], [N/A], [N/A], [N/A]\n")
+    assert (values["state"], values["name"]) == ("ok", "NVIDIA GB10")
+    assert {values[name] for name in (*gpu.NUMBERS, "reasons", "pstate")} == {None}
+    assert reasons["power_w"] == "nvidia-smi says [Not Supported]"
+    assert set(reasons) == {*gpu.NUMBERS, "reasons", "pstate"}
+
+
+def test_a_gb10_at_work() -> None:
+    values, reasons = row("NVIDIA GB10, 580.142, P0, 68, [N/A], 86.20, 2418, 3003, 96, 0x0000000000000021\n")
+    assert values["temperature_c"] == 68
+    assert (values["clock_mhz"], values["power_w"], values["utilization_percent"]) == (2418, 86.2, 96)
+    assert values["reasons"] == ["gpu_idle", "sw_thermal_slowdown"]
+    assert list(reasons) == ["tlimit_c"]
+
+
+@pytest.mark.parametrize("cell", ["9999999", "-1", "1e5", "nan", "inf", "0x10", "12 W"])
+def test_an_impossible_power_is_unknown(cell: str) -> None:
+    values, reasons = row(f"NVIDIA GB10, 580.142, P0, 68, 20, {cell}, 2418, 3003, 96, 0x0\n")
+    assert values["power_w"] is None
+    assert "power_w" in reasons
+
+
+def test_a_bit_without_a_name_keeps_its_number() -> None:
+    assert row("NVIDIA GB10, 1, P0, 68, 20, 5, 2418, 3003, 96, 0x1001\n")[0]["reasons"] == ["gpu_idle", "0x1000"]
+
+
+def test_a_field_that_nvidia_smi_does_not_know_is_left_out() -> None:
+    asked = []
+
+    def run(argv: Any, _stdin: Any, _timeout: float) -> Completed:
+        asked.append(argv[1])
+        if "tlimit" in argv[1]:
+            return smi('Field "temperature.gpu.tlimit" is not a valid field to query.\n\n', 2)
+        return smi("NVIDIA GB10, 580.142, P8, 41, 4.71, 208, 3003, 0, 0x1\n")
+
+    values, reasons = gpu.read_gpu(HostReader(system=System(runner=run)))
+    assert len(asked) == 2
+    assert (values["temperature_c"], values["power_w"]) == (41, 4.71)
+    assert reasons == {"tlimit_c": "this nvidia-smi does not know the field"}
+
+
+def test_a_program_that_refuses_every_field_is_not_asked_for_ever() -> None:
+    def run(argv: Any, _stdin: Any, _timeout: float) -> Completed:
+        first = argv[1].partition("=")[2].split(",")[0]
+        return smi(f'Field "{first}" is not a valid field to query.', 2)
+
+    assert gpu.read_gpu(HostReader(system=System(runner=run)))[0]["state"] == "unreadable"
+
+
+# -- the answers of a real driver --------------------------------------------------------------------------------------
+
+
+def recorded() -> list[tuple[str, Completed, Completed]]:
+    found = re.findall(r"== (\w+)\n(.*\n)rc (\d+)\n((?:\d.*\n)*)rc (\d+)\n", (H100 / "smi.txt").read_text())
+    return [(name, smi(query, int(rc)), smi(apps, int(rc2))) for name, query, rc, apps, rc2 in found]
+
+
+def test_a_real_driver_idle_and_under_load() -> None:
+    answers = recorded()
+    assert [name for name, _query, _apps in answers] == ["idle", *["loaded"] * 6]
+    read = [gpu.parse(query) for _name, query, _apps in answers]
+    assert [reasons for _values, reasons in read] == [{}] * 7
+    first, last = read[0][0], read[-1][0]
+    assert (first["power_w"], first["reasons"], first["tlimit_c"]) == (70.57, ["gpu_idle"], 56)
+    assert (last["utilization_percent"], last["reasons"]) == (100, ["sw_power_cap"])
+    assert gpu.parse_processes(answers[0][2]) == []
+    assert gpu.parse_processes(answers[1][2]) == [{"pid": 457, "memory_mib": 874}]
+
+
+def test_a_real_driver_refuses_a_field() -> None:
+    text, _, rc = (H100 / "bad.txt").read_text().rpartition("rc ")
+    assert (gpu.parse(smi(text, int(rc)))[0]["state"], gpu._UNKNOWN_FIELD.search(text)[1]) == (  # type: ignore[index]
+        "unreadable",
+        "nosuch.field",
+    )
+
+
+def test_a_real_kernel() -> None:
+    values, reasons = memory.parse_meminfo((H100 / "meminfo").read_text())
+    assert values["available_bytes"] == 131471012 * 1024
+    assert set(reasons) == {"cma_total_bytes", "cma_free_bytes"}
+    blocks = memory.parse_blocks((H100 / "buddyinfo").read_text(), 4096)
+    assert blocks["counts"][-1] == 3 + 753 + 84
+    assert memory.parse_pressure((H100 / "pressure-io").read_text())["some"]["avg60"] == 2.06
+    assert memory.parse_oom_kills((H100 / "vmstat").read_text()) == 0
+    events = kernel_log.parse_dmesg((H100 / "dmesg.txt").read_text(), 1000)
+    assert [(event["kind"], event["key"]) for event in events] == [("driver", "580.159.04")]
+    assert events[0]["at_s"] == pytest.approx(1001.324441)
+    assert apt_history.parse_history((H100 / "apt.txt").read_text(), utc) == []  # nothing of ours moved
+
+
+# -- the journal -------------------------------------------------------------------------------------------------------
+
+
+def entry(message: Any, at_s: float = 1000, boot: str = "a" * 32) -> str:
+    return json.dumps({"__REALTIME_TIMESTAMP": str(int(at_s * 1e6)), "_BOOT_ID": boot, "MESSAGE": message})
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "key"),
+    [
+        ("NVRM: Xid (PCI:000f:01:00): 119, pid=812, name=python3, Timeout after 6s of waiting", "xid", "119"),
+        ("NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.", "xid", "79"),
+        ("Out of memory: Killed process 812 (python3) total-vm:1kB, anon-rss:1kB", "oom_kill", "python3"),
+        ("Memory cgroup out of memory: Killed process 9 (VLLM::Engine) total-vm:1kB", "oom_kill", "VLLM::Engine"),
+        ("NVRM: nvAssertOkFailed: NV_ERR_NO_MEMORY (0x51) returned", "driver_memory", "NV_ERR_NO_MEMORY"),
+        ("pcieport 0000:00:00.0: AER: Uncorrectable (Fatal) error message received", "pcie_error", "Uncorrectable"),
+        ("mlx5_core 0000:01:00.0: mlx5_pcie_event: Detected insufficient power on the PCIe slot (27W).", "slot_power",
+         "mlx5_core 0000:01:00.0"),
+        ("INFO: task vllm:812 blocked for more than 120 seconds.", "hung_task", "vllm:812"),
+        ("Kernel panic - not syncing: Fatal exception", "panic", "Kernel panic"),
+        ("thermal thermal_zone0: acpitz: critical temperature reached, shutting down", "critical_temperature",
+         "critical temperature reached"),
+        ("mt7925e 0009:01:00.0: chip reset", "wifi_reset", "mt7925e"),
+        ("Linux version 7.0.0-1019-nvidia (buildd@host)", "kernel", "7.0.0-1019-nvidia"),
+        ("DMI: NVIDIA NVIDIA_DGX_Spark/P4242, BIOS 5.36_0ACUM018 08/14/2025", "firmware",
+         "NVIDIA NVIDIA_DGX_Spark/P4242, BIOS 5.36_0ACUM018 08/14/2025"),
+        ("NVRM: loading NVIDIA UNIX Open Kernel Module for aarch64  580.142  Release Build", "driver", "580.142"),
+        ("gb10-vllm: engine_died: it ended; the first error", "service", "engine_died"),
+    ],
+)  # fmt: skip
+def test_lines_that_tell_something(message: str, kind: str, key: str) -> None:
+    (event,) = kernel_log.parse_journal(entry(message) + "\n" + entry("nothing of note") + "\n{half a li")
+    assert (event["kind"], event["key"], event["count"], event["at_s"]) == (kind, key, 1, 1000)
+    assert re.search(kernel_log.GREP, message), "journalctl would not give this line"
+
+
+@pytest.mark.parametrize("message", ["gb10-vllm: stopping", "gb10-vllm: made_up: text", "NVRM: GPU at PCI", "DMI none"])
+def test_lines_that_tell_nothing(message: str) -> None:
+    assert kernel_log.parse_journal(entry(message)) == []
+
+
+def test_equal_lines_in_a_row_are_counted_and_boots_kept_apart() -> None:
+    line = "NVRM: Xid (PCI:000f:01:00): 31, pid=1"
+    text = "\n".join([entry(line, 1), entry(line, 2), entry(line, 3, "b" * 32), entry([78, 86, 300, "x"], 4)])
+    events = kernel_log.parse_journal(text)
+    assert [(event["count"], event["at_s"], event["last_s"]) for event in events] == [(2, 1, 2), (1, 3, 3)]
+
+
+def test_what_is_quoted_is_short_printable_and_names_no_gpu() -> None:
+    said = quoted("GPU-9b10f1ee-0000-4b10-8121-000000000001\x1b[2J\nnext " + "y" * 999)
+    assert said.startswith("GPU-(hidden)?[2J next y")
+    assert len(said) == 200
+
+
+JSON_BOOTS = json.dumps(
+    [
+        {"index": -1, "boot_id": "a" * 32, "first_entry": 1_000_000_000, "last_entry": 2_000_000_000},
+        {"index": 0, "boot_id": "b" * 32, "first_entry": 3_000_000_000, "last_entry": 4_000_000_000},
+    ]
+)
+TABLE_BOOTS = """\
+IDX BOOT ID                          FIRST ENTRY                 LAST ENTRY
+ -1 aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa Thu 1970-01-01 00:16:40 UTC Thu 1970-01-01 00:33:20 UTC
+  0 bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb Thu 1970-01-01 00:50:00 UTC—Thu 1970-01-01 01:06:40 UTC
+"""
+
+
+@pytest.mark.parametrize("text", [JSON_BOOTS, TABLE_BOOTS])
+def test_boots_as_json_and_as_a_table(text: str) -> None:
+    assert [(boot["boot"], boot["first_s"], boot["last_s"]) for boot in boots.parse_boots(text)] == [
+        ("a" * 12, 1000, 2000),
+        ("b" * 12, 3000, 4000),
+    ]
+
+
+@pytest.mark.parametrize("at_us", [10**30, -1, 10**400])
+def test_an_impossible_time_is_no_entry(at_us: int) -> None:
+    line = json.dumps({"__REALTIME_TIMESTAMP": str(at_us), "_BOOT_ID": "a" * 32, "MESSAGE": "Kernel panic"})
+    with pytest.raises(Unknown):
+        kernel_log.parse_journal(line)
+    with pytest.raises(Unknown):
+        boots.parse_boots(json.dumps([{"boot_id": "a" * 32, "first_entry": at_us, "last_entry": at_us}]))
+
+
+@pytest.mark.parametrize(
+    ("mark", "clean"),
+    [
+        (entry("Journal stopped", 1999), True),
+        (entry("Reached target shutdown.target", 1900), True),
+        (entry("Journal stopped", 1200), False),  # journald was restarted in the middle
+        (entry("Journal stopped", 1999, "c" * 32), False),
+        ("", False),
+    ],
+)
+def test_a_boot_that_ended_without_a_word_is_unclean(mark: str, clean: bool) -> None:
+    former, current = boots.judge(boots.parse_boots(JSON_BOOTS), mark, "b" * 12)
+    assert (former["clean"], current["clean"]) == (clean, None)
+
+
+# -- apt, disks, memory, the service -----------------------------------------------------------------------------------
+
+HISTORY = """
+Start-Date: 2026-11-20  06:12:01
+Commandline: apt-get -o Acquire::http::Proxy=http://me:secret@proxy:3128 -y dist-upgrade
+Requested-By: me (1000)
+Upgrade: nvidia-driver-580-open:arm64 (580.142-0ubuntu1, 580.159.03-0ubuntu1), bash:arm64 (5.2, 5.3)
+Install: linux-image-6.17.0-1022-nvidia:arm64 (6.17.0-1022.22, automatic)
+Remove: docker-ce:arm64 (5:29.2.1-1)
+End-Date: 2026-11-20  06:15:40
+
+Start-Date: 2026-11-21  07:00:00
+Commandline: apt install cowsay
+Install: cowsay:arm64 (3.03)
+End-Date: 2026-11-21  07:00:09
+"""
+
+
+def test_the_history_of_apt_keeps_what_is_ours_and_no_password() -> None:
+    (change,) = apt_history.parse_history(HISTORY, utc)
+    assert change["at_s"] == utc("2026-11-20 06:12:01")
+    assert change["command"] == "apt-get dist-upgrade"
+    assert sorted((move["name"], move["action"], move["before"], move["after"]) for move in change["packages"]) == [
+        ("docker-ce", "remove", "5:29.2.1-1", None),
+        ("linux-image-6.17.0-1022-nvidia", "install", None, "6.17.0-1022.22"),
+        ("nvidia-driver-580-open", "upgrade", "580.142-0ubuntu1", "580.159.03-0ubuntu1"),
+    ]
+    assert change["others"] == 1
+
+
+def test_the_history_before_this_one_is_read_too(tmp_path: Path) -> None:
+    folder = tmp_path / "var/log/apt"
+    folder.mkdir(parents=True)
+    (folder / "history.log.1.gz").write_bytes(gzip.compress(HISTORY.encode()))
+    host = HostReader(system=System(tmp_path))
+    assert len(apt_history.read_apt_history(host)) == 1
+    (folder / "history.log").write_text(HISTORY.replace("2026-11", "2026-12"))
+    assert len(apt_history.read_apt_history(host)) == 2
+    (folder / "history.log.1.gz").write_bytes(b"no gzip")
+    assert len(apt_history.read_apt_history(host)) == 1
+    (folder / "history.log").unlink()
+    with pytest.raises(Unknown, match="No such file"):
+        apt_history.read_apt_history(host)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"critical_warning":0,"temperature":310,"avail_spare":100,"spare_thresh":10,"percent_used":2,"unsafe_shutdowns":9}',
+        '{"smartctl":{},"nvme_smart_health_information_log":{"critical_warning":0,"available_spare":100,'
+        '"available_spare_threshold":10,"percentage_used":2,"unsafe_shutdowns":9}}',
+    ],
+)
+def test_wear_by_both_programs(text: str) -> None:
+    values, reasons = sensors.parse_wear(text, "nvme")
+    assert (values["used_percent"], values["spare_percent"], values["unsafe_shutdowns"]) == (2, 100, 9)
+    assert set(reasons) == {"media_errors", "power_cycles"}
+
+
+def test_blocks_of_all_zones_are_summed() -> None:
+    text = "Node 0, zone    DMA   1   2   3\nNode 0, zone Normal  10  20  30 \n"
+    assert memory.parse_blocks(text, 65536) == {"page_bytes": 65536, "counts": [11, 22, 33]}
+    with pytest.raises(Unknown, match="different lengths"):
+        memory.parse_blocks(text + "Node 1, zone Normal 1\n", 4096)
+
+
+@pytest.mark.parametrize(
+    ("argv", "url"),
+    [
+        (["docker", "run", "image", "--host", "0.0.0.0", "--port", "8000"], "http://127.0.0.1:8000"),  # noqa: S104
+        (["docker", "run", "image", "--host", "127.0.0.1", "--port", "8001"], "http://127.0.0.1:8001"),
+        (["docker", "run", "image", "--port", "8001"], "http://127.0.0.1:8001"),
+    ],
+)
+def test_where_the_server_answers(argv: list[str], url: str) -> None:
+    assert service.server_url(json.dumps({"argv": argv})) == url
+
+
+@pytest.mark.parametrize("argv", [["vllm", "--headless", "--port", "8000"], ["ray", "start"], ["vllm", "--port", "x"]])
+def test_a_rank_without_an_api(argv: list[str]) -> None:
+    with pytest.raises(Unknown, match="no API"):
+        service.server_url(json.dumps({"argv": argv}))
+
+
+METRICS = """\
+# HELP vllm:num_requests_running Number of requests
+vllm:num_requests_running{engine="0",model_name="m"} 2.0
+vllm:num_requests_running{engine="1",model_name="m"} 1.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 0.0
+vllm:generation_tokens_total{engine="0",model_name="m"} 1.5e+06
+"""
+
+
+def test_what_the_server_counts() -> None:
+    values = service.parse_metrics(Reply(200, METRICS))
+    assert values == {"running": 3, "waiting": 0, "generated_tokens": 1.5e6, "prompt_tokens": None}
+    endless = METRICS.replace("1.5e+06", "9e999")
+    for reply in (Reply(None, problem="refused"), Reply(503), Reply(200, "go_goroutines 3\n"), Reply(200, endless)):
+        with pytest.raises(Unknown):
+            service.parse_metrics(reply)
+
+
+def test_the_last_failure_of_the_unit() -> None:
+    failure = {"verdict": "engine_died", "text": "it ended", "at": "2026-11-23T01:00:00Z", "lines": ["secret"]}
+    status = {"phase": "starting", "since": "2026-11-23T01:01:00Z", "failures": 2, "failure": failure}
+    values, _reasons = service.parse_status(json.dumps(status))
+    assert (values["phase"], values["verdict"], values["failures"]) == ("starting", "engine_died", 2)
+    assert "secret" not in json.dumps(values)
+    assert service.parse_status(json.dumps({"phase": "ready"}))[0]["verdict"] is None
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [("32.0 GT/s PCIe", 32), ("200 Gb/sec (4X HDR)", 200), ("4", 4), ("Unknown", None), ("", None), (None, None)],
+)
+def test_numbers_of_sysfs(text: str | None, number: float | None) -> None:
+    assert rails.leading_number(text) == number
+
+
+def test_a_file_without_an_end_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "big").write_text("y" * (LARGEST_TEXT + 1))
+    with pytest.raises(Unknown, match="more than"):
+        text_of(HostReader(system=System(tmp_path)), "/big")

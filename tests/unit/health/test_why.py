@@ -1,0 +1,192 @@
+"""Timelines and causes: which cause comes first, how sure it is, and what is said for it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.health import kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.failures import WAYS_OUT
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import gpu_checks, schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
+
+from tests.support import health
+from tests.support.health import FORMER, GIB, MEMORY, NOW, RULES, Record, boot, event, gpu, reading, sample, upgrade
+
+DAY = 86400
+END = NOW - 3700  # of the former boot
+
+
+def why(record: Record, days: float = 14) -> Answer:
+    assert schema.problem(record) is None
+    return answer("spark-a", record, RULES, days)  # type: ignore[arg-type]
+
+
+def unclean(*lines: str) -> list[Record]:
+    return [boot(FORMER, END - DAY, END, clean=False, lines=lines), boot(health.BOOT, NOW - 3600, NOW)]
+
+
+def causes(record: Record) -> list[tuple[str, str]]:
+    return [(cause.id, cause.sure) for cause in why(record).causes]
+
+
+def test_a_healthy_host_has_no_cause() -> None:
+    found = why(reading())
+    assert (found.causes, found.judgement.findings) == ([], [])
+    assert [entry.kind for entry in found.timeline] == ["boot", "shutdown", "boot"]
+
+
+FAULT = [sample(NOW - 5 + place, gpu=gpu(507, 12, 96)) for place in range(6)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "first"),
+    [
+        ({"boots": unclean()}, ("power_off", "likely")),
+        ({"boots": unclean("gb10-vllm: Running: 1 reqs, prompt throughput")}, ("power_off", "likely")),
+        ({"boots": [boot("a", END - 9 * 3600, END - 8 * 3600, clean=False), *unclean("vllm serves")]},
+         ("power_off", "very likely")),
+        ({"boots": unclean(), "events": [event("panic", END - 2, of_boot=FORMER)]}, ("kernel_failed", "very likely")),
+        ({"boots": unclean(), "events": [event("critical_temperature", END - 2, of_boot=FORMER)]},
+         ("overheated", "very likely")),
+        ({"boots": unclean(), "events": [event("driver_memory", END - 60, of_boot=FORMER)]},
+         ("memory_wedge", "very likely")),
+        ({"boots": unclean(), "events": [event("pcie_error", END - 5, of_boot=FORMER)]}, ("pcie_fatal", "likely")),
+        # A fault long before the end is not the end's.
+        ({"boots": unclean(), "events": [event("pcie_error", END - 9000, of_boot=FORMER)]}, ("power_off", "likely")),
+        ({"events": [event("xid", NOW - 60, "119")], "apt": [upgrade(NOW - DAY, "linux-image-x", "1", "2")]},
+         ("torn_update", "likely")),
+        ({"events": [event("xid", NOW - 60, "79")]}, ("gpu_lost", "likely")),
+        ({"events": [event("oom_kill", NOW - 60, "python3")]}, ("memory_short", "likely")),
+        ({"events": [event("service", NOW - 60, "refused_flag")]}, ("service_failed", "possible")),
+        ({"samples": FAULT}, ("power_fault", "very likely")),
+        ({"samples": [sample(memory={**MEMORY, "cma_free_bytes": 9 * GIB})]}, ("kho", "very likely")),
+        ({"samples": [sample(memory={**MEMORY, "free_bytes": 50 * GIB})]}, ("memory_kept", "very likely")),
+        ({"samples": [sample(gpu=health.silent("mismatch"))]}, ("gpu_mismatch", "very likely")),
+        ({"samples": [sample(gpu=health.silent("silent"))]}, ("gpu_lost", "likely")),
+    ],
+)  # fmt: skip
+def test_the_likeliest_cause(changes: Record, first: tuple[str, str]) -> None:
+    assert causes(reading(**changes))[0] == first
+
+
+def test_a_change_of_firmware_speaks_against_a_torn_update() -> None:
+    torn = {"events": [event("xid", NOW - 60, "119")], "apt": [upgrade(NOW - DAY, "linux-image-x", "1", "2")]}
+    firmware = [event("firmware", NOW - 2 * DAY, "BIOS 1"), event("firmware", NOW - DAY, "BIOS 2")]
+    before, after = why(reading(**torn)), why(reading(**{**torn, "events": [*firmware, *torn["events"]]}))
+    assert after.causes[0].score < before.causes[0].score
+    assert "firmware_changed" in [entry.kind for entry in after.timeline]
+
+
+def test_a_change_long_before_is_not_suspected() -> None:
+    events = [event("xid", NOW - 60, "119")]
+    near = why(reading(events=events, apt=[upgrade(NOW - 2 * DAY, "nvidia-driver-580-open", "1", "2")]))
+    far = why(reading(events=events, apt=[upgrade(NOW - 5 * DAY, "nvidia-driver-580-open", "1", "2")]))
+    assert near.causes[0].score > far.causes[0].score
+    assert any("nvidia-driver-580-open 1 -> 2" in sign for sign in near.causes[0].signs)
+
+
+def test_the_timeline_is_in_order_and_ends_where_it_is_told_to() -> None:
+    events = [
+        event("kernel", NOW - 20 * DAY, "6.17.0-1014-nvidia"),
+        event("kernel", NOW - 9 * DAY, "6.17.0-1014-nvidia"),
+        event("kernel", NOW - 2 * DAY, "7.0.0-1019-nvidia"),
+        event("oom_kill", NOW - 60, "python3", count=4),
+    ]
+    record = reading(
+        events=events, apt=[upgrade(NOW - 3 * DAY, "linux-image-7.0", "6", "7")], boots=unclean("last words")
+    )
+    told = [(entry.kind, entry.text) for entry in why(record).timeline]
+    assert [kind for kind, _text in told] == [
+        "apt", "kernel_changed", "boot", "last_line", "unclean_end", "boot", "oom_kill",
+    ]  # fmt: skip
+    assert told[1][1] == "kernel 6.17.0-1014-nvidia became 7.0.0-1019-nvidia"
+    assert told[-1][1].endswith("(4 times)")
+    assert [entry.kind for entry in why(record, days=0.5).timeline] == ["last_line", "unclean_end", "boot", "oom_kill"]
+
+
+def test_a_failure_of_the_service_is_told_once() -> None:
+    service = {"phase": "starting", "since": None, "failures": 1, "verdict": "engine_died", "text": "it ended",
+               "at": "2026-11-23T06:00:00Z"}  # fmt: skip
+    for events in ([], [event("service", NOW - 300, "engine_died")]):
+        found = why(reading(service=service, events=events))
+        assert [entry.kind for entry in found.timeline].count("service") == 1
+        assert found.causes[0].id == "service_failed"
+
+
+def test_a_time_that_no_calendar_has_ends_nothing() -> None:
+    found = why(reading(events=[event("oom_kill", 1e17, "python3")]), days=14)
+    assert found.as_dict()["timeline"][-1]["at"] == "an impossible time"
+
+
+def test_the_answer_is_json() -> None:
+    record = json.loads(json.dumps(why(reading(boots=unclean())).as_dict()))
+    assert record["causes"][0]["id"] == "power_off"
+    assert record["timeline"][-1]["at"] == "2026-11-23 07:00:00"
+    assert record["findings"][0]["way_out"]
+    assert set(record["findings"][0]) == {"id", "severity", "host", "fact", "way_out", "accepted"}
+
+
+@pytest.mark.parametrize(
+    ("package", "text"),
+    [
+        ({"action": "install", "before": None, "after": "2"}, "docker-ce 2 installed"),
+        ({"action": "remove", "before": "1", "after": None}, "docker-ce 1 removed"),
+        ({"action": "downgrade", "before": "2", "after": "1"}, "docker-ce 2 -> 1"),
+    ],
+)
+def test_moves_of_packages(package: Record, text: str) -> None:
+    change = {"at_s": NOW - 60, "command": "", "packages": [{"name": "docker-ce", **package}], "others": 0}
+    assert why(reading(apt=[change])).timeline[-1].text == f"{text} (no command)"
+
+
+# -- the catalog -------------------------------------------------------------------------------------------------------
+
+
+def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
+    kinds = {kind for kind, _pattern in kernel_log.KINDS}
+    known = {
+        *("unclean_boot", "unclean_again", "silent_end", "end_serving", "service_failed", "log_xid"),
+        *("kernel_changed", "firmware_changed", "driver_changed"),
+        *(f"service_{verdict}" for verdict in WAYS_OUT),
+        *(f"{word}_{kind}" for kind in kinds for word in ("end", "log")),
+        *(f"xid_{number}" for number in RULES.xids),
+        *(f"gpu_{state}" for state in gpu_checks._SILENT_STATES),
+        *("power_fault", "gpu_hot", "gpu_throttled", "soc_hot", "engine_hung", "kho", "disk_worn"),
+        *("memory_not_returned", "memory_fragmented", "memory_pressure", "page_cache_pressure"),
+        *("rail_degraded", "rail_errors"),
+    }
+    named = {
+        sign for cause in RULES.causes for role in ("all", "any", "supports", "against") for sign in cause.get(role, ())
+    }
+    assert named - known == set()
+
+
+def test_every_event_of_the_catalog_is_a_kind_of_the_reader() -> None:
+    kinds = {kind for kind, _pattern in kernel_log.KINDS}
+    assert set(RULES.events) == kinds - {"kernel", "firmware", "driver"}
+
+
+def test_the_manual_explains_every_finding() -> None:
+    page = (Path(__file__).parents[3] / "docs/health.md").read_text(encoding="utf-8")
+    folder = catalog.collection_root() / "plugins/plugin_utils/health"
+    code = "".join(path.read_text() for path in folder.glob("*_checks.py"))
+    given = {*re.findall(r"patient\.(?:error|warn|info)\(\s*\"(\w+)\"", code), "xid", "log"}
+    given |= {f"gpu_{state}" for state in gpu_checks._SILENT_STATES}
+    assert set(re.findall(r"^### (\w+)$", page, re.MULTILINE)) == given
+    assert [kind for kind in RULES.events if kind != "xid" and f"`log_{kind}`" not in page] == []
+
+
+def test_every_limit_is_used() -> None:
+    folder = catalog.collection_root() / "plugins/plugin_utils/health"
+    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    assert [name for name in catalog.load("health")["limits"] if f'"{name}"' not in code] == []
+
+
+def test_the_words_of_sureness_reach_down_to_nothing() -> None:
+    leasts = [level["least"] for level in RULES.sure]
+    assert leasts == sorted(leasts, reverse=True)
+    assert leasts[-1] == 0
