@@ -1,4 +1,4 @@
-"""The verdict on a container that ended, and the sentence that a person reads: from real logs, and from vLLM's source."""
+"""The verdict on a container that ended, and the sentence that a person reads: from real logs and vLLM's source."""
 
 from __future__ import annotations
 
@@ -167,12 +167,12 @@ WORDS = [
     (
         *("memory_short", "0.17 to 0.33"),
         "ValueError: Free memory on device cuda:0 (36.75/121.63 GiB) on startup is less than desired GPU memory"
-        " utilization (0.85, 103.38 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+        " utilization (0.85, 103.38 GiB). Decrease GPU memory utilization or reduce GPU memory used by other",
     ),
     (
         *("kv_cache_short", "0.17 to 0.28"),
         "ValueError: To serve at least one request with the models's max seq len (262144), (24.00 GiB KV cache is"
-        " needed, which is larger than the available KV cache memory (9.61 GiB). Try increasing `gpu_memory_utilization` or",
+        " needed, which is larger than the available KV cache memory (9.61 GiB). Try increasing `gpu_memory",
     ),
     (
         "out_of_memory",

@@ -50,8 +50,8 @@ WAYS_OUT = {
     "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",
     "killed": "`journalctl -u docker -u gb10-vllm` around that time; a `docker kill` or `docker stop` by hand does it",
     "start_failed": "the first error in `journalctl -u gb10-vllm` is the cause",
-    "engine_died": "the first error in `journalctl -u gb10-vllm` is the cause; without one, see `journalctl -k` around that"
-    " time; it starts again by itself",
+    "engine_died": "the first error in `journalctl -u gb10-vllm` is the cause; without one, see `journalctl -k` around"
+    " that time; it starts again by itself",
 }
 
 
