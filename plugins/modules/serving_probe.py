@@ -13,8 +13,8 @@ description:
     one of them with a long answer. A server can be healthy and still emit garbage; only the answers show it.
   - A model that still thinks when its tokens are used up is asked again with four times as many, and gets
     four times O(answer_timeout_s).
-  - A model without a chat is asked for vectors (neighbours must be nearer than strangers), for an order of documents, or
-    for the transcript of a tone, which proves that it answers and not what it hears.
+  - A model without a chat is asked for vectors (neighbours must be nearer than strangers), for an order of documents,
+    or for the transcript of a tone, which proves that it answers and not what it hears.
   - The outcome is a named verdict with a way out. The module itself only fails on wrong arguments.
 options:
   url:
