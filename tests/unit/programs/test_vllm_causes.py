@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log, verdict_of_end
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import verdict_of_end
+
+from tests.support.unit_log import new_log, read
 
 LOGS = Path(__file__).parents[2] / "fixtures/vllm_logs"
 UNIT = "gb10-vllm: "  # begins the unit's own lines
-
-
-def new_log() -> Log:
-    said, figures = catalog.load("units")["vllm_log"], catalog.load("units")["supervisor"]
-    raw = {
-        **{
-            "container": "gb10-vllm",
-            "argv": ["docker"],
-            "image": "image",
-            "memory_gib": 7,
-            "cache": "/",
-            "disk_gib": 0,
-        },
-        **{"env_file": None, "gid_file": None, "rails": [], "join": None},
-        "timing": {
-            name: figures[name]["value"]
-            for name in ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone")
-        },
-        "phases": [[each["phase"], each["value"]] for each in said["phases"]],
-        "failures": [[each["verdict"], each["value"]] for each in said["failures"]],
-        "gone": [each["value"] for each in said["gone"]],
-    }
-    return Log(parse_config(json.dumps(raw)), [])
-
-
-def read(*lines: str, log: Log | None = None) -> Log:
-    log = log or new_log()
-    for line in lines:
-        if line.strip():
-            log.feed(line)
-    return log
 
 
 def lines_of(name: str) -> list[str]:
