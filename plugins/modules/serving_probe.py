@@ -11,6 +11,10 @@ version_added: "0.1.0"
 description:
   - Waits until C(/health) is well, checks that C(/v1/models) has the model, and asks two questions with known answers,
     one of them with a long answer. A server can be healthy and still emit garbage; only the answers show it.
+  - A model that still thinks when its tokens are used up is asked again with four times as many, and gets
+    four times O(answer_timeout_s).
+  - A model without a chat is asked for vectors (neighbours must be nearer than strangers), for an order of documents,
+    or for the transcript of a tone, which proves that it answers and not what it hears.
   - The outcome is a named verdict with a way out. The module itself only fails on wrong arguments.
 options:
   url:
@@ -72,7 +76,7 @@ ok:
 verdict:
   description:
     - V(serving), or V(not_listening), V(loading), V(engine_dead), V(unauthorized), V(wrong_model), V(rejected) (the
-      server refuses the question) or V(garbage).
+      server refuses the question), V(still_thinking) (thoughts and no answer) or V(garbage).
     - With O(status_file) also the verdicts of the unit, such as V(memory_short), V(refused_flag) or
       V(waiting_for_peers); docs/troubleshooting.md lists them.
   returned: always
@@ -95,7 +99,9 @@ served_models:
   type: list
   elements: str
 answers:
-  description: Each question with its answer (the beginning of it), time in seconds, tokens, and what is wrong with it.
+  description:
+    - Each question with its answer (the beginning of it), time in seconds, tokens, what is wrong with it, and what else
+      happened (C(note)).
   returned: always
   type: list
   elements: dict
@@ -107,6 +113,7 @@ answers:
       completion_tokens: 2
       tokens_per_s: 4.85
       fault: null
+      note: null
       verdict: null
 tokens_per_s:
   description: Completion tokens per second of wall time in the long answer. An indication, no benchmark.

@@ -23,7 +23,9 @@ from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_status
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question, looks_broken
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import LARGEST_QUOTE, Questions, parse_json
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM, Body
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0
@@ -37,12 +39,12 @@ PATIENCE_S = 180.0
 FAILED_LIVES = 2
 # Of the unit's phases those that lead to the last one by themselves, as far as it knows.
 ON_THE_WAY = tuple(phase for phase in PHASES if phase not in ("waiting", "ready"))
-LARGEST_QUOTE = 300
-LARGEST_ANSWER = 1000
 # Ways out of the verdicts on an answer.
 WAYS_OUT = {
     "garbage": "do not use this server: compare image, quantization and kernel flags with what works on SM121",
     "rejected": "see the reply: a base model has no chat template, a short context has no room (vllm_max_model_len)",
+    "still_thinking": "no garbage, and no proof: ask it by hand; raise vllm_max_model_len if its context ended the"
+    " thoughts, or let it think less (--default-chat-template-kwargs in vllm_extra_args)",
     "engine_dead": "read `journalctl -u gb10-vllm` for the first error",
 }
 STRANGER = "stranger"
@@ -61,7 +63,7 @@ class Reply:
 class Ask(Protocol):
     """How requests are sent; a test injects its own."""
 
-    def __call__(self, path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply: ...
+    def __call__(self, path: str, body: Body | None, timeout_s: float) -> Reply: ...
 
 
 ReadStatus = Callable[[], dict[str, Any]]
@@ -77,11 +79,11 @@ def http_client(url: str, api_key: str | None, owner: Owner | None = None) -> As
         raise ValueError("api_key has a character that cannot stand in an HTTP header")
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirect(), _Proven(owner))
 
-    def ask(path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply:
-        headers = {"Content-Type": "application/json"}
+    def ask(path: str, body: Body | None, timeout_s: float) -> Reply:
+        headers = {"Content-Type": FORM if isinstance(body, bytes) else "application/json"}
         if api_key:
             headers["Authorization"] = f"Bearer {api_key}"
-        data = None if body is None else json.dumps(body).encode()
+        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         request = urllib.request.Request(url.rstrip("/") + path, data, headers)  # noqa: S310 - checked by parse_url
         try:
             with opener.open(request, timeout=timeout_s) as response:
@@ -329,12 +331,8 @@ def _ask_model(
             text=f"/v1/models answers HTTP {reply.status}",
             way_out="give the key the server was started with (vllm_api_key)",
         )
-    entries = _json(reply).get("data")
-    served = tuple(
-        str(entry["id"])
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict) and "id" in entry
-    )
+    entries = _models(reply)
+    served = tuple(entry["id"] for entry in entries)
     proof = replace(proof, served_models=served)
     if model not in served:
         return replace(
@@ -343,77 +341,31 @@ def _ask_model(
             text=f"the server has {', '.join(served) or f'no model (HTTP {reply.status})'}, not {model}",
             way_out="another server may have the port; compare vllm_served_model_name and vllm_port",
         )
-    for question in questions:
-        answer = _answer(ask, model, question, timeout_s, clock)
+    context = next((entry["max_model_len"] for entry in entries if entry.get("id") == model), None)
+    asked = Questions(ask, model, timeout_s, context, clock)
+    for answer in asked.answers(questions):
         proof = replace(
             proof, answers=(*proof.answers, answer), tokens_per_s=answer["tokens_per_s"] or proof.tokens_per_s
         )
         if answer["fault"]:
+            note = f" ({answer['note']})" if answer["note"] else ""
             return replace(
                 proof,
                 verdict=answer["verdict"],
-                text=f"{question.name}: {answer['fault']}",
+                text=f"{answer['name']}: {answer['fault']}{note}",
                 way_out=WAYS_OUT[answer["verdict"]],
             )
-    return replace(proof, text=f"{model} answers {len(proof.answers)} questions rightly")
+    notes = "".join(f"; {answer['name']}: {answer['note']}" for answer in proof.answers if answer["note"])
+    count = len(proof.answers)
+    return replace(proof, text=f"{model} answers {count} question{'s' if count > 1 else ''} rightly{notes}")
 
 
-def _answer(ask: Ask, model: str, question: Question, timeout_s: float, clock: Callable[[], float]) -> dict[str, Any]:
-    request = {
-        "model": model,
-        "messages": [{"role": "user", "content": question.prompt}],
-        "temperature": 0,
-        "max_tokens": question.max_tokens,
-    }
-    started = clock()
-    reply = ask("/v1/chat/completions", request, timeout_s)
-    seconds = clock() - started
-    data = _json(reply)
-    answer, tokens = _content(data), _completion_tokens(data)
-    fault = None
-    if reply.status != 200:
-        fault = f"HTTP {reply.status}: {reply.body[:LARGEST_QUOTE]}" if reply.status else f"no answer ({reply.problem})"
-    elif not answer:
-        fault = "the reply has no answer"
-    else:
-        fault = looks_broken(answer) or question.check(answer)
-        if not fault and tokens is not None and tokens < question.least_tokens:
-            fault = f"the answer has {tokens} tokens, at least {question.least_tokens} are needed for a proof"
-    return {
-        "name": question.name,
-        "question": question.prompt,
-        "answer": answer[:LARGEST_ANSWER],
-        "seconds": round(seconds, 3),
-        "completion_tokens": tokens,
-        "tokens_per_s": round(tokens / seconds, 2) if tokens and seconds > 0 else None,
-        "fault": fault,
-        "verdict": _answer_verdict(reply.status) if fault else None,
-    }
-
-
-def _answer_verdict(status: int | None) -> str:
-    if status == 200:
-        return "garbage"
-    return "rejected" if status and 400 <= status < 500 else "engine_dead"
-
-
-def _json(reply: Reply) -> dict[str, Any]:
-    try:
-        data = json.loads(reply.body)
-    except (ValueError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def _content(data: dict[str, Any]) -> str:
-    try:
-        content = data["choices"][0]["message"]["content"]
-    except (KeyError, IndexError, TypeError):
-        return ""
-    return content if isinstance(content, str) else ""
-
-
-def _completion_tokens(data: dict[str, Any]) -> int | None:
-    usage = data.get("usage")
-    tokens = usage.get("completion_tokens") if isinstance(usage, dict) else None
-    return tokens if isinstance(tokens, int) and not isinstance(tokens, bool) else None
+def _models(reply: Reply) -> list[dict[str, Any]]:
+    """Each with its id, and with its context where that is said."""
+    entries = parse_json(reply.body).get("data")
+    return [
+        {"id": str(entry["id"]), "max_model_len": context if type(context) is int and context > 0 else None}
+        for entry in (entries if isinstance(entries, list) else [])
+        if isinstance(entry, dict) and "id" in entry
+        for context in [entry.get("max_model_len")]
+    ]

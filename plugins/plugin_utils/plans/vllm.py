@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View,
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
 
-_TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop")
+_TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone")
 # What the role refuses in its own words, whatever is accepted.
 _REFUSED_ANYWAY = {"utilization_above_090", "public_without_key", "key_in_argv", "world_too_large"}
 
@@ -151,6 +151,7 @@ def _started(view: View, said: VllmSettings, made: VllmPlan, joined: FabricPlan 
         "timing": {name: figures[name]["value"] for name in _TIMING},
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
         "failures": [[each["verdict"], each["value"]] for each in log["failures"]],
+        "gone": [each["value"] for each in log["gone"]],
     }
     if not joined:
         return replace(made, argv=argv, unit=unit)

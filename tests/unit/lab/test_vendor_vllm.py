@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import http.client
 import importlib.machinery
 import importlib.util
@@ -18,9 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import verdict_of_end
 
 from lab.vendor.packages import FILES
 from tests.support.ports import free_port
+from tests.support.unit_log import read
 
 PROGRAM = FILES / "vllm"
 GPU = {"NVIDIA_VISIBLE_DEVICES": "void"}
@@ -62,7 +65,6 @@ def test_flags_are_read_as_vllm_reads_them() -> None:
         "m --swap-space 4",  # removed in 0.18
         "m --linear-backend marlin",  # new in 0.22
         "m --moe-backend humming",
-        "m --gpu-memory-utilization 1.2",
         "m --kv-cache-dtype nvfp4",
         "m --model n",
         "m --headless --api-server-count 2",
@@ -86,7 +88,9 @@ def test_usage_errors(words: str, capsys: pytest.CaptureFixture[str]) -> None:
         ("m --enable-auto-tool-choice --tool-call-parser nope", GPU, "invalid tool call parser"),
         ("m --reasoning-parser nope", GPU, "invalid reasoning parser"),
         ("m", {}, "no NVIDIA GPU is visible"),
-        ("/no/such/model", GPU, "no such directory"),
+        ("/no/such/model", GPU, "HFValidationError: Repo id must be in the form"),
+        ("m --gpu-memory-utilization 1.2", GPU, "for CacheConfig\ngpu_memory_utilization\n  Input should be less than"),
+        ("m --quantization nope", GPU, "Value error, Unknown quantization method: nope. Must be one of"),
     ],
 )
 def test_start_errors(words: str, environ: dict[str, str], reason: str) -> None:
@@ -288,3 +292,82 @@ def test_head_waits_for_the_other_rank(start: Start) -> None:
 
 def test_an_address_of_another_host_is_refused(start: Start) -> None:
     assert start("m", VLLM_HOST_IP="192.0.2.1").wait(DEADLINE_SECONDS) == 1
+
+
+# ------------------------------------------------------------------------------------------------- as the real one does
+
+
+@pytest.mark.parametrize(
+    ("words", "simulated", "verdict", "text"),
+    [
+        (
+            "--max-model-len 9000",
+            "kv-tokens=4096",
+            "kv_cache_short",
+            "a context of 4096 tokens fits; ValueError: To serve",
+        ),
+        ("--max-model-len 9000", "context=8192", "context_too_long", "User-specified max_model_len (9000) is greater"),
+        ("", "cut-shard", "model_incomplete", "SafetensorError: Error while deserializing header"),
+        ("--quantization nope", "", "unknown_quantization", "Unknown quantization method: nope."),
+        (
+            "--gpu-memory-utilization 1.5",
+            "",
+            "refused_flag",
+            "gpu_memory_utilization: Input should be less than or equal",
+        ),
+        ("--reasoning-parser nope", "", "refused_flag", "KeyError: 'invalid reasoning parser: nope"),
+        ("", "nope", "start_failed", "GB10_SIM: unknown scenario nope"),
+    ],
+)
+def test_a_start_that_fails_says_so_as_vllm_does(
+    start: Start, tmp_path: Path, words: str, simulated: str, verdict: str, text: str
+) -> None:
+    server = start("m", "--port", str(free_port()), *words.split(), GB10_SIM=f"slow-load=0.1,{simulated}")
+    code = server.wait(DEADLINE_SECONDS)
+    failure = verdict_of_end(code, read(*(tmp_path / "0.log").read_text().splitlines()), 0)
+    assert (code, failure.verdict, text in failure.text) == (1, verdict, True), failure
+
+
+def test_a_server_may_outlive_its_engine(start: Start, tmp_path: Path) -> None:
+    port = free_port()
+    server = start("m", "--port", str(port), GB10_SIM="slow-load=0.1,die-after=0.1,stuck")
+    wait_for_health(port, 503)
+    log = read(*(tmp_path / "0.log").read_text().splitlines())
+    assert (log.phase, log.gone_since is not None, server.poll()) == ("ready", True, None)
+    assert log.cause == "RuntimeError: GB10_SIM die-after (core.py, run_busy_loop)"
+
+
+def test_a_model_that_thinks_answers_when_it_is_done(start: Start) -> None:
+    port = free_port()
+    start("m", "--port", str(port), GB10_SIM="slow-load=0.1,thinks=600")
+    wait_for_health(port, 200)
+    said = []
+    for tokens in (512, 2048):
+        body = {"messages": [{"role": "user", "content": "What is 17+25?"}], "max_tokens": tokens}
+        (choice,) = json.loads(ask(port, "/v1/chat/completions", body)[1])["choices"]
+        said.append((choice["finish_reason"], choice["message"]["content"], bool(choice["message"]["reasoning"])))
+    assert said == [("length", None, True), ("stop", "42", True)]
+
+
+def test_a_stop_answers_the_clients_that_wait_with_an_error(start: Start) -> None:
+    port = free_port()
+    server = start("m", "--port", str(port), GB10_SIM="slow-load=0.1,tokens-per-s=1")
+    wait_for_health(port, 200)
+    body = {"prompt": "x", "max_tokens": 300, "ignore_eos": True}
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        whole = pool.submit(ask, port, "/v1/completions", body)
+        stream = pool.submit(ask, port, "/v1/completions", {**body, "stream": True})
+        wait_for(lambda: json.loads(ask(port, "/load")[1])["server_load"] == 2, "nothing is in flight")
+        server.send_signal(signal.SIGTERM)
+        assert whole.result(DEADLINE_SECONDS)[0] == 500
+        status, text = stream.result(DEADLINE_SECONDS)
+    assert status == 200 and '"error": {"message": "EngineCore encountered an issue' in text
+    assert server.wait(DEADLINE_SECONDS) == 0
+
+
+def test_a_deaf_start_is_ended_by_a_kill_only(start: Start, tmp_path: Path) -> None:
+    server = start("m", "--port", str(free_port()), GB10_SIM="slow-load=4,deaf")
+    wait_for(lambda: "Starting to load model" in (tmp_path / "0.log").read_text(), "the server does not load")
+    server.send_signal(signal.SIGTERM)
+    wait_for(lambda: "Model loading took" in (tmp_path / "0.log").read_text(), "it did not go on")
+    assert server.poll() is None

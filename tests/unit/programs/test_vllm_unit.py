@@ -56,7 +56,7 @@ Graph capturing finished in 8 secs, took 0.71 GiB
 INFO:     Application startup complete.
 """
 SECRET = b"0" * 64 + b" " + b"5" * 64  # of the cluster
-QUICK = {"heartbeat": 0.05, "silence": 3.0, "greeting": 0.5, "retry": 0.05, "gate": 20.0, "stop": 1.0}
+QUICK = {"heartbeat": 0.05, "silence": 3.0, "greeting": 0.5, "retry": 0.05, "gate": 20.0, "stop": 1.0, "gone": 30.0}
 SLOW_S = 30.0  # a machine that does much else is slow; nothing is judged by it
 
 
@@ -117,6 +117,7 @@ class Host:
             "timing": QUICK,
             "phases": patterns("phases"),
             "failures": patterns("failures"),
+            "gone": [entry["value"] for entry in catalog.load("units")["vllm_log"]["gone"]],
         } | other
         self.path = root / "status.json"
         self.notified: list[str] = []
@@ -358,6 +359,30 @@ def test_a_container_that_ends_is_a_failure_by_name(
     assert text in host.status["failure"]["text"]
 
 
+@pytest.mark.parametrize(("served", "verdict"), [("", "disk_full"), (LOADED, "engine_died")])
+def test_a_container_that_outlives_its_engine_is_ended(
+    hosts: Callable[..., list[Host]], served: str, verdict: str
+) -> None:
+    """A full disk: the engine is gone, and vLLM's server may wait for it for ever."""
+    (host,) = hosts()
+    host.raw["timing"] = QUICK | {"gone": 0.2}
+    cause = "RuntimeError: a cause" if served else "OSError: [Errno 28] No space left on device"
+    host.play("log", f"{served}EngineCore failed to start.\nTraceback (most recent call last):\n{cause}\n")
+    host.start()
+    assert host.verdict() == verdict
+    assert "the container did not end within 0.2 s" in host.status["failure"]["text"]
+    assert cause in host.status["failure"]["text"]
+
+
+def test_an_error_while_the_engine_lives_ends_nothing(hosts: Callable[..., list[Host]]) -> None:
+    (host,) = hosts()
+    host.raw["timing"] = QUICK | {"gone": 0.0}
+    host.play("log", f"{LOADED}ERROR:    a request: OSError: [Errno 28] No space left on device\nthe last line\n")
+    host.start().reaches("ready")
+    wait_until(lambda: host.life and host.life.log.last[-1] == "the last line")
+    assert host.stop() == 0 and host.status["failure"] is None
+
+
 def test_a_container_that_docker_refuses(hosts: Callable[..., list[Host]]) -> None:
     (host,) = hosts()
     host.play("refused")
@@ -465,7 +490,7 @@ def test_a_rank_without_an_api_serves_when_the_head_says_so(hosts: Callable[...,
     # The head serves once the other rank's log has been read: a line that comes later is a fault of its own.
     pair[0].docker.write_text(DOCKER.replace("cat log", "while [ -e hold ]; do sleep 0.02; done; cat log"))
     pair[0].play("hold")
-    pair[1].play("log", "WARNING: CUDA out of memory, trying again\n")
+    pair[1].play("log", "RuntimeError: CUDA out of memory, trying again\n")
     for host in pair:
         host.start()
     wait_until(lambda: pair[1].life and pair[1].life.log.fault)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import email
+import email.policy
+import io
 import json
 import os
 import socket
 import subprocess
 import threading
+import wave
 from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +19,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary, listening
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import canary, listening, other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Proof, Reply
 from hypothesis import given
@@ -31,6 +35,16 @@ def chat(text: str | None, tokens: int | None = 100) -> Reply:
     return Reply(200, json.dumps({"choices": [{"message": {"content": text}}], "usage": usage}))
 
 
+def thoughts(tokens: int, content: str | None = None, **fields: Any) -> Reply:
+    """Cut off in the middle of them, as vLLM 0.32 says it with a reasoning parser."""
+    message = {"role": "assistant", "content": content, "reasoning": "Let me see: 17 and 25, that is", **fields}
+    choice = {"message": message, "finish_reason": "length"}
+    return Reply(200, json.dumps({"choices": [choice], "usage": {"completion_tokens": tokens}}))
+
+
+NOT_FOUND = Reply(404, '{"detail":"Not Found"}')
+
+
 class Server:
     """Replies by path; a list is used up, its last entry stays. Time passes only when the probe sleeps or asks."""
 
@@ -39,13 +53,18 @@ class Server:
             "/health": replies.get("health", [Reply(200)]),
             "/v1/models": replies.get("models", [MODELS]),
             "/v1/chat/completions": replies.get("chat", [chat("42", 2), chat(COUNTED)]),
+            "/v1/embeddings": replies.get("embeddings", [NOT_FOUND]),
+            "/v1/rerank": replies.get("rerank", [NOT_FOUND]),
+            "/v1/audio/transcriptions": replies.get("transcriptions", [NOT_FOUND]),
         }
+        self.bodies: list[Any] = []
         self.now = 0.0
         self.asked: list[str] = []
 
     def __call__(self, path: str, body: dict[str, Any] | None, timeout_s: float) -> Reply:
         self.now += 0.5
         self.asked.append(path)
+        self.bodies.append(body)
         replies = self.replies[path]
         return replies.pop(0) if len(replies) > 1 else replies[0]
 
@@ -106,6 +125,108 @@ def test_every_verdict(server: Server, verdict: str, text: str) -> None:
     assert text in proof.text
     assert proof.way_out
     assert server.now < 30, "bounded"
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        thoughts(512),
+        thoughts(512, reasoning=None, reasoning_content="as older versions call it"),
+        thoughts(512, reasoning=None, content="<think>without a reasoning parser"),
+        thoughts(512, "The answer is"),
+    ],
+)
+def test_a_model_that_thinks_long_is_asked_again_with_more(first: Reply) -> None:
+    server = Server(chat=[first, chat("<think>so</think>42"), chat(COUNTED)])
+    proof = server.probe()
+    assert proof.verdict == "serving"
+    assert "arithmetic: it still thought after 512 tokens and was asked again with 2048" in proof.text
+    assert [body["max_tokens"] for body in server.bodies if body] == [512, 2048, 1024]
+    assert proof.answers[0]["note"] and proof.answers[1]["note"] is None
+
+
+@pytest.mark.parametrize(
+    ("server", "verdict", "text"),
+    [
+        (Server(chat=[thoughts(512), thoughts(2048)]), "still_thinking", "asked again with 2048"),
+        (Server(chat=[thoughts(512), Reply(None, problem="timeout")]), "still_thinking", "timeout"),
+        (Server(chat=[thoughts(512), chat("43")]), "garbage", "the answer is not 42"),
+        (Server(chat=[thoughts(512, reasoning="17 \ufffd")]), "garbage", "thoughts have undecodable"),
+        (Server(chat=[thoughts(512), Reply(None, problem="dropped")]), "engine_dead", "dropped"),
+    ],
+)
+def test_a_model_that_never_ends_its_thoughts(server: Server, verdict: str, text: str) -> None:
+    proof = server.probe()
+    assert (proof.verdict, text in proof.text) == (verdict, True), proof.text
+    assert proof.way_out
+
+
+@pytest.mark.parametrize(("context", "asked"), [(1024, [512, 768]), (600, [512]), (None, [512, 2048])])
+def test_no_more_is_asked_than_the_context_has(context: int | None, asked: list[int]) -> None:
+    models = Reply(200, json.dumps({"data": [{"id": "gpt", "max_model_len": context}]}))
+    server = Server(models=[models], chat=[thoughts(512)])
+    assert server.probe().verdict == "still_thinking"
+    assert [body["max_tokens"] for body in server.bodies if body] == asked
+
+
+def vectors(*values: list[Any]) -> Reply:
+    return Reply(200, json.dumps({"data": [{"index": at, "embedding": value} for at, value in enumerate(values)]}))
+
+
+def order(*scores: Any) -> Reply:
+    """As vLLM sorts it: by score."""
+    results = [{"index": at, "document": {"text": "t"}, "relevance_score": score} for at, score in enumerate(scores)]
+    return Reply(200, json.dumps({"results": results[::-1]}))
+
+
+@pytest.mark.parametrize(
+    ("replies", "verdict", "text"),
+    [
+        ({"embeddings": vectors([1, 0.1], [1, 0], [0, 1])}, "serving", "vectors of 2 numbers"),
+        ({"embeddings": vectors([1, 0], [0, 1], [1, 0.1])}, "garbage", "not nearer"),
+        ({"embeddings": vectors([1, 0], [1, 0], [0, 0])}, "garbage", "zero"),
+        ({"embeddings": vectors([1, 0], [float("nan"), 0], [0, 1])}, "garbage", "not 3 vectors"),
+        ({"embeddings": vectors([1, 0], [1, 0, 1], [0, 1])}, "garbage", "not 3 vectors"),
+        ({"embeddings": vectors([1, 0], [10**400, 0], [0, 1])}, "garbage", "not 3 vectors"),
+        ({"embeddings": Reply(500, "EngineCore encountered an issue")}, "engine_dead", "EngineCore"),
+        ({"rerank": order(0.1, 0.9, 0.2)}, "serving", "an order of documents"),
+        ({"rerank": order(0.9, 0.1, 0.2)}, "garbage", "not the first one"),
+        ({"rerank": order(0.1, float("nan"), 0.2)}, "garbage", "not a score for each"),
+        ({"rerank": order(0.1, 0.9)}, "garbage", "not a score for each"),
+        ({"transcriptions": Reply(200, '{"text": ""}')}, "serving", "what it hears is not proven"),
+        ({"transcriptions": Reply(200, '{"text": "\ufffd"}')}, "garbage", "U+FFFD"),
+        ({"transcriptions": Reply(200, "{}")}, "garbage", "no text"),
+        ({}, "rejected", "HTTP 40"),
+    ],
+)
+@pytest.mark.parametrize("refusal", [NOT_FOUND, Reply(400, "The model does not support Chat Completions API")])
+def test_a_model_that_does_not_chat_gets_a_question_that_fits(
+    refusal: Reply, replies: dict[str, Reply], verdict: str, text: str
+) -> None:
+    server = Server(chat=[refusal], **{name: [reply] for name, reply in replies.items()})
+    proof = server.probe()
+    assert (proof.verdict, text in proof.text) == (verdict, True), proof.text
+    assert len(proof.answers) == 1
+
+
+def test_a_sound_is_sent_as_a_form(http: Callable[[Handler], str]) -> None:
+    seen: list[tuple[str | None, bytes]] = []
+
+    def handler(request: BaseHTTPRequestHandler) -> None:
+        body = request.rfile.read(int(request.headers.get("Content-Length", 0)))
+        seen.append((request.headers["Content-Type"], body))
+        send(request, 200, b"{}")
+
+    (kind,) = (kind for kind in other_canaries.OTHER_KINDS if kind.name == "transcription")
+    assert serving.http_client(http(handler), None)(kind.path, kind.body("m"), 5).status == 200
+    head = f"Content-Type: {seen[0][0]}\r\n\r\n".encode()
+    form = email.message_from_bytes(head + seen[0][1], policy=email.policy.HTTP)
+    parts = {
+        part.get_param("name", header="content-disposition"): part.get_payload(decode=True) for part in form.walk()
+    }
+    assert parts["model"] == b"m"
+    with wave.open(io.BytesIO(parts["file"])) as sound:
+        assert (sound.getnframes(), sound.getframerate()) == (16000, 16000)
 
 
 def test_one_503_is_no_dead_engine() -> None:

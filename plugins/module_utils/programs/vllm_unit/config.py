@@ -48,6 +48,7 @@ class Timing(NamedTuple):
     retry: float  # between two checks for what is missing
     gate: float  # for one check of the host
     stop: float  # for vLLM to end by itself
+    gone: float  # for a container to end whose engine is gone
 
 
 class Config(NamedTuple):
@@ -64,6 +65,7 @@ class Config(NamedTuple):
     timing: Timing
     phases: tuple[tuple[str, re.Pattern[str]], ...]
     failures: tuple[tuple[str, re.Pattern[str]], ...]
+    gone: tuple[re.Pattern[str], ...]  # what only says that the engine is gone
     digest: str  # of all of it: another one is another model
 
     @property
@@ -95,6 +97,7 @@ def parse_config(text: str) -> Config:
         timing=Timing(**raw["timing"]),
         phases=tuple((phase, re.compile(pattern)) for phase, pattern in raw["phases"]),
         failures=tuple((verdict, re.compile(pattern)) for verdict, pattern in raw["failures"]),
+        gone=tuple(re.compile(pattern) for pattern in raw["gone"]),
         digest=sha256(text),
     )
 

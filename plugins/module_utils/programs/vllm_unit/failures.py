@@ -8,7 +8,8 @@ from __future__ import annotations
 # What the next start will meet again: there is no use in waiting for it.
 LASTING = (
     *("bad_settings", "driver_incoherent", "image_missing", "image_unfit", "docker_refused", "refused_flag"),
-    "model_missing",
+    *("model_missing", "model_incomplete", "token_refused", "context_too_long", "kv_cache_short"),
+    *("unknown_architecture", "unknown_quantization", "kernel_unsupported", "gpu_dead"),
 )
 WAYS_OUT = {
     "bad_settings": "run site.yml: the role vllm writes /etc/gb10-fleet/vllm.json anew",
@@ -17,8 +18,8 @@ WAYS_OUT = {
     "image_missing": "run site.yml: the role vllm pulls it; or `docker pull` it",
     "image_unfit": "the image must have vllm on its path: compare vllm_image with catalog/images.yml",
     "disk_full": "`df -h` and `du -xsh` of vllm_cache_directory; remove models that nobody serves",
-    "memory_short": "stop what holds it (`nvidia-smi`, `ps`), or lower vllm_gpu_memory_utilization; a killed model can"
-    " leave memory with the driver until a reboot",
+    "memory_short": "stop what holds it (`nvidia-smi`, `ps`), or lower vllm_gpu_memory_utilization; what was stopped"
+    " just now may still be giving it back, and a killed model can leave it with the driver until a reboot",
     "driver_incoherent": "`sudo gb10-driver-coherence` says more; most often a reboot is missing",
     "rail_down": "look at cable, switch port and the other host's power; it goes on by itself when the rail is back",
     "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
@@ -27,13 +28,30 @@ WAYS_OUT = {
     " let vllm_join_port pass",
     "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",
     "peer_lost": "the host that is named has the cause: `journalctl -u gb10-vllm` there; all start again together",
+    "port_busy": "`ss -ltnp` names the process that has the port; end it, or set another vllm_port (vllm_master_port"
+    " between hosts)",
     "refused_flag": "vLLM of this image does not take a flag or its value: `gb10 plan` says which it knows",
     "model_missing": "check vllm_model, and vllm_huggingface_token for a gated model; without internet, the files"
     " must be in vllm_cache_directory",
+    "model_incomplete": "run site.yml, which fetches what is missing and compares all checksums; if it finds nothing"
+    " to do, remove the model's marker in /var/cache/gb10-files first",
+    "token_refused": "Hugging Face does not take vllm_huggingface_token: make a new one, or none for an open model",
+    "context_too_long": "lower vllm_max_model_len to the length that the model was made for, or leave it out",
+    "kv_cache_short": "set vllm_max_model_len to what fits, take an fp8 KV cache, or raise vllm_gpu_memory_utilization:"
+    " `gb10 plan` counts it",
+    "unknown_architecture": "the vLLM of this image is too old for the model, or does not serve it: `gb10 plan` says"
+    " which version does; set vllm_image",
+    "unknown_quantization": "leave --quantization out, so that the model's own files say it; or take a checkpoint in"
+    " another format (`gb10 plan`)",
+    "kernel_unsupported": "the image has no kernel for this model on a GB10 (SM121): another checkpoint, backend or"
+    " image, see `gb10 plan`",
+    "gpu_dead": "the GPU or its driver does not answer any more: `journalctl -k | grep -i -e xid -e nvrm`, then reboot"
+    " the host (playbook gb10.fleet.reboot)",
     "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",
     "killed": "`journalctl -u docker -u gb10-vllm` around that time; a `docker kill` or `docker stop` by hand does it",
     "start_failed": "the first error in `journalctl -u gb10-vllm` is the cause",
-    "engine_died": "the first error in `journalctl -u gb10-vllm` is the cause; it starts again by itself",
+    "engine_died": "the first error in `journalctl -u gb10-vllm` is the cause; without one, see `journalctl -k` around"
+    " that time; it starts again by itself",
 }
 
 

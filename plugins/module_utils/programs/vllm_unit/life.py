@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from .config import Config, WatchedRail
 from .failures import WAYS_OUT, Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
-from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end
+from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_of_gone
 from .seal import read_secret
 from .status import Notify, Status, printable, say
 
@@ -302,6 +302,9 @@ class Life:
                 started = self._is_started()
                 if started:
                     self.notify("READY=1")
+            gone = self.log.gone_since
+            if gone is not None and time.monotonic() - gone > timing.gone:
+                raise verdict_of_gone(self.log)
             # A cable that is out stops NCCL for good, also where the hosts hear each other over another network.
             fault, now = self._rail_fault(), time.monotonic()
             if not fault:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .causes import Errors
 from .config import Config
 from .failures import Failure
 from .status import LONGEST_TEXT, PHASES
@@ -25,19 +27,19 @@ TEXTS = {
 
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
-_TROUBLE = re.compile(r"error|exception|traceback|fatal|failed|killed|refused", re.IGNORECASE)
 
 
 class Log:
     """Follows what vLLM writes: the phase that it is in, what went wrong, and the last lines."""
 
-    def __init__(self, config: Config, secrets: Sequence[str]) -> None:
-        self.config, self.secrets = config, secrets
+    def __init__(self, config: Config, secrets: Sequence[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self.config, self.secrets, self.clock = config, secrets, clock
         self.phase = "formation"
         self.percent = ""
-        self.fault: tuple[str, str] | None = None  # the first verdict and its line, since the start or since it served
         self.last: deque[str] = deque(maxlen=KEPT_LINES)
-        self.trouble: deque[str] = deque(maxlen=KEPT_LINES)
+        self.errors = Errors()  # since the start, or since it served
+        self.erred = 0.0  # when the last one came
+        self.gone_since: float | None = None  # when it said first that the engine is gone
 
     def clean(self, line: str) -> str:
         for secret in self.secrets:
@@ -46,14 +48,8 @@ class Log:
 
     def feed(self, line: str) -> bool:
         """Whether phase or percentage changed."""
-        kept = line[:LONGEST_TEXT]
-        self.last.append(kept)
-        if _TROUBLE.search(line):
-            self.trouble.append(kept)
-        if self.fault is None:
-            self.fault = next(
-                ((verdict, kept) for verdict, pattern in self.config.failures if pattern.search(line)), None
-            )
+        self.last.append(line[:LONGEST_TEXT])
+        self._look_for_errors(line)
         for phase, pattern in self.config.phases:
             found = pattern.search(line)
             if found and PHASES.index(phase) >= PHASES.index(self.phase):
@@ -65,9 +61,41 @@ class Log:
                     return True
         return False
 
+    def _look_for_errors(self, line: str) -> None:
+        now = self.clock()
+        served = self.phase == "ready" and self.gone_since is None
+        if served and self.errors.found and now - self.erred > self.config.timing.gone:
+            self.errors = Errors()  # a request that failed long ago is no cause of an end
+        error = self.errors.feed(line)
+        if error:
+            self.erred = now
+            if self.gone_since is None and self._only_says_gone(error.text):
+                self.gone_since = now
+
+    def _only_says_gone(self, text: str) -> bool:
+        return any(pattern.search(text) for pattern in self.config.gone)
+
     def serves(self) -> None:
-        """Also for a rank without an API, whose own log does not say so."""
-        self.phase, self.percent, self.fault = "ready", "", None
+        """Also for a rank without an API, whose own log does not say so. What its start said is no cause of its end."""
+        self.phase, self.percent = "ready", ""
+        self.errors, self.gone_since = Errors(), None
+
+    @property
+    def fault(self) -> tuple[str, str] | None:
+        """The verdict that the first known error has, and that error."""
+        for error in list(self.errors.found):
+            for verdict, pattern in self.config.failures:
+                found = pattern.search(error.text)
+                if found:
+                    return verdict, _quoted(error.text, found.groupdict())
+        return None
+
+    @property
+    def cause(self) -> str:
+        """The first error that was raised, or else logged. One that only says that the engine is gone is none."""
+        told = [error for error in list(self.errors.found) if not self._only_says_gone(error.text)]
+        raised = [error for error in told if error.raised]
+        return next((error.text[:LONGEST_TEXT] for error in (*raised, *told)), "")
 
     @property
     def text(self) -> str:
@@ -75,7 +103,13 @@ class Log:
 
     @property
     def tail(self) -> list[str]:
-        return list(self.trouble or self.last)
+        return [error.text[:LONGEST_TEXT] for error in self.errors.found] or list(self.last)
+
+
+def _quoted(text: str, named: Mapping[str, str | None]) -> str:
+    """`quote`: the part that says it. `fits`: the context that there is room for."""
+    said = (named.get("quote") or text)[:LONGEST_TEXT]
+    return f"a context of {named['fits']} tokens fits; {said}" if named.get("fits") else said
 
 
 def read_lines(stream: Any, secrets: Sequence[str] = ()) -> Iterator[str]:
@@ -113,18 +147,31 @@ def read_secrets(path: str | None) -> list[str]:
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     """Why a container that should have run on ended. vLLM ends with status 0 when its engine has died."""
     ended = f"the container ended with exit status {code}"
-    verdict, line = log.fault or ("", log.trouble[0] if log.trouble else "")
-    said = f"{ended}: {line}" if line else ended
+    verdict, _ = log.fault or ("", "")
     if code == 125:
         return Failure("docker_refused", log.last[-1] if log.last else ended)
     if code in (126, 127):
         return Failure("image_unfit", log.last[-1] if log.last else ended)
     if code == 2 or verdict == "refused_flag":
-        return Failure("refused_flag", said)
+        return Failure("refused_flag", _with_cause(ended, log))
     if ooms:
         return Failure("out_of_memory", f"{ended}; the kernel killed {ooms} processes meanwhile, for want of memory")
-    if verdict:
-        return Failure(verdict, said)
-    if code in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+    if not verdict and code in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
         return Failure("killed", f"{ended}: it was killed")
-    return Failure("engine_died" if log.phase == "ready" else "start_failed", said)
+    return _verdict(ended, log)
+
+
+def verdict_of_gone(log: Log) -> Failure:
+    """Why a container whose engine is gone is of no use, though it runs on."""
+    return _verdict(f"the engine is gone, and the container did not end within {log.config.timing.gone:g} s", log)
+
+
+def _verdict(seen: str, log: Log) -> Failure:
+    verdict, _ = log.fault or ("engine_died" if log.phase == "ready" else "start_failed", "")
+    return Failure(verdict, _with_cause(seen, log))
+
+
+def _with_cause(seen: str, log: Log) -> str:
+    _, known = log.fault or ("", "")
+    cause = known or log.cause
+    return f"{seen}: {cause}" if cause else f"{seen}; its log names no cause"

@@ -1,0 +1,90 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The errors in vLLM's log: what each of its processes raises, without the code that a traceback shows."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+KEPT_ERRORS = 20  # the first ones: what follows is a consequence
+LONGEST_ERROR = 2000
+BARE_ERROR = 40  # a message this short says too little without the function that raised it
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_BEGINNING = re.compile(
+    r"(?P<process>(?:\([^()]*\bpid=\d+[^()]*\) ?)*)(?:(?P<level>[A-Z]+) \d\d-\d\d \d\d:\d\d:\d\d \[[^\]]*\] ?)?"
+)
+_TRACEBACK = "Traceback (most recent call last):"
+_FRAME = re.compile(r'\s+File "(?:[^"]*/)?(?P<file>[^"/]+)", line \d+, in (?P<function>\S+)')
+# pydantic says on the next lines what is wrong; argparse passes on what it says.
+_UNFINISHED = re.compile(r"\d+ validation errors? for \w+$")
+_FINISHED = "For further information"
+_LEVELS = ("ERROR", "CRITICAL", "FATAL")
+_HARMLESS = re.compile(r"(?:DEBUG|INFO|WARNING):\s")  # uvicorn's own way of writing
+_TROUBLE = re.compile(r"error|exception|fatal|failed|killed|refused", re.IGNORECASE)
+
+
+class Error(NamedTuple):
+    """`raised`: it is the end of a traceback."""
+
+    text: str
+    raised: bool
+
+
+class Errors:
+    """The first errors of a log, each as one line.
+
+    vLLM's processes write into the same log, each with a beginning of its own. So a traceback is followed by process.
+    """
+
+    def __init__(self) -> None:
+        self.found: list[Error] = []
+        self.frames: dict[str, str] = {}  # of each process that shows a traceback, its last frame
+        self.unfinished: dict[str, int] = {}  # where in `found` the error is whose next lines say more
+
+    def feed(self, line: str) -> Error | None:
+        """The error that this line says, if it does."""
+        line = _COLOUR.sub("", line)
+        beginning = _BEGINNING.match(line)
+        process, level = (beginning["process"], beginning["level"]) if beginning else ("", None)
+        text = line[beginning.end() :] if beginning else line
+        if (level and level not in _LEVELS) or _HARMLESS.match(text):
+            return None  # also in the middle of a traceback, by another thread
+        if text.startswith(_TRACEBACK):
+            self.frames[process] = ""
+            return None
+        if process in self.frames:
+            return self._in_traceback(process, text)
+        if process in self.unfinished:
+            self._go_on(process, text)
+            return None
+        if not level and not _TROUBLE.search(text):
+            return None
+        return self._keep(process, Error(text.strip()[:LONGEST_ERROR], False))
+
+    def _in_traceback(self, process: str, text: str) -> Error | None:
+        """Code is indented, and what was raised is not."""
+        frame = _FRAME.match(text)
+        if frame:
+            self.frames[process] = f"{frame['file']}, {frame['function']}"
+        if text[:1].isspace() or not text:
+            return None
+        where = self.frames.pop(process)
+        said = f"{text} ({where})" if where and len(text) < BARE_ERROR else text
+        return self._keep(process, Error(said[:LONGEST_ERROR], True))
+
+    def _go_on(self, process: str, text: str) -> None:
+        place = self.unfinished[process]
+        error = self.found[place]
+        if text.strip().startswith(_FINISHED) or len(error.text) + len(text) > LONGEST_ERROR:
+            del self.unfinished[process]
+        else:
+            self.found[place] = error._replace(text=f"{error.text}: {text.strip()}")
+
+    def _keep(self, process: str, error: Error) -> Error:
+        if len(self.found) < KEPT_ERRORS and error.text:
+            if _UNFINISHED.search(error.text):
+                self.unfinished[process] = len(self.found)
+            self.found.append(error)
+        return error
