@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Load
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Draft, Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Model
@@ -185,8 +185,10 @@ def test_chunk_requests_and_draft_add_up() -> None:
     plain = need(Load())
     assert need(Load(batched=16384))["activations"] == pytest.approx(2 * plain["activations"], rel=0.01)
     assert need(Load(), 64)["graphs"] - plain["graphs"] == pytest.approx(1.2)
-    drafted = need(Load(draft_gib=2.5, draft_layers=1))
-    assert drafted["draft"] == 2.5 and drafted["kv_cache"] == pytest.approx(plain["kv_cache"] * 13 / 12)
+    drafted = need(Load(draft=Draft(2.5, "headers", 1)))
+    assert drafted["draft"] == 2.5 and drafted["kv_cache"] == pytest.approx(plain["kv_cache"])
+    assert drafted["kv_cache"] + drafted["draft_kv_cache"] == pytest.approx(plain["kv_cache"] * 13 / 12)
+    assert drafted["graphs"] - plain["graphs"] == pytest.approx(0.08)
 
 
 def test_a_pinned_cache_is_all_there_is() -> None:
@@ -199,6 +201,7 @@ def test_a_pinned_cache_is_all_there_is() -> None:
 
 
 def test_each_term_says_how_it_is_known() -> None:
-    sure = fit(DENSE, 1, 8192, 1, "fp8", 0.5, Load(draft_gib=1.0)).sure
-    assert sure["weights"] == "config" and sure["kv_cache"] == "computed" and sure["draft"] == "files"
+    sure = fit(DENSE, 1, 8192, 1, "fp8", 0.5, Load(draft=Draft(1.0, "headers", 1))).sure
+    assert sure["weights"] == "config" and sure["kv_cache"] == "computed" and sure["draft"] == "headers"
+    assert sure["draft_kv_cache"] == "estimate"
     assert {sure[part] for part in ("activations", "graphs", "context", "encoder")} == {"estimate"}
