@@ -23,7 +23,7 @@ _OWN_FLAGS = {
 # Where the library would look elsewhere for the files, or not at all.
 _MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
 _PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]*@")
-_MODEL = re.compile(r"\w[\w./@:-]*\Z")
+_MODEL = re.compile(r"[\w/][\w./@:-]*\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?\Z")
 _REVISION = re.compile(r"(\w[\w.-]*)?\Z")
 _IMAGE_BY_DIGEST = re.compile(r"\w[\w./:-]*@sha256:[0-9a-f]{64}\Z")
