@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -186,7 +187,7 @@ def _inside(view: View, said: VllmSettings, image: str, addresses_of: Mapping[st
 def _memory_gib(view: View, said: VllmSettings) -> int:
     """What must be free before a start: the share of the memory that vLLM takes, unless told otherwise."""
     share = view.facts["memory_bytes"] * said.vllm_gpu_memory_utilization / 1024**3
-    return said.vllm_memory_gate_gib or int(share)
+    return said.vllm_memory_gate_gib or math.ceil(share)
 
 
 def _addresses(joined: FabricPlan) -> dict[str, str]:

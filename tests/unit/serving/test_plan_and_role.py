@@ -83,6 +83,17 @@ def test_a_model_too_large_is_refused_by_both(tmp_path: Path) -> None:
     assert text.startswith("rule memory_fit: weights") and "hosts of this memory" in text
 
 
+def test_huge_pages_and_the_smallest_host_decide() -> None:
+    said = {"vllm_model": "openai/gpt-oss-120b", "vllm_image": OLD, "vllm_max_model_len": 8192}
+    assert role(said, 2).refusals == () and role(said, 2, gib=(121.69, 40.0)).refusals != ()
+    known = {**host_facts(), "memory_bytes": int(SPARK), "memory_pinned_bytes": 0}
+    assert vllm.plan(View("spark-a", known, {**said, "vllm_allow_tag": True})).refusals == ()
+    (text,) = vllm.plan(
+        View("spark-a", {**known, "memory_pinned_bytes": 60 * GIB}, {**said, "vllm_allow_tag": True})
+    ).refusals
+    assert text.startswith("rule memory_fit")
+
+
 @pytest.mark.parametrize(
     ("flags", "accepted", "passes"),
     [

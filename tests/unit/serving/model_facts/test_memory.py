@@ -205,3 +205,34 @@ def test_each_term_says_how_it_is_known() -> None:
     assert sure["weights"] == "config" and sure["kv_cache"] == "computed" and sure["draft"] == "headers"
     assert sure["draft_kv_cache"] == "estimate"
     assert {sure[part] for part in ("activations", "graphs", "context", "encoder")} == {"estimate"}
+
+
+# --- what else is on the host
+
+
+def test_a_second_service_takes_its_share_of_the_host() -> None:
+    alone = fit("Qwen/Qwen3-8B", 1, 40960, 4, "auto", 0.0, Load())
+    beside = fit("Qwen/Qwen3-8B", 1, 40960, 4, "auto", 0.0, Load(others_gib=80.0))
+    assert "others" not in alone.need and beside.need["others"] == 80.0 and beside.sure["others"] == "asked"
+    assert alone.fits and not beside.fits and beside.sequences < alone.sequences
+    assert beside.utilization == alone.utilization, "vLLM's own share is what it was"
+    small = fit("Qwen/Qwen3-8B", 1, 8192, 1, "auto", 0.0, Load(others_gib=80.0))
+    assert small.fits and small.needed < small.total
+
+
+def test_a_share_that_leaves_the_second_service_too_little_does_not_fit() -> None:
+    found = fit("Qwen/Qwen3-8B", 1, 8192, 1, "auto", 0.8, Load(others_gib=40.0))
+    assert not found.fits and "others 40.0" in found.reason and "are safe to take" in found.reason
+    assert fit("Qwen/Qwen3-8B", 1, 8192, 1, "auto", 0.5, Load(others_gib=40.0)).fits
+
+
+def test_a_spark_with_64_gb_is_counted_by_its_own_memory() -> None:
+    """MemTotal of such a board is not published; 58 GiB is 64 GB less the carveouts of the larger one."""
+    one = model("Qwen/Qwen3-8B")
+    found = memory_fit.fit(one, one.checkpoints[0], 58 * GIB, 1)
+    assert found.fits and found.total == 58 and found.utilization <= memory_fit.highest_utilization(58)
+    assert memory_fit.highest_utilization(58) * 58 < 58 - 5, "the reserve is no share"
+    large = model("Qwen/Qwen3-30B-A3B")
+    assert not memory_fit.fit(large, large.checkpoints[0], 58 * GIB, 1, 8192, 1).fits
+    assert memory_fit.fit(large, large.checkpoints[0], 58 * GIB, 2, 8192, 1).fits
+    assert memory_fit.hosts_needed(large, large.checkpoints[0], 58 * GIB) == 2
