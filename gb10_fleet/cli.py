@@ -271,6 +271,9 @@ Accept = Annotated[
 Facts = Annotated[
     Path | None, typer.Option("--facts", metavar="FILE", help="Facts of the model, as --write-facts prints them.")
 ]
+DraftFacts = Annotated[
+    Path | None, typer.Option("--draft-facts", metavar="FILE", help="The same of the second model that drafts tokens.")
+]
 Into = Annotated[
     Path | None,
     typer.Option("--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."),
@@ -293,6 +296,7 @@ def plan(
     accept: Accept = None,
     revision: Annotated[str, typer.Option("--revision", help="Branch, tag or commit of the model's files.")] = "",
     facts: Facts = None,
+    draft_facts: DraftFacts = None,
     write_facts: Annotated[bool, typer.Option("--write-facts", help="Print the facts of the model, and end.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
     into: Into = None,
@@ -318,10 +322,12 @@ def plan(
             print(model_files.written(str(model), revision, facts), end="")
             return
         flags = _pairs(settings, "--set")
+        known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
         found = serving_plan.plan(
             str(model), [memory] * hosts, image, version, max_model_len, concurrency, only,
             flags, {key: value or "" for key, value in _pairs(accept, "--accept").items()},
-            executor, driver, None, model_files.facts(str(model), revision, facts), model_files.draft(flags),
+            executor, driver, None, known, second,
+            serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second)),
         )  # fmt: skip
     except (serving_plan.PlanError, model_files.FactsError) as error:
         _wrong_question(str(error), as_json)

@@ -5,25 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, serving_plan, speculation
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, known, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
-__all__ = ["FactsError", "draft", "facts", "written"]
+__all__ = ["FactsError", "draft", "facts", "file", "written"]
 
 
 def facts(model: str, revision: str, file: Path | None) -> ModelFacts | None:
     """The facts of a model. None where the catalog has the model and its files are not on this machine."""
-    entry = models.find(model) if file is None else None
-    if entry and not entry.checkpoint(model):
-        return None  # no weights have this name: the plan chooses among the checkpoints
     try:
-        return sources.find(model, revision, file, network=entry is None)
+        return known.facts(model, revision, file, network=True)
     except FactsError as error:
-        if entry:
-            return None
         near = models.nearest(model)
         raise FactsError(f"{error}" + (f"; near it: {', '.join(near)}" if near else "")) from None
+
+
+def file(given: Path | None, found: ModelFacts | None) -> str:
+    """The file for the inventory to name; empty where the role finds the same on this machine by itself."""
+    if given is None or found is None or known.here(found.id, found.revision, "") == found:
+        return ""
+    return str(given.absolute())
 
 
 def written(model: str, revision: str, file: Path | None) -> str:
@@ -31,7 +33,8 @@ def written(model: str, revision: str, file: Path | None) -> str:
     return document.written(sources.find(model, revision, file))
 
 
-def draft(flags: models.Flags) -> ModelFacts | None:
+def draft(flags: models.Flags, file: Path | None = None) -> ModelFacts | None:
     """The facts of the second model that --speculative-config names."""
-    name = speculation.draft_model({serving_plan.canonical(flag): value for flag, value in flags.items()})
-    return sources.find(name) if name else None
+    given = {serving_plan.canonical(flag): value for flag, value in flags.items()}
+    name, revision = speculation.draft_model(given), str(speculation.said(given).get("revision") or "")
+    return sources.find(name, revision, file) if name else None

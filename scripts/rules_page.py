@@ -37,7 +37,7 @@ host. It judges:
 
 - the arguments of `vllm serve`, as they will be in the unit;
 - the environment and the driver;
-- the memory of the smallest host of the cluster (`memory_fit`, for a model that the catalog knows).
+- the memory of the smallest host of the cluster (`memory_fit`, for a model of the catalog or with `vllm_model_facts`).
 
 An error is refused. A warning is a finding of the [doctor](doctor.md), and is in the evidence. Only `gb10 plan`
 shows notes. To let an error through, give the reason in a variable; it goes into the evidence:

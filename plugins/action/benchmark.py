@@ -13,7 +13,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
 
 class ActionModule(ActionBase):
@@ -33,15 +33,20 @@ class ActionModule(ActionBase):
             }
         )
         meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version}
+        directory = Path.cwd() / options["path"]
         try:
             document = benchmark.build(
-                options["hosts"], meta, options["request"], catalog.load("thresholds"), datetime.now(UTC)
+                options["hosts"],
+                meta,
+                options["request"],
+                catalog.load("thresholds"),
+                datetime.now(UTC),
+                draft_figures.earlier(directory, benchmark.DOCUMENT, benchmark.SCHEMA_VERSION),
             )
         except (KeyError, TypeError, StopIteration) as error:
             raise AnsibleError(f"hosts: what a host measured is not as documented: {error!r}") from error
         except catalog.CatalogError as error:
             raise AnsibleError(str(error)) from error
-        directory = Path.cwd() / options["path"]
         try:
             written = None if self._task.check_mode else benchmark.write(document, directory)
         except OSError as error:

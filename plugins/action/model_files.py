@@ -78,22 +78,32 @@ class ActionModule(ActionBase):
         if self._source != self._name or said.get("failed"):
             return said
         coming = [self._files["name"]] if said["image"] is None else []
-        pin, move = self._pin(said), self._move and self._files["fetch"]
-        if self._files["fetch"] and said["model"] is None and not move:
-            at = f"{self._files['revision']}{f' as it was first fetched ({pin[:12]})' if pin else ''}"
-            coming.append(f"{self._files['model']} at {at} from the hub")
-        if move:
-            coming.append(f"what {self._files['revision']} of {self._files['model']} is now on the hub")
+        pins = {name: self._pin(said, name) for name in ("pin", "draft_pin")}
+        move = self._move and self._files["fetch"]
+        coming += self._from_the_hub("model", self._files, said, pins["pin"], move)
+        if draft := self._files["draft"]:
+            coming += self._from_the_hub("draft", draft, said, pins["draft_pin"], move)
         if not coming:
             return said
         if self._task.check_mode:
             return {**said, "changed": True, "msg": f"{self._name}: would get {' and '.join(coming)}"}
-        return self._long("download", {"pin": pin, "move": move}, self._token)
+        return self._long("download", {**pins, "move": move}, self._token)
 
-    def _pin(self, said: Mapping[str, Any]) -> str:
+    def _from_the_hub(
+        self, part: str, named: Mapping[str, Any], said: Mapping[str, Any], pin: str, move: bool
+    ) -> list[str]:
+        """What this host will get from there of one model, in words."""
+        if move:
+            return [f"what {named['revision']} of {named['model']} is now on the hub"]
+        if not self._files["fetch"] or said.get(part) is not None:
+            return []
+        at = f"{named['revision']}{f' as it was first fetched ({pin[:12]})' if pin else ''}"
+        return [f"{named['model']} at {at} from the hub"]
+
+    def _pin(self, said: Mapping[str, Any], name: str) -> str:
         """The commit that this cluster fetched first, by this host's word or else by that of another one."""
-        of_all = [said, *(each for name, each in self._given.items() if name != self._name)]
-        return next((str(each["pin"]) for each in of_all if each.get("pin")), "")
+        of_all = [said, *(each for host, each in self._given.items() if host != self._name)]
+        return next((str(each[name]) for each in of_all if each.get(name)), "")
 
     def _offer(self) -> dict[str, Any]:
         takers = self._takers()
@@ -222,6 +232,8 @@ class ActionModule(ActionBase):
             "image",
             "model",
             "pin",
+            "draft",
+            "draft_pin",
             "archive",
             "unreachable",
             "module_stderr",

@@ -12,6 +12,7 @@ description:
   - One step on the way of the image and the files of a model, as the variables of the role C(vllm) name them. The first
     host of a cluster with a fabric gets them from outside; the others get them from it, over the fabric, by rsync.
   - A host without a fabric, or where C(vllm_fetch) is false, is its own source.
+  - A draft model (C(vllm_speculative)) goes the same way, with a commit of its own.
   - Every file of the model is compared with its checksum. A transfer that broke off goes on where it stopped.
   - Every ten seconds it says how far it is.
 options:
@@ -88,6 +89,14 @@ model:
   description: Commit, size and files of the model, if it is whole; else null.
   returned: with O(step=read) and O(step=download)
   type: dict
+draft:
+  description: The same of the draft model.
+  returned: with O(step=read) and O(step=download), where C(vllm_speculative) names a draft model
+  type: dict
+draft_pin:
+  description: The commit of the draft model, as RV(pin).
+  returned: with O(step=read) and O(step=download), where C(vllm_speculative) names a draft model
+  type: str
 pin:
   description: The commit that the revision was when the model was fetched first; it stays until it is moved.
   returned: with O(step=read) and O(step=download)
@@ -99,7 +108,7 @@ archive:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_steps, host_files, host_tools
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, disk_verdict
 
 
@@ -119,7 +128,7 @@ def main() -> None:
         if module.check_mode or step == "read":
             module.exit_json(changed=False, **host_files.Files(request["files"], lambda *_: None).read())
         with host_files.alone() as progress:
-            result = host_files.carry_out(step, request, module.params["secret"] or "", host_tools.Teller(progress))
+            result = file_steps.carry_out(step, request, module.params["secret"] or "", host_tools.Teller(progress))
     except (FilesError, ValueError) as error:
         module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
     except OSError as error:

@@ -116,6 +116,7 @@ load:
     - What the load gave, null without one. C(result) is the file of C(vllm bench serve), or C(error) says why there
       is none.
     - "C(prefix_cache): tokens looked up in the prefix cache meanwhile (C(queries)), and found there (C(hits))."
+    - "C(drafts): steps with draft tokens meanwhile (C(drafts)), drafted and accepted tokens; null without any."
     - "C(version): vLLM's, as the server says it."
     - "C(others): requests of others that were running before it began."
   returned: always

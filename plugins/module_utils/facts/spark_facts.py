@@ -26,6 +26,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import (
     read_product,
     read_sysctls,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.memory_blocks import read_blocks
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import (
     ipv4_routes,
     lasting_interfaces,
@@ -67,6 +68,8 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "architecture": host.machine,
         "memory_bytes": read_memory_bytes(host),
         "memory_available_bytes": read_memory_bytes(host, "MemAvailable"),
+        "memory_pinned_bytes": read_memory_bytes(host, "Hugetlb"),
+        "memory_blocks": read_blocks(host),
         "os": read_os(host),
         "product": read_product(host),
         "root": host.system.privileged,

@@ -107,6 +107,11 @@ class Files:
         self.tell = tell
         self.run = run or command
         self.listens = listening.listens
+        self.part = "model"
+        self.draft: Files | None = None
+        if said.get("draft"):  # the second model of speculative decoding: fetched, proven and carried like the first
+            self.draft = Files({**said, **said["draft"], "draft": None}, tell, run, state=state)
+            self.draft.part = "draft"
 
     @property
     def marker(self) -> Path:
@@ -145,8 +150,7 @@ class Files:
         image = self.inspect(self.name)
         said: dict[str, Any] = {
             "image": None,
-            "model": None,
-            "pin": None,
+            **self.held(),
             "pull": image is None and self.inspect(self.image) is None,
         }
         if image is not None:
@@ -155,6 +159,13 @@ class Files:
                 "bytes": image["Size"],
                 "pinned": self.is_pinned(image),
             }
+        if self.draft:
+            said["draft"], said["draft_pin"] = self.draft.held().values()
+        return said
+
+    def held(self) -> dict[str, Any]:
+        """The model, where it is whole, and the commit that it was when it was fetched first."""
+        said: dict[str, Any] = {"model": None, "pin": None}
         with contextlib.suppress(OSError, ValueError, FilesError):
             marked = json.loads(self.marker.read_text(encoding="utf-8"))
             model = parse_model(marked)
@@ -173,22 +184,23 @@ class Files:
         return bool(digest) and digest in (image.get("Id"), (image.get("Descriptor") or {}).get("digest"))
 
     def download(self, token: str, pin: str | None = None, move: bool = False) -> bool:
-        """Name the image that is there, and get the model from the hub. Whether anything changed.
-
-        A branch is asked for its commit once. `pin` is what it was then; with `move` it is asked again.
-        """
-        there = self.read()
-        changed = there["image"] is None
+        """Name the image that is there, and get the model from the hub. Whether anything changed."""
+        changed = self.inspect(self.name) is None
         if changed:
             self.ask(["docker", "tag", self.image, self.name])
+        return self.fetch_model(token, pin, move) or changed
+
+    def fetch_model(self, token: str, pin: str | None, move: bool) -> bool:
+        """A branch is asked for its commit once. `pin` is what it was then; with `move` it is asked again."""
+        there = self.held()
         if not self.fetch or (there["model"] is not None and not move):
-            return changed
+            return False
         known = {**self.environment, **({"HF_TOKEN": token} if token else {})}
         with self.private("token.env", "".join(f"{name}={value}\n" for name, value in known.items())) as env:
             asked = self.revision if move else there["pin"] or pin or self.revision
             model = wanted(self.hub(env, step="list", revision=asked), self.model, self.revision, self.exclude)
             if there["model"] == model.as_dict():
-                return changed
+                return False
             self.get(env, model)
         return True
 
@@ -224,7 +236,7 @@ class Files:
             *("--env-file", str(env), "--volume", f"{self.stage}:/root/.cache", "--entrypoint", "python3", self.name),
             *("-c", HUB, json.dumps({"model": self.model, **asked})),
         ]
-        done = self.run(argv, watch=lambda: self.tell("model from the hub", min(self.arrived(), size), size))
+        done = self.run(argv, watch=lambda: self.tell(f"{self.part} from the hub", min(self.arrived(), size), size))
         try:
             said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError):
@@ -276,6 +288,8 @@ class Files:
             archive = self.save()
         if "model" in parts:
             modules["model"] = str(self.shown())
+        if "draft" in parts and self.draft:
+            modules["draft"] = str(self.draft.shown())
         RUN.mkdir(parents=True, exist_ok=True)
         write(RUN / "secrets", f"{USER}:{password}\n")
         for number, address in enumerate(sorted({way["at"] for way in ways})):
@@ -305,9 +319,10 @@ class Files:
 
     def shown(self) -> Path:
         """The model's blobs where root alone gets in: whoever owns the cache could lead the daemon elsewhere."""
-        path = private_folder(private_folder(self.stage) / "offered")
+        name = "offered" if self.part == "model" else f"offered-{self.part}"
+        path = private_folder(private_folder(self.stage) / name)
         model = parse_model(json.loads(self.marker.read_text(encoding="utf-8")))
-        with opened(self.stage, "offered") as offered, self.blobs() as blobs:
+        with opened(self.stage, name) as offered, self.blobs() as blobs:
             lend(blobs, model.blobs, offered)
         return path
 
@@ -316,7 +331,8 @@ class Files:
         self.run(["systemctl", "stop", f"{UNIT}-*.service"])
         for path in (*RUN.glob("rsyncd-*"), RUN / "secrets", *self.archives.glob("*.tar")):
             path.unlink(missing_ok=True)
-        shutil.rmtree(self.stage / "offered", ignore_errors=True)
+        for shown in ("offered", "offered-draft"):
+            shutil.rmtree(self.stage / shown, ignore_errors=True)
 
     @property
     def archives(self) -> Path:
@@ -356,6 +372,8 @@ class Files:
                 self.take_image(given["image"], given["archive"], peer)
             if "model" in parts:
                 self.take_model(parse_model(given["model"]), peer)
+            if "draft" in parts and self.draft:
+                self.draft.take_model(parse_model(given["draft"]), peer)
 
     def take_image(self, offered: Mapping[str, Any], archive: Mapping[str, Any], peer: Peer) -> None:
         """`archive`: what it is, as the giver said to the controller, and not on the wire."""
@@ -401,7 +419,7 @@ class Files:
                 for name in missing:  # what is longer, or no file, rsync would leave as it is
                     if (size_in(arriving, name) or 0) > model.blobs[name]:
                         (target / name).unlink()
-                self.copy(peer, "model", sorted(missing), target, lambda: min(self.arrived(), model.size), model.size)
+                self.copy(peer, self.part, sorted(missing), target, lambda: min(self.arrived(), model.size), model.size)
                 missing = settle(arriving, blobs, model, self.tell)
                 if not missing:
                     return self.complete(model)
@@ -465,20 +483,3 @@ def alone() -> Iterator[Path]:
             yield progress
         finally:
             progress.unlink(missing_ok=True)
-
-
-def carry_out(step: str, request: Mapping[str, Any], secret: str, tell: Tell) -> dict[str, Any]:
-    """One step that changes something; `secret` is the token of the hub or the password between hosts."""
-    os.umask(0o022)  # the daemon and the model's server read what is written here
-    files = Files(request["files"], tell)
-    if step == "download":
-        changed = files.download(secret, request.get("pin"), bool(request.get("move")))
-        return {"changed": changed, **files.read()}
-    if step == "offer":
-        archive = files.offer(request["parts"], request["ways"], request["port"], secret, request["limit_s"])
-        return {"changed": False, "archive": archive}
-    if step == "take":
-        files.take(request["offered"], request["parts"], request["address"], request["port"], secret)
-    else:
-        files.withdraw()
-    return {"changed": step == "take"}

@@ -162,6 +162,17 @@ def prefix_cache(before: str, after: str) -> dict[str, float] | None:
     return grown
 
 
+def drafts(before: str, after: str) -> dict[str, float] | None:
+    """Steps, drafted and accepted tokens between two answers of /metrics; None where the server does not draft."""
+    grown: dict[str, float] = {}
+    for name in ("drafts", "draft_tokens", "accepted_tokens"):
+        first, last = (metric(text, f"spec_decode_num_{name}") for text in (before, after))
+        if last is None:
+            return None
+        grown[name] = last - (first or 0)
+    return grown
+
+
 # -------------------------------------------------------------------------------------------------------------- the GPU
 
 
@@ -194,7 +205,10 @@ def measure(load: Load | None, sampling: Sampling, ask: Ask | None, run: Runner,
     first = ask("/metrics", None, METRICS_DEADLINE_S)
     if first.problem == STRANGER:  # the client would send it the key
         error = f"another process than that of {load.container} has the port of {load.url}; `ss -ltnp` names it"
-        return {"load": {"error": error, "version": None, "prefix_cache": None, "others": 0}, "readings": []}
+        return {
+            "load": {"error": error, "version": None, "prefix_cache": None, "drafts": None, "others": 0},
+            "readings": [],
+        }
     before = first.body
     with ThreadPoolExecutor(1) as pool:
         running: Future[dict[str, Any]] = pool.submit(put, load, run)
@@ -203,6 +217,7 @@ def measure(load: Load | None, sampling: Sampling, ask: Ask | None, run: Runner,
     said = {
         "version": _version(ask("/version", None, METRICS_DEADLINE_S).body),
         "prefix_cache": prefix_cache(before, after),
+        "drafts": drafts(before, after),
         "others": int(metric(before, "num_requests_running") or 0),
     }
     return {"load": {**running.result(), **said}, "readings": readings}

@@ -33,7 +33,10 @@ def hub_verdict(error: Mapping[str, Any], model: str) -> FilesError:
         )
         return FilesError("unauthorized", f"the hub does not give out {model} ({text})", way_out)
     if {"RepositoryNotFoundError", "RevisionNotFoundError", "EntryNotFoundError"} & kinds or status == 404:
-        way_out = "correct vllm_model or vllm_model_revision; a private one needs vllm_huggingface_token"
+        way_out = (
+            "correct vllm_model or vllm_model_revision (of a draft model vllm_speculative); a private one needs "
+            "vllm_huggingface_token"
+        )
         return FilesError("no_such_model", f"the hub has no such model or revision ({text})", way_out)
     if "OSError" in kinds and "No space left" in text:
         return FilesError("disk_full", text, "free some space, or set vllm_cache_directory to another disk")

@@ -96,6 +96,11 @@ class PortOwner(TypedDict):
     renderer: str | None
 
 
+class MemoryBlocks(TypedDict):
+    free_bytes: int
+    large_bytes: int | None
+
+
 class Gpu(TypedDict):
     present: bool
     name: str | None
@@ -213,6 +218,8 @@ class Facts(TypedDict):
     oom_daemons: list[str]
     cdi_driver: str | None
     memory_available_bytes: NotRequired[int | None]
+    memory_pinned_bytes: NotRequired[int | None]
+    memory_blocks: NotRequired[MemoryBlocks | None]
     clock: Clock
     machine_digest: NotRequired[str | None]
     join_key: NotRequired[JoinKey | None]

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,11 +17,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import Fab
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
 _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone")
-# What the role refuses in its own words, whatever is accepted.
-_REFUSED_ANYWAY = {"utilization_above_090", "public_without_key", "key_in_argv", "world_too_large"}
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Files:
     environment: Mapping[str, Any]  # of the hub's tool
     fetch: bool  # once for the cluster, and over its fabric
     port: int
+    draft: Mapping[str, str] | None  # model and revision of a second model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,14 @@ class VllmPlan(RolePlan):
 def plan(view: View) -> VllmPlan:
     """The plan for one host."""
     said = view.settings(VllmSettings)
-    verdict = _judged(view, said)
+    try:
+        verdict = _judged(view, said)
+    except FactsError as error:
+        verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
     made = VllmPlan(
         refusals=(
             *vllm_refusals.refusals(view, said),
-            *(each.text for each in verdict.refusals if each.id not in _REFUSED_ANYWAY),
+            *(each.text for each in verdict.refusals if each.id not in rules.FIRM),
         ),
         findings=verdict.findings,
         members=tuple(view.members),
@@ -101,6 +105,7 @@ def _files(said: VllmSettings) -> Files:
         environment={**vllm_container.HUB_HOME, **said.vllm_environment},
         fetch=said.vllm_fetch,
         port=said.vllm_transfer_port,
+        draft={"model": said.draft.model, "revision": said.draft.revision or "main"} if said.draft else None,
     )
 
 
@@ -118,6 +123,9 @@ def _judged(view: View, said: VllmSettings) -> serving_rules.Verdict:
         args=vllm_container.serve_words(said, view.size, view.rank, "HEAD"),
         environment=vllm_container.environment(said, of_the_fabric),
         container=vllm_container.traits(vllm_container.docker_options(said, view.size), ray),
+        revision=said.vllm_model_revision,
+        facts=said.vllm_model_facts,
+        draft_facts=str(said.vllm_speculative.get("facts") or ""),
     )
 
 
@@ -180,7 +188,7 @@ def _inside(view: View, said: VllmSettings, image: str, addresses_of: Mapping[st
 def _memory_gib(view: View, said: VllmSettings) -> int:
     """What must be free before a start: the share of the memory that vLLM takes, unless told otherwise."""
     share = view.facts["memory_bytes"] * said.vllm_gpu_memory_utilization / 1024**3
-    return said.vllm_memory_gate_gib or int(share)
+    return said.vllm_memory_gate_gib or math.ceil(share)
 
 
 def _addresses(joined: FabricPlan) -> dict[str, str]:

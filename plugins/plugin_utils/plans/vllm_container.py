@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
 
 NAME = "gb10-vllm"
 # Secrets go into a file that only root reads, and Docker reads it for the container.
@@ -103,6 +104,8 @@ def serve_words(said: VllmSettings, hosts: int, rank: int, head: str) -> list[st
         words += ["--revision", said.vllm_model_revision]
     if said.vllm_max_model_len:
         words += ["--max-model-len", said.vllm_max_model_len]
+    if said.speculative:
+        words += [draft_wish.FLAG, said.speculative.config(said.vllm_model_revision)]
     if hosts > 1:
         words += ["--tensor-parallel-size", tensor, "--distributed-executor-backend", said.vllm_executor]
     if pipeline > 1:

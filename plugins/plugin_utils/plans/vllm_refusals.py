@@ -12,6 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, vllm_container, vllm_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, speculation
 
 # What the role says itself. In vllm_extra_args it would be said twice, or a secret would show in the process list.
 _OWN_FLAGS = {
@@ -22,7 +23,7 @@ _OWN_FLAGS = {
 # Where the library would look elsewhere for the files, or not at all.
 _MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
 _PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]*@")
-_MODEL = re.compile(r"\w[\w./@:-]*\Z")
+_MODEL = re.compile(r"[\w/][\w./@:-]*\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?\Z")
 _REVISION = re.compile(r"(\w[\w.-]*)?\Z")
 _IMAGE_BY_DIGEST = re.compile(r"\w[\w./:-]*@sha256:[0-9a-f]{64}\Z")
@@ -43,6 +44,7 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
     """All of them, in the order of the role's variables."""
     for check in (
         _model,
+        _speculative,
         _image,
         _cluster,
         _ray,
@@ -85,6 +87,44 @@ def _model(_view: View, said: VllmSettings) -> Iterator[str]:
             f"vllm_environment sets {', '.join(moved)}, and the model's files are fetched to vllm_cache_directory. Set "
             "that one instead, or vllm_fetch to false."
         )
+
+
+def _speculative(_view: View, said: VllmSettings) -> Iterator[str]:
+    wish = said.speculative
+    flags = [word.partition("=")[0] for word in said.vllm_extra_args if draft_wish.is_flag(word)]
+    if wish is None:
+        return
+    if flags:
+        yield (
+            f"vllm_speculative is set, and vllm_extra_args holds {', '.join(flags)}. vLLM would take one of the two: "
+            "leave the flag out, and give its other fields as vllm_speculative.further."
+        )
+    if not wish.method:
+        yield (
+            "vllm_speculative has no method. Name it, for example mtp (layers of the model itself), eagle3 or dflash "
+            "(a second model), or ngram (no weights)."
+        )
+    if wish.tokens < 1 and speculation.needs_tokens(wish.method):
+        yield f"vllm_speculative.tokens is {wish.tokens}. Say how many tokens are drafted for each step: 1 or more."
+    if wish.model and not _MODEL.match(wish.model):
+        yield f"vllm_speculative.model is '{wish.model}'. Name the Hugging Face id of the draft model, or its path."
+    elif wish.model and said.vllm_fetch and not _HUB_ID.match(wish.model):
+        yield (
+            f"vllm_speculative.model {wish.model} is no id of the hub (owner/name), so its files cannot be fetched. "
+            "Correct it, or set vllm_fetch to false: then vLLM gets it by itself."
+        )
+    if wish.revision and not wish.model:
+        yield (
+            f"vllm_speculative.revision is '{wish.revision}' and there is no vllm_speculative.model. Layers of the "
+            "model itself are of vllm_model_revision: leave it out."
+        )
+    if not _REVISION.match(wish.revision):
+        yield (
+            f"vllm_speculative.revision is '{wish.revision}'. Name a branch, tag or commit of the draft model, in "
+            "letters, digits, '.', '_' and '-'; empty is main."
+        )
+    if twice := [name for name in wish.further if name in draft_wish.NAMED]:
+        yield f"vllm_speculative.further holds {', '.join(twice)}, which vllm_speculative has a field for. Use that."
 
 
 def _image(_view: View, said: VllmSettings) -> Iterator[str]:

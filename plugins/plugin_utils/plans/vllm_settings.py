@@ -12,12 +12,14 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish
 
 # What the hosts of a cluster must say alike, since each starts its own rank of one server. These may be shown.
 ALIKE = (
     "vllm_model",
     "vllm_model_revision",
     "vllm_model_exclude",
+    "vllm_speculative",
     "vllm_fetch",
     "vllm_transfer_port",
     "vllm_image",
@@ -48,6 +50,8 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_model_revision: str
     vllm_model_move: bool
     vllm_model_exclude: tuple[str, ...]
+    vllm_model_facts: str
+    vllm_speculative: Mapping[str, Any]
     vllm_fetch: bool
     vllm_transfer_port: int
     vllm_served_model_name: str
@@ -73,6 +77,19 @@ class VllmSettings(RoleSettings, role="vllm"):
     def served_name(self) -> str:
         """The name that clients ask for."""
         return self.vllm_served_model_name or self.vllm_model
+
+    @property
+    def speculative(self) -> Wish | None:
+        """What is asked of speculative decoding; None where nothing is."""
+        given = {name: value for name, value in self.vllm_speculative.items() if value and name != "facts"}
+        return Wish(**given) if given else None
+
+    @property
+    def draft(self) -> Wish | None:
+        """The wish where it names a second model, whose files are fetched like those of the model."""
+        wish = self.speculative
+        same = wish and (wish.model, wish.revision) == (self.vllm_model, self.vllm_model_revision)
+        return wish if wish and wish.model and not same else None
 
     @property
     def by_ray(self) -> bool:

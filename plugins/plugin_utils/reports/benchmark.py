@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import draft_figures
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected
 
@@ -85,13 +86,21 @@ def build(
     request: Mapping[str, Any],
     thresholds: Mapping[str, Any],
     now: datetime,
+    earlier: Sequence[Mapping[str, Any]] = (),
 ) -> Record:
-    """The document of one load test. `thresholds` is the content of catalog/thresholds.yml."""
+    """The document of one load test. `thresholds` is the content of catalog/thresholds.yml.
+
+    `earlier` documents, the newest first: one without draft tokens is what a figure with them is shown beside.
+    """
     limits = {name: entry["value"] for name, entry in thresholds["benchmark"].items()}
     members: dict[str, dict[str, Mapping[str, Any]]] = {}
     for name, host in hosts.items():
         members.setdefault(host["cluster"], {})[name] = host
     clusters = [_cluster(name, found, limits) for name, found in members.items()]
+    for cluster in clusters:
+        for step in cluster["steps"]:
+            if step["drafts"]:
+                step["drafts"]["off"] = draft_figures.off(cluster, step["concurrency"], request, earlier)
     return {
         "schema_version": SCHEMA_VERSION,
         "created": now.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -153,6 +162,7 @@ def _step(of_hosts: Mapping[str, Mapping[str, Any]], conditions: Mapping[str, An
         "tokens_per_s_sum": _rounded(result.get("output_throughput")),
         "first_token_ms": _rounded(result.get("median_ttft_ms")),
         "prefix_hit_rate": _hit_rate(load.get("prefix_cache")),
+        "drafts": draft_figures.drafts(load.get("drafts")),
         "expected": {**asdict(expected), "tokens": list(expected.tokens)} if expected else None,
         "ratio": _rounded(ratio),
         "gpus": {host: asdict(found) for host, found in gpus.items()},
@@ -308,7 +318,11 @@ def _look_closer(gpus: Mapping[str, Gpu], limits: Limits) -> str:
 def table(document: Mapping[str, Any]) -> list[str]:
     """A line for each step, under a headline."""
     rows = [_COLUMNS, *(_row(cluster, step) for cluster in document["clusters"] for step in cluster["steps"])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_COLUMNS))]
+    steps = [step for cluster in document["clusters"] for step in cluster["steps"]]
+    if any(step.get("drafts") for step in steps):
+        more = [draft_figures.COLUMNS, *(draft_figures.cells(step) for step in steps)]
+        rows = [(*row[:-1], *extra, row[-1]) for row, extra in zip(rows, more, strict=True)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 

@@ -25,13 +25,24 @@ _GROWING = ("full", "mla", "compressed")
 
 
 @dataclass(frozen=True)
+class Draft:
+    """What proposes tokens for the model: a second model, or layers that the checkpoint brings for it."""
+
+    weights_gib: float | None  # None: each layer is as large as one of the model's own
+    basis: str  # how that is known
+    layers: int  # that keep a KV cache
+    geometry: Geometry | None = None  # of a second model; else its layers keep what the model's own do
+    alone: bool = False  # whole on each host, --speculative-config.draft_tensor_parallel_size 1
+
+
+@dataclass(frozen=True)
 class Load:
     """What is asked of the server beside the context; 0 is what a plan says."""
 
     batched: int = 0  # --max-num-batched-tokens
     pinned_gib: float = 0.0  # --kv-cache-memory-bytes
-    draft_gib: float = 0.0  # weights of the draft model or layers
-    draft_layers: int = 0  # that keep a KV cache as the model's own do
+    draft: Draft | None = None
+    others_gib: float = 0.0  # the share of a second service on each host, and what is pinned elsewhere
 
 
 @dataclass(frozen=True)
@@ -102,10 +113,11 @@ def _token(kind: Attention, dtype: str, tensor: int) -> float:
     return kind.layers * (numbers * _BYTES.get(dtype, 1) + kind.index_bytes)
 
 
-def highest_utilization(total_gib: float) -> float:
-    """The largest share that is safe: what the catalog allows at most, and its reserve stays free."""
+def highest_utilization(total_gib: float, others_gib: float = 0.0) -> float:
+    """The largest share that is safe: what the catalog allows at most, and its reserve stays free beside others."""
     highest: float = catalog.load("software")["vllm_gpu_memory_utilization"]["highest"]
-    return min(highest, math.floor((total_gib - _constant("reserve")) / total_gib * 100) / 100)
+    safe = math.floor((total_gib - _constant("reserve") - others_gib) / total_gib * 100) / 100
+    return max(0.0, min(highest, safe))
 
 
 def fit(
@@ -125,7 +137,7 @@ def fit(
     """
     requests = concurrency or int(_constant("concurrency"))
     sizes = _Sizes(model, checkpoint, total_bytes / GIB, hosts, kv_dtype, requests, load or Load())
-    ceiling = utilization or highest_utilization(sizes.total)
+    ceiling = utilization or highest_utilization(sizes.total, sizes.load.others_gib)
     length = max_model_len
     if not length:
         shortest = min(int(_constant("shortest_context")), model.geometry.context)
@@ -146,35 +158,60 @@ class _Sizes:
         geometry = model.geometry
         self.total, self.context, self.load = total, geometry.context, load
         self.weights = checkpoint.on_host.get(hosts, checkpoint.weight_gib / hosts)
-        self.fixed, self.sure = fixed_parts(model, hosts, requests, load)
+        self.fixed, self.sure = fixed_parts(model, checkpoint, hosts, requests, load)
         self.sure |= {"weights": checkpoint.basis, "kv_cache": "computed", "state": "computed"}
-        own = kv_bytes_per_token(geometry, kv_dtype, hosts) / GIB
-        keeping = sum(each.layers for each in kinds(geometry) if each.kind in _GROWING)
-        self.per_token = own * (1 + load.draft_layers / keeping if keeping else 1)
+        self.own_per_token = kv_bytes_per_token(geometry, kv_dtype, hosts) / GIB
         self.state = state_bytes(geometry, hosts) / GIB
         self.geometry, self.kv_dtype, self.hosts = geometry, kv_dtype, hosts
+        self.draft_per_token = self._draft_per_token(load.draft)
+        if load.draft:
+            self.sure["draft_kv_cache"] = "computed" if load.draft.geometry else "estimate"
+
+    def _draft_per_token(self, draft: Draft | None) -> float:
+        if draft is None:
+            return 0.0
+        if draft.geometry:
+            return kv_bytes_per_token(draft.geometry, self.kv_dtype, 1 if draft.alone else self.hosts) / GIB
+        keeping = sum(each.layers for each in kinds(self.geometry) if each.kind in _GROWING)
+        return self.own_per_token * draft.layers / keeping if keeping else 0.0
+
+    @property
+    def per_token(self) -> float:
+        return self.own_per_token + self.draft_per_token
 
     @property
     def overhead(self) -> float:
         return sum(self.fixed.values())
 
     def window(self, length: int, requests: int) -> float:
+        """Of the model, and of a second model that drafts for it."""
+        return self._window(self.geometry, length, requests, self.hosts) + self.draft_window(length, requests)
+
+    def draft_window(self, length: int, requests: int) -> float:
+        draft = self.load.draft
+        if draft is None or draft.geometry is None:
+            return 0.0
+        return self._window(draft.geometry, length, requests, 1 if draft.alone else self.hosts)
+
+    def _window(self, geometry: Geometry, length: int, requests: int, hosts: int) -> float:
         """A window for each request, and the chunk of a prompt that is being computed for one of them."""
         chunk = self.load.batched or int(_constant("batched_tokens"))
         sliding = tuple(
             replace(each, window=each.window + chunk) if each.kind == "sliding" and each.window else each
-            for each in kinds(self.geometry)
+            for each in kinds(geometry)
         )
-        one = window_bytes(self.geometry, length, self.kv_dtype, self.hosts)
-        largest = window_bytes(replace(self.geometry, attention=sliding), length, self.kv_dtype, self.hosts)
+        one = window_bytes(geometry, length, self.kv_dtype, hosts)
+        largest = window_bytes(replace(geometry, attention=sliding), length, self.kv_dtype, hosts)
         return ((requests - 1) * one + largest) / GIB
 
     def parts(self, length: int, requests: int) -> dict[str, float]:
-        cache = length * requests * self.per_token + self.window(length, requests)
+        drafted = length * requests * self.draft_per_token + self.draft_window(length, requests)
+        cache = length * requests * self.per_token + self.window(length, requests) - drafted
         state = requests * self.state
-        if self.load.pinned_gib:  # the state lives in the same pool
-            cache, state = self.load.pinned_gib, 0.0
-        return {"weights": self.weights, "kv_cache": cache, "state": state, **self.fixed}
+        if self.load.pinned_gib:  # state and draft live in the same pool
+            cache, state, drafted = self.load.pinned_gib, 0.0, 0.0
+        mine = {"weights": self.weights, "kv_cache": cache, "state": state}
+        return {**mine, **({"draft_kv_cache": drafted} if self.load.draft else {}), **self.fixed}
 
     def longest(self, share: float, requests: int) -> int:
         """Tokens that each of `requests` can have; the whole context of the model or a multiple of 1024."""
@@ -188,10 +225,13 @@ class _Sizes:
 
     def answer(self, ceiling: float, length: int, requests: int, chosen: float) -> Fit:
         need = self.parts(length, requests)
-        share = math.ceil(sum(need.values()) / self.total * 100) / 100
+        taken, others = sum(need.values()), self.load.others_gib
+        share = math.ceil(taken / self.total * 100) / 100
         one = length * self.per_token + self.state + self.window(length, 1)
         sequences = self.room(ceiling) / one if one else float(requests)
-        crowded = self.load.pinned_gib > 0 and sum(need.values()) > self.total - _constant("reserve")
+        # A pinned cache is taken whatever the share, and of a share all of it.
+        whole = taken if self.load.pinned_gib else ceiling * self.total
+        crowded = (self.load.pinned_gib + others > 0) and whole + others > self.total - _constant("reserve")
         fits = sequences >= 1 and length <= self.context and not crowded and self.weights + self.overhead <= self.total
         return Fit(
             fits=fits,
@@ -200,18 +240,20 @@ class _Sizes:
             concurrency=requests,
             sequences=max(0.0, sequences),
             longest_context=self.longest(ceiling, requests),
-            need=need,
+            need={**need, **({"others": others} if others else {})},
             total=self.total,
-            reason=self._crowded(need) if crowded else self._reason(ceiling, length, requests, sequences),
-            sure={part: self.sure[part] for part in need},
+            reason=self._crowded(whole) if crowded else self._reason(ceiling, length, requests, sequences),
+            sure={**{part: self.sure[part] for part in need}, **({"others": "asked"} if others else {})},
         )
 
-    def _crowded(self, need: Mapping[str, float]) -> str:
-        reserve = _constant("reserve")
-        return (
-            f"weights, overhead and the pinned KV cache of {self.load.pinned_gib:.1f} GiB take {sum(need.values()):.1f}"
-            f" GiB on each host, and {self.total - reserve:.1f} of {self.total:.1f} GiB are safe to take"
-        )
+    def _crowded(self, whole: float) -> str:
+        safe = self.total - _constant("reserve")
+        what = f"the share of vLLM takes {whole:.1f}"
+        if self.load.pinned_gib:
+            pinned = self.load.pinned_gib
+            what = f"weights, overhead and the pinned KV cache of {pinned:.1f} GiB take {whole:.1f}"
+        beside = f", others {self.load.others_gib:.1f}" if self.load.others_gib else ""
+        return f"{what} GiB on each host{beside}, and {safe:.1f} of {self.total:.1f} GiB are safe to take"
 
     def _reason(self, ceiling: float, length: int, requests: int, sequences: float) -> str:
         limit = f"{ceiling:.2f} of {self.total:.1f} GiB is {ceiling * self.total:.1f} GiB"
@@ -236,16 +278,23 @@ class _Sizes:
         return ""
 
 
-def fixed_parts(model: Model, hosts: int, requests: int, load: Load) -> tuple[dict[str, float], dict[str, str]]:
+def fixed_parts(
+    model: Model, checkpoint: Checkpoint, hosts: int, requests: int, load: Load
+) -> tuple[dict[str, float], dict[str, str]]:
     """What vLLM takes beside weights and KV cache, by part, and how each is known; flat for a model without facts."""
-    found = {"draft": load.draft_gib / hosts} if load.draft_gib else {}
-    sure = dict.fromkeys(found, "files")
+    found, sure = {}, {}
+    if load.draft:
+        whole = load.draft.weights_gib
+        if whole is None:
+            whole = checkpoint.weight_gib / max(1, model.geometry.layers) * load.draft.layers
+        found["draft"], sure["draft"] = whole / (1 if load.draft.alone else hosts), load.draft.basis
     if not model.geometry.hidden:
         overhead = _constant("overhead") + ("multimodal" in model.traits) * _constant("multimodal_overhead")
         return {**found, "overhead": overhead}, {**sure, "overhead": "estimate"}
     found |= {"context": _constant("context") * (1 if hosts == 1 else 2)}
     found["activations"] = _activations(model, requests, load)
-    found["graphs"] = _constant("graphs") + _constant("graph_per_request") * requests * (1 + load.draft_layers)
+    drafting = 2 if load.draft else 1  # it has graphs of its own
+    found["graphs"] = _constant("graphs") + _constant("graph_per_request") * requests * drafting
     if "multimodal" in model.traits:
         found["encoder"] = _constant("multimodal_overhead")
     return found, {**dict.fromkeys(found, "estimate"), **sure}

@@ -31,6 +31,8 @@ __all__ = ["Fired", "Profile", "judge", "rules"]
 SEVERITIES = ("error", "warn", "info")
 # Objections to what was accepted, which nobody can accept.
 OF_ACCEPTANCE = ("unknown_rule", "no_reason")
+# What the role vllm refuses in its own words, whatever is accepted.
+FIRM = ("utilization_above_090", "public_without_key", "key_in_argv", "world_too_large")
 # Flags and variables whose values nobody may read in a report.
 _SECRET = re.compile(r"^--(api-key|hf-token)$|(KEY|TOKEN|SECRET|PASSWORD)$")
 Condition = Any  # of one value: see "values" in catalog/schema/rules.json
@@ -57,6 +59,7 @@ class Profile:
     container: frozenset[str] = field(default_factory=frozenset)  # words of "container" in catalog/rules.yml
     architecture: str = ""  # of the model's config.json; empty: unknown
     measured: bool = True  # the catalog has figures of this model
+    speculation: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against the draft tokens
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
 
 
@@ -297,6 +300,11 @@ def _architecture(wanted: str, facts: _Facts) -> list[str] | None:
     return [found[1]] if found and found[0] == wanted else None
 
 
+def _speculation(wanted: str, facts: _Facts) -> list[str] | None:
+    found = dict(facts.profile.speculation).get(wanted)
+    return [found] if found else None
+
+
 def _measured(wanted: bool, facts: _Facts) -> list[str] | None:
     if facts.profile.measured != wanted:
         return None
@@ -330,6 +338,7 @@ _MATCHERS: dict[str, Any] = {
     "memory": _memory,
     "architecture": _architecture,
     "measured": _measured,
+    "speculation": _speculation,
     "any": _any,
     "not": _not,
 }

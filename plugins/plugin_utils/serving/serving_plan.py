@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     memory_fit,
     models,
+    plan_lines,
     quantization,
     speculation,
     vllm_cli,
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 
 Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
 EXECUTORS = ("mp", "ray")
-# What the role vllm has a variable for, or says itself; the rest is its vllm_extra_args.
-_OF_THE_ROLE = {
-    *("--max-model-len", "--gpu-memory-utilization", "--tensor-parallel-size", "--pipeline-parallel-size"),
-    *("--nnodes", "--distributed-executor-backend"),
-}
 # What the role says on each host, with values of its own that no rule looks at.
 _OF_EACH_HOST = {
     "VLLM_ENGINE_READY_TIMEOUT_S": "1800",
@@ -44,6 +39,15 @@ _COLUMNS = ("model", "hosts", "checkpoint", "GiB per host", "utilization", "cont
 
 class PlanError(ValueError):
     """A question that cannot be answered as it was put; the text names the field, the fact and the way out."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the question named beside the model, for the inventory to name it again."""
+
+    revision: str = ""
+    facts: str = ""  # file of facts
+    draft: str = ""  # the same of a second model
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,7 @@ class Plan:
     fired: Sequence[Fired] = ()
     hosts_needed: int | None = None  # where nothing fits: on how many hosts like the smallest something does
     asked: Sequence[str] = ()  # the options that leave less to choose from
+    given: Given = field(default_factory=Given)
 
     @property
     def args(self) -> tuple[str, ...]:
@@ -91,25 +96,7 @@ class Plan:
     @property
     def variables(self) -> dict[str, Any]:
         """What says the same to the role vllm in an inventory."""
-        if self.checkpoint is None:
-            return {}
-        rest = {flag: value for flag, value in self.arguments.items() if flag not in _OF_THE_ROLE}
-        environment = {name: value for name, value in self.environment.items() if not name.startswith("RAY_")}
-        values: dict[str, Any] = {
-            "vllm_model": self.checkpoint.id,
-            "vllm_image": self.image,
-            "vllm_version": "" if self.known_image else self.version,
-            "vllm_max_model_len": self.max_model_len,
-            "vllm_gpu_memory_utilization": self.utilization,
-            "vllm_extra_args": [word for flag, value in rest.items() for word in (flag, value) if word is not None],
-            "vllm_environment": environment,
-            "vllm_accept": {rule.id: rule.accepted for rule in self.fired if rule.accepted},
-        }
-        if "--pipeline-parallel-size" in self.arguments:
-            values["vllm_tensor_parallel_size"] = 1
-        if self.arguments.get("--distributed-executor-backend") == "ray":
-            values["vllm_executor"] = "ray"  # the role sets Ray's environment; vllm_ray_token is the user's own secret
-        return {name: value for name, value in values.items() if value}
+        return plan_lines.variables(self)
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON and for Ansible."""
@@ -182,7 +169,7 @@ class Plan:
     @property
     def inventory_lines(self) -> list[str]:
         """YAML that can be pasted into the variables of the hosts. A consent is for the reader to give."""
-        lines = [f"{name}: {_yaml(value)}" for name, value in self.variables.items()]
+        lines = [f"{name}: {plan_lines.yaml(value)}" for name, value in self.variables.items()]
         if lines and "@sha256:" not in self.image:
             lines.append(
                 "# vllm_allow_tag: true   # consent: the tag of the image can move; or name the image by its digest"
@@ -231,6 +218,7 @@ def plan(
     judge: Judge | None = None,
     facts: ModelFacts | None = None,
     draft: ModelFacts | None = None,
+    given: Given | None = None,
 ) -> Plan:
     """How to serve a model on hosts with this memory (MemTotal of each, in bytes).
 
@@ -269,12 +257,13 @@ def plan(
         *(f"--set {flag.lstrip('-')}" for flag in flags),
     ]
     found = Plan(
-        model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected, asked=asked
-    )
+        model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected, asked=asked,
+        given=given or Given(),
+    )  # fmt: skip
     if choice.checkpoint is None or choice.fit is None:
         return _without_checkpoint(found, smallest, only)
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, executor, flags)
-    return _judged(served, accepted or {}, executor, driver, judge)
+    return _judged(served, accepted or {}, executor, driver, judge, draft)
 
 
 def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
@@ -431,7 +420,14 @@ def _expected(model: Model, checkpoint: Checkpoint, hosts: int) -> Expected | No
     return None
 
 
-def _judged(found: Plan, accepted: Mapping[str, str], executor: str, driver: str | None, judge: Judge | None) -> Plan:
+def _judged(
+    found: Plan,
+    accepted: Mapping[str, str],
+    executor: str,
+    driver: str | None,
+    judge: Judge | None,
+    draft: ModelFacts | None,
+) -> Plan:
     if found.checkpoint is None:  # there is nothing that could start
         return found
     # Only where something is judged: the rules are a catalog of their own to read.
@@ -440,6 +436,7 @@ def _judged(found: Plan, accepted: Mapping[str, str], executor: str, driver: str
     profile = rules.Profile(
         architecture=found.model.architecture,
         measured=found.model.measured,
+        speculation=tuple(speculation.objections(found.arguments, found.version, found.model, draft).items()),
         model=found.checkpoint.id,
         traits=found.model.traits,
         quantization=found.checkpoint.quantization,
@@ -452,7 +449,9 @@ def _judged(found: Plan, accepted: Mapping[str, str], executor: str, driver: str
         executor=executor,
         driver=driver,
     )
-    return replace(found, fired=tuple((judge or rules.judge)(profile, accepted)))
+    fired = (judge or rules.judge)(profile, accepted)
+    # What the role refuses whatever is accepted, is refused here too.
+    return replace(found, fired=tuple(replace(one, accepted=None) if one.id in rules.FIRM else one for one in fired))
 
 
 def _nobody(_profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:
@@ -462,11 +461,3 @@ def _nobody(_profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:
 
 def _hosts(count: int) -> str:
     return "1 host" if count == 1 else f"{count} hosts"
-
-
-def _yaml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{name}: {_yaml(item)}" for name, item in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + ", ".join(_yaml(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)

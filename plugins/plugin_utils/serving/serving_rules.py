@@ -22,6 +22,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     speculation,
     vllm_cli,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import known
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Flags, Model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 if TYPE_CHECKING:
@@ -47,6 +50,8 @@ class _Asked:
     hosts: int
     driver: str | None
     memory: str  # why the model does not fit
+    speculation: tuple[tuple[str, str], ...]  # what speaks against the draft tokens
+    facts: tuple[str, str, str]  # id, revision and file of facts of the model
     container: frozenset[str]
 
 
@@ -77,19 +82,26 @@ def judge(
     api_key: str,
     accepted: Mapping[Any, Any],
     container: frozenset[str],
+    revision: str = "",
+    facts: str = "",
+    draft_facts: str = "",
 ) -> Verdict:
     """The verdict for one host of a cluster.
 
     `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does not
-    know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml.
+    know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml. `facts` and
+    `draft_facts` are files of facts on this machine; FactsError where one cannot be read.
     """
-    known = models.image(image)
-    used = version or (known.version if known else None)
+    known_image = models.image(image)
+    used = version or (known_image.version if known_image else None)
     words = tuple(args)
     given = {str(name): str(value) for name, value in environment.items()}
     reasons = {str(name): reason if isinstance(reason, str) else "" for name, reason in accepted.items()}
     driver = view.facts["driver"]
     values = {**_values(used, words), **{name: (value,) for name, value in given.items()}}
+    flags, found = _last(values), known.here(model, revision, facts)
+    draft = _draft(flags, draft_facts)
+    entry = models.of_facts(found) if found else models.find(model)
     return _verdict(
         _Asked(
             model=model,
@@ -101,28 +113,53 @@ def judge(
             accepted=tuple(sorted(reasons.items())),
             hosts=view.size,
             driver=driver["userland"] or driver["module_loaded"],
-            memory=_too_small_here(view, model, values),
+            memory=_too_small_here(view, model, values, found, draft),
+            speculation=tuple(speculation.objections(flags, used, entry, draft).items()),
+            facts=(model, revision, facts),
             container=container,
         )
     )
 
 
-def _too_small_here(view: View, model: str, values: Values) -> str:
+def _draft(flags: Flags, file: str) -> ModelFacts | None:
+    """The facts of the second model that drafts, if there is one."""
+    name = speculation.draft_model(flags)
+    return known.here(name, str(speculation.said(flags).get("revision") or ""), file) if name else None
+
+
+def _last(values: Values) -> Flags:
+    """Of two equal flags the last one holds."""
+    return {flag: (said or [""])[-1] for flag, said in values.items()}
+
+
+def _too_small_here(view: View, model: str, values: Values, facts: ModelFacts | None, draft: ModelFacts | None) -> str:
     """Why the memory of the smallest host is not enough. Of the others only what they said in this run counts."""
     counted = [view.host] if view.unknown else view.members
-    memories = {member: view.cluster_facts[member]["memory_bytes"] for member in counted}
+    memories = {member: _memory(view.cluster_facts[member]) for member in counted}
     smallest = min(memories, key=lambda member: memories[member])
-    found = too_small(model, values, memories[smallest], view.size)
+    found = too_small(model, values, memories[smallest], view.size, facts, draft)
     return f"on {smallest}, the smallest host of its cluster, {found}" if found and len(counted) > 1 else found
 
 
-def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> str:
-    """Why a model that the catalog knows cannot be served like this, and what would fit; else empty.
+def _memory(facts: Mapping[str, Any]) -> int:
+    """MemTotal, in which carveouts are missing already, without what is pinned in huge pages."""
+    return int(facts["memory_bytes"] - (facts.get("memory_pinned_bytes") or 0))
+
+
+def too_small(
+    model: str,
+    values: Values,
+    memory_bytes: float,
+    hosts: int,
+    facts: ModelFacts | None = None,
+    draft: ModelFacts | None = None,
+) -> str:
+    """Why a model of the catalog or with facts cannot be served like this, and what would fit; else empty.
 
     `values` are those of flags and variables, by name.
     """
-    entry = models.find(model)
-    checkpoint = entry.checkpoint(model) if entry else None
+    entry = models.of_facts(facts) if facts else models.find(model)
+    checkpoint = _checkpoint(entry, model)
     share = _share(values)
     if entry is None or checkpoint is None or not share:
         return ""
@@ -132,7 +169,7 @@ def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> st
     if length > entry.geometry.context and any(name in values for name in _STRETCHED):
         return ""
     dtype = (values.get("--kv-cache-dtype") or ["auto"])[-1]
-    load = speculation.load({flag: (said or [""])[-1] for flag, said in values.items()}, entry, None)
+    load = speculation.load(_last(values), entry, draft)
     found = memory_fit.fit(entry, checkpoint, memory_bytes, hosts, length, 1, dtype, share, load)
     if found.fits:
         return ""
@@ -149,6 +186,13 @@ def too_small(model: str, values: Values, memory_bytes: float, hosts: int) -> st
         takes = memory_fit.hosts_needed(entry, checkpoint, memory_bytes)
         ways.append(f"it takes {takes} hosts of this memory" if takes else "no number of such hosts is enough")
     return f"{found.reason} ({'; '.join(ways)})"
+
+
+def _checkpoint(entry: Model | None, name: str) -> Checkpoint | None:
+    """Facts have an id of their own: the model may be served from another path than where they were read."""
+    if entry is None:
+        return None
+    return entry.checkpoints[0] if entry.facts else entry.checkpoint(name)
 
 
 def _share(values: Values) -> float:
@@ -176,15 +220,16 @@ def _values(version: str | None, args: tuple[str, ...]) -> Values:
 
 @cache
 def _verdict(asked: _Asked) -> Verdict:
-    entry, known = models.find(asked.model), models.image(asked.image)
-    checkpoint = entry.checkpoint(asked.model) if entry else None
+    found, image = known.here(*asked.facts), models.image(asked.image)
+    entry = models.of_facts(found) if found else models.find(asked.model)
+    checkpoint = _checkpoint(entry, asked.model)
     profile = rules.Profile(
         model=asked.model,
         traits=entry.traits if entry else frozenset(),
         quantization=checkpoint.quantization if checkpoint else None,
         image=asked.image,
         version=asked.version,
-        contains=known.contains if known else frozenset(),
+        contains=image.contains if image else frozenset(),
         args=asked.args,
         environment=dict(asked.environment),
         hosts=asked.hosts,
@@ -192,6 +237,8 @@ def _verdict(asked: _Asked) -> Verdict:
         driver=asked.driver,
         api_key=asked.api_key,
         memory=asked.memory,
+        speculation=asked.speculation,
+        measured=entry.measured if entry else True,
         architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
     )

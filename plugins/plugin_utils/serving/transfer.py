@@ -11,7 +11,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import HostFabric
 
-PARTS = ("image", "model")
+PARTS = ("image", "model", "draft")
 
 
 def password(members: Sequence[str]) -> str:
@@ -43,11 +43,12 @@ def ways(hosts: Mapping[str, HostFabric], giver: str) -> dict[str, dict[str, str
 
 def missing(giver: Mapping[str, Any], taker: Mapping[str, Any]) -> list[str]:
     """Of what the giver has, what the taker has not, or another one of."""
-    return [part for part in PARTS if giver[part] is not None and _identity(part, giver) != _identity(part, taker)]
+    held = [part for part in PARTS if giver.get(part) is not None]
+    return [part for part in held if _identity(part, giver) != _identity(part, taker)]
 
 
 def _identity(part: str, said: Mapping[str, Any]) -> Any:
-    thing = said[part]
+    thing = said.get(part)
     if thing is None:
         return None
     return thing["fingerprint"] if part == "image" else (thing["commit"], sorted(thing["files"]))

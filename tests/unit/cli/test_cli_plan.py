@@ -102,7 +102,10 @@ def test_a_draft_model_is_counted(tmp_path: Path) -> None:
     folder, draft = str(OWN.folder(tmp_path / "mine")), str(DRAFT.folder(tmp_path / "draft"))
     said = f'speculative-config={{"model": "{draft}", "num_speculative_tokens": 4}}'
     ran = CLI.invoke(cli.app, ["plan", folder, "--set", said])
-    assert "draft 1.4 (files)" in ran.output, ran.output
+    assert "draft 1.4 (index)" in ran.output, ran.output
+    assert "draft kv cache 8.8 (computed)" in ran.output
+    assert f'vllm_speculative: {{method: "draft_model", model: "{draft}", tokens: 4}}' in ran.output
+    assert "--speculative-config" not in next(line for line in ran.output.splitlines() if "vllm_extra_args" in line)
 
 
 @pytest.mark.parametrize("words", [["acme/nothing"], ["/no/such/folder"], ["openai/gpt-oss-120b", "--executor", "uni"]])
@@ -126,7 +129,10 @@ def test_what_is_needed_without_a_network_is_named() -> None:
 
 
 def test_an_accepted_rule_lets_it_pass_and_needs_a_reason() -> None:
-    words = ["plan", "openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95", "--json"]
+    firm = ["plan", "openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95", "--json"]
+    tight = CLI.invoke(cli.app, [*firm, "--accept", "utilization_above_090=a test bench"])
+    assert tight.exit_code == Outcome.refused, "the role refuses it, whatever is accepted"
+    words = ["plan", "openai/gpt-oss-120b", "--set", "load-format=fastsafetensors", "--json"]
     fired = json.loads(CLI.invoke(cli.app, words).stdout)["fired"]
     (broken,) = [rule["id"] for rule in fired if rule["severity"] == "error"]
     assert CLI.invoke(cli.app, [*words, "--accept", f"{broken}=a test bench"]).exit_code == Outcome.done

@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import load as 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import Load, Sampling
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
 from tests.support.proofs import NOW
 
@@ -27,6 +27,11 @@ QWEN = "Qwen/Qwen3-235B-A22B-GPTQ-Int4"  # 17.0 on two, 36.4 in sum of four
 HEALTHY = (2418.0, 86.2, 96.0, 0x0)
 # The power-delivery fault as NVIDIA forum 355255 has it.
 FAULT = (507.0, 12.0, 96.0, 0x0)
+# As vLLM 0.17 to 0.32 name them, v1/spec_decode/metrics.py.
+DRAFTED = "".join(
+    f'vllm:spec_decode_num_{name}_total{{{{engine="0",model_name="m"}}}} {{}}.0\n'
+    for name in ("drafts", "draft_tokens", "accepted_tokens")
+)
 HOT = (900.0, 30.0, 96.0, 0x20)
 IDLE = (208.0, 4.5, 0.0, 0x1)
 LOAD = Load(GPT, "served", "http://127.0.0.1:8000", 8, 2, 512, 256, 128, 7, 900)
@@ -322,3 +327,56 @@ def test_a_host_without_load_reads_until_it_was_busy(rows: str, wanted: int) -> 
 
     found = serving_load.measure(None, Sampling(80, 2, 5), None, run, Ticking())
     assert (found["load"], len(found["readings"])) == (None, wanted)
+
+
+def drafting(tokens_per_s: float, earlier: Sequence[dict[str, Any]] = (), **conditions: Any) -> dict[str, Any]:
+    """A document of one request at a time; `conditions` over those of a plain server."""
+    said = {
+        "model": GPT, "image": "an/image:1", "args": [], "environment": {}, "max_model_len": 0, "speculative": {},
+        "gpu_memory_utilization": 0.8, "served_name": GPT, **conditions,
+    }  # fmt: skip
+    counted = {"drafts": 100.0, "draft_tokens": 300.0, "accepted_tokens": 190.0} if conditions else None
+    load = {"result": result(tokens_per_s), "version": "0.28.0", "others": 0, "prefix_cache": None, "drafts": counted}
+    host = {
+        "cluster": "c", "conditions": said,
+        "steps": [{"concurrency": 1, "load": load, "readings": readings(*HEALTHY)}],
+    }  # fmt: skip
+    request = {"prompts": 4, "input_tokens": 512, "shared_tokens": 256, "output_tokens": 128}
+    made = benchmark.build({"spark-a": host}, {}, request, THRESHOLDS, NOW, earlier)
+    jsonschema.validate(made, SCHEMA)
+    return made
+
+
+def test_draft_tokens_are_shown_beside_the_speed_without_them(tmp_path: Path) -> None:
+    mtp = {"speculative": {"method": "mtp", "tokens": 3}}
+    plain, by_flag = drafting(40.0), drafting(58.0, [], args=["--speculative-config", '{"method": "mtp"}'])
+    assert plain["clusters"][0]["steps"][0]["drafts"] is None and "drafts accepted" not in benchmark.table(plain)[0]
+    benchmark.write(plain, tmp_path)
+    (tmp_path / "20990101T000000Z").mkdir()
+    (tmp_path / "20990101T000000Z" / benchmark.DOCUMENT).write_text("[]")
+    earlier = draft_figures.earlier(tmp_path, benchmark.DOCUMENT, benchmark.SCHEMA_VERSION)
+    made = drafting(60.0, [by_flag, *earlier], **mtp)
+    assert made["clusters"][0]["steps"][0]["drafts"] == {
+        "acceptance": 0.633, "tokens_per_step": 2.9, "off": {"tokens_per_s": 40.0, "created": plain["created"]},
+    }  # fmt: skip
+    head, row = (line.split("  ") for line in benchmark.table(made))
+    assert "without drafts" in " ".join(head) and {"63%", "2.9", "40.0"} <= {cell.strip() for cell in row}
+    other = drafting(60.0, earlier, **mtp, image="an/image:2")
+    assert other["clusters"][0]["steps"][0]["drafts"]["off"] is None
+    assert "not measured" in benchmark.table(other)[1]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ("", "", None),
+        ("", DRAFTED.format(2, 6, 3), {"drafts": 2.0, "draft_tokens": 6.0, "accepted_tokens": 3.0}),
+        (
+            DRAFTED.format(2, 6, 3),
+            DRAFTED.format(5, 15, 9),
+            {"drafts": 3.0, "draft_tokens": 9.0, "accepted_tokens": 6.0},
+        ),
+    ],
+)
+def test_draft_tokens_by_the_counters(before: str, after: str, found: dict[str, float] | None) -> None:
+    assert serving_load.drafts(before, after) == found

@@ -33,6 +33,10 @@ def inside(word: str) -> dict[str, Any]:
     return {"container": frozenset({word})}
 
 
+def drafting(kind: str) -> dict[str, Any]:
+    return {"speculation": ((kind, "a fact"),)}
+
+
 def nv(traits: frozenset[str] = MOE, **changes: Any) -> dict[str, Any]:
     return {"traits": traits, "quantization": "nvfp4", **changes}
 
@@ -157,6 +161,14 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(architecture="DeepseekV4ForCausalLM"),
     ),
     "architecture_unknown": (made(architecture="MadeUpForCausalLM"), made(architecture="Qwen3ForCausalLM")),
+    "speculative_method": (made(**drafting("method_unknown")), made(**drafting("method_unknown_unsure"))),
+    "speculative_method_fork": (made(**drafting("method_version_unsure")), made(**drafting("method_version"))),
+    "speculative_no_model": (made(**drafting("no_model")), made()),
+    "speculative_no_layers": (made(**drafting("no_layers")), made()),
+    "speculative_layers_missing": (made(**drafting("layers_missing")), made(**drafting("no_layers"))),
+    "speculative_draft_version": (made(**drafting("draft_version")), made(**drafting("draft_version_unsure"))),
+    "speculative_draft_fork": (made(**drafting("draft_version_unsure")), made(**drafting("draft_version"))),
+    "speculative_draft_uncounted": (made(**drafting("draft_uncounted")), made()),
     "version_unknown": (made(version=None), made()),
     "driver_590": (made(driver="590.48.01"), made(driver="580.142")),
     "published_port": (made(**inside("published_port")), made()),

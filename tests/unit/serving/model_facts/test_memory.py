@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Load
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Draft, Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Model
@@ -185,8 +185,10 @@ def test_chunk_requests_and_draft_add_up() -> None:
     plain = need(Load())
     assert need(Load(batched=16384))["activations"] == pytest.approx(2 * plain["activations"], rel=0.01)
     assert need(Load(), 64)["graphs"] - plain["graphs"] == pytest.approx(1.2)
-    drafted = need(Load(draft_gib=2.5, draft_layers=1))
-    assert drafted["draft"] == 2.5 and drafted["kv_cache"] == pytest.approx(plain["kv_cache"] * 13 / 12)
+    drafted = need(Load(draft=Draft(2.5, "headers", 1)))
+    assert drafted["draft"] == 2.5 and drafted["kv_cache"] == pytest.approx(plain["kv_cache"])
+    assert drafted["kv_cache"] + drafted["draft_kv_cache"] == pytest.approx(plain["kv_cache"] * 13 / 12)
+    assert drafted["graphs"] - plain["graphs"] == pytest.approx(0.08)
 
 
 def test_a_pinned_cache_is_all_there_is() -> None:
@@ -199,6 +201,38 @@ def test_a_pinned_cache_is_all_there_is() -> None:
 
 
 def test_each_term_says_how_it_is_known() -> None:
-    sure = fit(DENSE, 1, 8192, 1, "fp8", 0.5, Load(draft_gib=1.0)).sure
-    assert sure["weights"] == "config" and sure["kv_cache"] == "computed" and sure["draft"] == "files"
+    sure = fit(DENSE, 1, 8192, 1, "fp8", 0.5, Load(draft=Draft(1.0, "headers", 1))).sure
+    assert sure["weights"] == "config" and sure["kv_cache"] == "computed" and sure["draft"] == "headers"
+    assert sure["draft_kv_cache"] == "estimate"
     assert {sure[part] for part in ("activations", "graphs", "context", "encoder")} == {"estimate"}
+
+
+# --- what else is on the host
+
+
+def test_a_second_service_takes_its_share_of_the_host() -> None:
+    alone = fit("Qwen/Qwen3-8B", 1, 40960, 4, "auto", 0.0, Load())
+    beside = fit("Qwen/Qwen3-8B", 1, 40960, 4, "auto", 0.0, Load(others_gib=80.0))
+    assert "others" not in alone.need and beside.need["others"] == 80.0 and beside.sure["others"] == "asked"
+    assert alone.fits and not beside.fits and beside.sequences < alone.sequences
+    assert beside.utilization == alone.utilization, "vLLM's own share is what it was"
+    small = fit("Qwen/Qwen3-8B", 1, 8192, 1, "auto", 0.0, Load(others_gib=80.0))
+    assert small.fits and small.needed < small.total
+
+
+def test_a_share_that_leaves_the_second_service_too_little_does_not_fit() -> None:
+    found = fit("Qwen/Qwen3-8B", 1, 8192, 1, "auto", 0.8, Load(others_gib=40.0))
+    assert not found.fits and "others 40.0" in found.reason and "are safe to take" in found.reason
+    assert fit("Qwen/Qwen3-8B", 1, 8192, 1, "auto", 0.5, Load(others_gib=40.0)).fits
+
+
+def test_a_spark_with_64_gb_is_counted_by_its_own_memory() -> None:
+    """MemTotal of such a board is not published; 58 GiB is 64 GB less the carveouts of the larger one."""
+    one = model("Qwen/Qwen3-8B")
+    found = memory_fit.fit(one, one.checkpoints[0], 58 * GIB, 1)
+    assert found.fits and found.total == 58 and found.utilization <= memory_fit.highest_utilization(58)
+    assert memory_fit.highest_utilization(58) * 58 < 58 - 5, "the reserve is no share"
+    large = model("Qwen/Qwen3-30B-A3B")
+    assert not memory_fit.fit(large, large.checkpoints[0], 58 * GIB, 1, 8192, 1).fits
+    assert memory_fit.fit(large, large.checkpoints[0], 58 * GIB, 2, 8192, 1).fits
+    assert memory_fit.hosts_needed(large, large.checkpoints[0], 58 * GIB) == 2
