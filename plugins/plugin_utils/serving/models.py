@@ -229,23 +229,29 @@ def _of_family(architecture: str) -> Flags:
 
 
 def image(reference: str) -> Image | None:
-    """What the catalog knows about an image reference; of a digest it knows only those that it lists."""
+    """What the catalog knows about an image reference: by a digest that it lists, else by name and tag."""
     name, _, digest = reference.partition("@")
-    for entry in catalog.load("images")["images"]:
-        found = re.fullmatch(entry["value"], name)
-        if found or (digest and digest in entry.get("digests", ())):
-            groups = found.groupdict() if found else {}
-            return Image(
-                reference=reference,
-                name=entry["name"],
-                version=groups.get("version") or entry.get("version"),
-                digest=digest or None,
-                contains=frozenset(entry.get("contains", ())),
-                lacks=frozenset(entry.get("lacks", ())),
-                source=entry["source"],
-                confidence=entry["confidence"],
-            )
+    entries = catalog.load("images")["images"]
+    for entry in entries:
+        if digest and digest in entry.get("digests", ()):
+            return _image(entry, reference, digest, entry.get("version"))
+    for entry in entries:
+        if "value" in entry and (found := re.fullmatch(entry["value"], name)):
+            return _image(entry, reference, digest, found.groupdict().get("version") or entry.get("version"))
     return None
+
+
+def _image(entry: Mapping[str, Any], reference: str, digest: str, version: str | None) -> Image:
+    return Image(
+        reference=reference,
+        name=entry["name"],
+        version=version,
+        digest=digest or None,
+        contains=frozenset(entry.get("contains", ())),
+        lacks=frozenset(entry.get("lacks", ())),
+        source=entry["source"],
+        confidence=entry["confidence"],
+    )
 
 
 def _model(entry: Mapping[str, Any]) -> Model:

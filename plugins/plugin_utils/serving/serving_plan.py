@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    inventory_text,
     memory_fit,
     models,
     plan_lines,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
-_OF_EACH_HOST = {
+OF_EACH_HOST = {
     "VLLM_ENGINE_READY_TIMEOUT_S": "1800",
     "VLLM_HOST_IP": "192.0.2.1",
     **dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "enp1s0f0np0"),
@@ -169,12 +170,7 @@ class Plan:
     @property
     def inventory_lines(self) -> list[str]:
         """YAML that can be pasted into the variables of the hosts. A consent is for the reader to give."""
-        lines = [f"{name}: {plan_lines.yaml(value)}" for name, value in self.variables.items()]
-        if lines and "@sha256:" not in self.image:
-            lines.append(
-                "# vllm_allow_tag: true   # consent: the tag of the image can move; or name the image by its digest"
-            )
-        return lines
+        return inventory_text.lines(self.variables)
 
     @property
     def speed(self) -> str:
@@ -444,7 +440,7 @@ def _judged(
         version=found.version,
         contains=found.known_image.contains if found.known_image else frozenset(),
         args=found.args,
-        environment={**_OF_EACH_HOST, **found.environment},
+        environment={**OF_EACH_HOST, **found.environment},
         hosts=found.hosts,
         executor=executor,
         driver=driver,
