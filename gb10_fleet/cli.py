@@ -23,7 +23,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable, some
 from rich.console import Console
 
-from gb10_fleet import __version__, evidence_table
+from gb10_fleet import __version__, catalog_cli, evidence_table
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
@@ -38,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (discover_cli, report_cli, rollout_cli):
+for part in (catalog_cli, discover_cli, report_cli, rollout_cli):
     app.add_typer(part.app)
 # What a program reads of a scan: all of drift.json.
 _DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")

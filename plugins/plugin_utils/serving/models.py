@@ -90,6 +90,7 @@ class Expected:
     quantization: str | None = None
     requests: int = 1
     at_most: bool = False
+    drafts: bool = False  # with draft tokens
 
     @property
     def text(self) -> str:

@@ -62,7 +62,7 @@ def test_without_the_consent_it_is_refused_by_name(variables: dict[str, Any], co
         "/a", "a:/b", "/a:b", "/a:/b:rw", "/a:/b:ro:x", "/a/../etc:/b", "/a/:/b", "/a:/b/", "/a:/b\n", "/a:", ":/b",
         "/:/b",
         "/etc/gb10-fleet:/b", "/etc:/b", "/run/docker.sock:/b", "/var/run:/b", "/dev:/b", "/root/.ssh:/b", "/home:/b",
-        "/home/anna:/b", "/var/lib/docker/volumes:/b", "/var/cache:/b", "/usr/local:/b", "/sys/class:/b", "/proc/1:/b",
+        "/home/x:/b", "/var/lib/docker/volumes:/b", "/var/cache:/b", "/usr/local:/b", "/sys/class:/b", "/proc/1:/b",
         "/var/cache/gb10-vllm:/b", "/var/cache/gb10-vllm/huggingface:/b", "/var/cache/gb10-files:/b",
         "/a:/root/.cache", "/a:/root/.cache/huggingface/hub", "/a:/root/.cache/huggingface/hub/models--x",
         "/a:/usr/lib",
@@ -74,7 +74,7 @@ def test_a_folder_that_is_not_ones_own_is_refused_with_the_consent_too(mount: st
 
 
 @pytest.mark.parametrize(
-    "mount", ["/srv/models:/models:ro", "/home/anna/models:/models", "/a:/root/.cache/vllm", "/var/lib/models:/models"]
+    "mount", ["/srv/models:/models:ro", "/mnt/models/llm:/models", "/a:/root/.cache/vllm", "/var/lib/models:/models"]
 )
 def test_a_folder_of_ones_own_is_taken(mount: str) -> None:
     assert alone(vllm_mounts=[mount], vllm_allow_mounts=True).refusals == ()
