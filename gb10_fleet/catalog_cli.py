@@ -20,6 +20,9 @@ catalog = typer.Typer(name="catalog", no_args_is_help=True, help="What the colle
 app.add_typer(catalog)
 
 
+Today = Annotated[datetime | None, typer.Option("--today", formats=["%Y-%m-%d"], help="Count from this day.")]
+
+
 @catalog.callback()
 def _group() -> None:
     """A command of its own for each question."""
@@ -27,9 +30,7 @@ def _group() -> None:
 
 @catalog.command()
 def check(
-    today: Annotated[
-        datetime | None, typer.Option("--today", formats=["%Y-%m-%d"], help="Instead of this day.")
-    ] = None,
+    today: Today = None,
     as_json: Json = False,
 ) -> None:
     """List entries past their date, and claims that a newer measurement contradicts. Exit status 5 if there are any."""
@@ -63,7 +64,8 @@ def _lines(entries: Sequence[Entry], old: Sequence[Entry], against: Sequence[str
     )
     for entry in old:
         limit = catalog_age.days(entry.file)
-        yield f"past its date: {entry.file}.yml {entry.where}: {entry.date}, {entry.age(day)} days ago ({limit} at most)"
+        age = f"{entry.date}, {entry.age(day)} days ago ({limit} at most)"
+        yield f"past its date: {entry.file}.yml {entry.where}: {age}"
     for text in against:
         yield f"contradicted: {text}"
     yield f"{len(old)} past their date, {len(against)} contradicted"
