@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
@@ -23,9 +23,9 @@ class Entry:
 
     file: str
     where: str
-    date: date
+    date: datetime.date
 
-    def age(self, today: date) -> int:
+    def age(self, today: datetime.date) -> int:
         """In days."""
         return (today - self.date).days
 
@@ -43,7 +43,7 @@ def days(file: str) -> int:
     return int(shelf_life["value"].get(file, shelf_life["others"]))
 
 
-def past(found: Sequence[Entry], today: date) -> list[Entry]:
+def past(found: Sequence[Entry], today: datetime.date) -> list[Entry]:
     """Those that are older than that."""
     return [entry for entry in found if entry.age(today) > days(entry.file)]
 
@@ -66,9 +66,9 @@ def _name(node: Any, number: int) -> str:
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
-def _date(text: Any) -> date | None:
+def _date(text: Any) -> datetime.date | None:
     """A month counts as its first day."""
     try:
-        return date.fromisoformat(f"{text}-01" if len(str(text)) == len("2026-11") else str(text))
+        return datetime.date.fromisoformat(f"{text}-01" if len(str(text)) == len("2026-11") else str(text))
     except ValueError:
         return None

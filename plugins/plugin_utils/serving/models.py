@@ -167,11 +167,16 @@ def find(name: str) -> Model | None:
     return next((model for model in models() if model.id.lower() == wanted or model.checkpoint(name)), None)
 
 
+def in_recipes(name: str) -> bool:
+    """Whether the vendor has a recipe of this checkpoint, be its figures in the catalog or not."""
+    return name.lower() in (entry["model"].lower() for entry in catalog.load("recipes")["recipes"])
+
+
 def ids() -> tuple[str, ...]:
-    """Every id that the catalog knows, of models and of their checkpoints."""
-    return tuple(
-        dict.fromkeys(name for model in models() for name in (model.id, *(one.id for one in model.checkpoints)))
-    )
+    """Every id that the catalog knows, of models, of their checkpoints, and of the vendor's recipes."""
+    served = (entry["model"] for entry in catalog.load("recipes")["recipes"])
+    named = (name for model in models() for name in (model.id, *(one.id for one in model.checkpoints)))
+    return tuple(dict.fromkeys((*named, *served)))
 
 
 def nearest(name: str, count: int = 3) -> tuple[str, ...]:
@@ -218,7 +223,7 @@ def of_facts(facts: ModelFacts) -> Model:
         date="",
         confidence="derived",
         arguments=_of_family(facts.architecture),
-        measured=False,
+        measured=in_recipes(facts.id),
         facts=facts,
     )
 

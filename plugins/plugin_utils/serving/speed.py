@@ -57,8 +57,8 @@ def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> flo
     if model.kind == "dense" and checkpoint.basis in _COUNTED:  # some of its layers are of a larger format
         gigabytes = max(gigabytes, checkpoint.weight_gib * memory_fit.GIB / _GB)
     limit: float = catalog.load("sm")["chip"]["memory_bandwidth"]["value"] / gigabytes
-    tensor = memory_fit.parallel(model.geometry, hosts)[0]
-    return limit * float(data["fit"]["second_spark"]["value"]) ** math.log2(tensor)
+    times: float = data["fit"]["second_spark"]["value"] ** math.log2(memory_fit.parallel(model.geometry, hosts)[0])
+    return limit * times
 
 
 def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:

@@ -130,3 +130,8 @@ def test_the_vendors_recipes_of_the_reference_are_all_there() -> None:
     """14 measured, and one for two Sparks that was not."""
     assert len(MEASURED) == 14 and len(ALL) == 15
     assert sum(bool(each.draft) for each in MEASURED) == 12
+
+
+def test_a_model_of_a_recipe_is_a_known_one() -> None:
+    assert models.in_recipes("nvidia/minimax-m2.7-nvfp4") and not models.in_recipes("acme/zyx")
+    assert models.nearest("nvidia/MiniMax-M2.7-NVFP")[0] == "nvidia/MiniMax-M2.7-NVFP4"
