@@ -299,18 +299,19 @@ def plan(
             return
         flags = _pairs(settings, "--set")
         accepted = {key: value or "" for key, value in _pairs(accept, "--accept").items()}
-        known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
+        if not recipe:
+            known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
+            given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))
         found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
             str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
-            executor, driver, None, known, second,
-            serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second)),
+            executor, driver, None, known, second, given,
         )  # fmt: skip
     except (serving_plan.PlanError, recipes.RecipeError, model_files.FactsError) as error:
         _wrong_question(str(error), as_json)
     print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
-    if into is not None and not found.refused:
-        asked = f"gb10 plan {model} --hosts {found.hosts}" + (f" --recipe {recipe}" if recipe else "")
-        _put_into(into, group, found.inventory_lines, found.variables, asked)
+    if into and not found.refused:
+        asked = f"--hosts {found.hosts}" + (f" --recipe {recipe}" if recipe else "")
+        _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} {asked}")
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
 
 

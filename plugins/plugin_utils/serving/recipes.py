@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import inventory_text, models, names
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, inventory_text, models, names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags
 
 if TYPE_CHECKING:
@@ -97,11 +97,15 @@ class Recipe:
         return f"{self.image}@{self.digest}" if self.digest else self.image
 
     @property
-    def args(self) -> tuple[str, ...]:
+    def _drafts(self) -> tuple[str, ...]:
+        return (draft_wish.FLAG, json.dumps(dict(self.draft), separators=(",", ":"))) if self.draft else ()
+
+    @property
+    def _words(self) -> tuple[str, ...]:
         """The words of `vllm serve MODEL` that the role has no variable for."""
         words = [word for flag, value in self.arguments.items() for word in (flag, value) if word is not None]
-        drafts = ["--speculative-config", json.dumps(dict(self.draft), separators=(",", ":"))] if self.draft else []
-        return (*words, *drafts)
+        # A draft without a method is left to vLLM, which goes by the draft's own files; the variable wants one said.
+        return (*words, *(() if "method" in self.draft else self._drafts))
 
     @property
     def served(self) -> tuple[str, ...]:
@@ -109,7 +113,8 @@ class Recipe:
         length = "auto" if self.max_model_len == AUTO else str(self.max_model_len)
         hosts = ("--tensor-parallel-size", str(self.hosts), "--nnodes", str(self.hosts)) if self.hosts > 1 else ()
         lengths = ("--max-model-len", length) if self.max_model_len else ()
-        return (*self.args, *lengths, *hosts, "--gpu-memory-utilization", str(self.utilization))
+        drafts = self._drafts if "method" in self.draft else ()
+        return (*self._words, *drafts, *lengths, *hosts, "--gpu-memory-utilization", str(self.utilization))
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -121,13 +126,14 @@ class Recipe:
             "vllm_version": self.version,
             "vllm_max_model_len": self.max_model_len,
             "vllm_gpu_memory_utilization": self.utilization,
-            "vllm_extra_args": list(self.args),
+            "vllm_speculative": draft_wish.wish(self.draft) if "method" in self.draft else {},
+            "vllm_extra_args": list(self._words),
             "vllm_environment": dict(self.environment),
             "vllm_ulimits": dict(self.ulimits),
             "vllm_security_options": list(self.security_options),
             "vllm_mounts": [f"/var/cache/gb10-{name.rpartition('/')[2].lstrip('.')}:{name}" for name in self.folders],
         }
-        if "model" in self.draft:
+        if "model" in self.draft and "method" not in self.draft:
             values["vllm_fetch"] = False  # vLLM loads the second model by itself
         return {name: value for name, value in values.items() if value or value is False}
 

@@ -170,7 +170,8 @@ def test_an_accepted_rule_lets_it_pass_and_needs_a_reason() -> None:
     firm = ["plan", "openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95", "--json"]
     tight = CLI.invoke(cli.app, [*firm, "--accept", "utilization_above_090=a test bench"])
     assert tight.exit_code == Outcome.refused, "the role refuses it, whatever is accepted"
-    words = ["plan", "openai/gpt-oss-120b", "--set", "load-format=fastsafetensors", "--json"]
+    old = ["--image", "nvcr.io/nvidia/vllm:26.04-py3"]
+    words = ["plan", "openai/gpt-oss-120b", "--set", "load-format=fastsafetensors", "--json", *old]
     fired = json.loads(CLI.invoke(cli.app, words).stdout)["fired"]
     (broken,) = [rule["id"] for rule in fired if rule["severity"] == "error"]
     assert CLI.invoke(cli.app, [*words, "--accept", f"{broken}=a test bench"]).exit_code == Outcome.done

@@ -64,6 +64,8 @@ def test_the_unit_says_to_vllm_what_the_recipe_says(recipe: recipes.Recipe) -> N
     assert float(read["--gpu-memory-utilization"][0]) == recipe.utilization
     assert read.get("--revision", [""]) == [recipe.revision]
     drafts = json.loads(read["--speculative-config"][0]) if "--speculative-config" in read else {}
+    if "model" not in recipe.draft:  # its own layers, which the role has read at the same revision
+        assert drafts.pop("revision", recipe.revision) == recipe.revision
     assert drafts == dict(recipe.draft)
     environment = dict(word.split("=", 1) for before, word in itertools.pairwise(argv) if before == "--env")
     assert dict(recipe.environment).items() <= environment.items()
@@ -135,3 +137,12 @@ def test_the_vendors_recipes_of_the_reference_are_all_there() -> None:
 def test_a_model_of_a_recipe_is_a_known_one() -> None:
     assert models.in_recipes("nvidia/minimax-m2.7-nvfp4") and not models.in_recipes("acme/zyx")
     assert models.nearest("nvidia/MiniMax-M2.7-NVFP")[0] == "nvidia/MiniMax-M2.7-NVFP4"
+
+
+@pytest.mark.parametrize("recipe", [each for each in ALL if "model" in each.draft], ids=named)
+def test_a_second_model_is_fetched_as_the_model_is(recipe: recipes.Recipe) -> None:
+    """Where its method is said; else vLLM reads that from the second model, and loads both by itself."""
+    files = planned(recipe, pasted(recipe)).files
+    assert files.fetch is ("method" in recipe.draft)
+    if files.fetch:
+        assert files.draft and files.draft["model"] == recipe.draft["model"]
