@@ -23,7 +23,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable, some
 from rich.console import Console
 
-from gb10_fleet import __version__, evidence_table, image
+from gb10_fleet import __version__, catalog_cli, evidence_table, image
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
@@ -38,7 +38,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in (discover_cli, report_cli, rollout_cli):
+for part in (catalog_cli, discover_cli, report_cli, rollout_cli):
     app.add_typer(part.app)
 app.add_typer(image.app, name="image")
 # What a program reads of a scan: all of drift.json.
@@ -274,6 +274,9 @@ Facts = Annotated[
 DraftFacts = Annotated[
     Path | None, typer.Option("--draft-facts", metavar="FILE", help="The same of the second model that drafts tokens.")
 ]
+Recipe = Annotated[
+    str, typer.Option("--recipe", metavar="vendor", help="Exactly what the maker of the Spark has measured with it.")
+]
 Into = Annotated[
     Path | None,
     typer.Option("--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."),
@@ -282,8 +285,10 @@ Into = Annotated[
 
 @app.command()
 def plan(
+    ctx: typer.Context,
     model: PlannedModel = None,
-    hosts: Annotated[int, typer.Option("--hosts", min=1, max=64, help="Sparks that serve it together.")] = 1,
+    recipe: Recipe = "",
+    hosts: Annotated[int | None, typer.Option("--hosts", min=1, max=64, help="Sparks that serve it together.")] = None,
     memory_gib: MemoryGib = None,
     image: Annotated[str, typer.Option("--image", help="Container image; the role's default if not given.")] = "",
     version: Annotated[str, typer.Option("--image-version", help="vLLM's version in an unknown image.")] = "",
@@ -306,13 +311,14 @@ def plan(
 ) -> None:
     """Say how to serve a model: checkpoint, flags, memory, speed, and what speaks against it. Asks no host."""
     # Here, for no other command needs it: it reads catalogs.
-    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, serving_plan
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
 
-    from gb10_fleet import model_files
+    from gb10_fleet import model_files, recipe_plan
 
     if (model is not None) == everything:
         raise typer.BadParameter("name a model, or say --all; one of the two")
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
+    found: serving_plan.Plan | recipes.Recipe
     try:
         if everything:
             rows = serving_plan.table(memory, image, version)
@@ -322,18 +328,20 @@ def plan(
             print(model_files.written(str(model), revision, facts), end="")
             return
         flags = _pairs(settings, "--set")
-        known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
-        found = serving_plan.plan(
-            str(model), [memory] * hosts, image, version, max_model_len, concurrency, only,
-            flags, {key: value or "" for key, value in _pairs(accept, "--accept").items()},
-            executor, driver, None, known, second,
-            serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second)),
+        accepted = {key: value or "" for key, value in _pairs(accept, "--accept").items()}
+        if not recipe:
+            known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
+            given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))
+        found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
+            str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
+            executor, driver, None, known, second, given,
         )  # fmt: skip
-    except (serving_plan.PlanError, model_files.FactsError) as error:
+    except (serving_plan.PlanError, recipes.RecipeError, model_files.FactsError) as error:
         _wrong_question(str(error), as_json)
     print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
-    if into is not None and not found.refused:
-        _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} --hosts {hosts}")
+    if into and not found.refused:
+        asked = f"--hosts {found.hosts}" + (f" --recipe {recipe}" if recipe else "")
+        _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} {asked}")
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
 
 

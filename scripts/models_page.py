@@ -6,7 +6,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import comparison, serving_plan
 
 from scripts.gates import ROOT
 
@@ -26,6 +26,7 @@ def filled(text: str, name: str, rows: Iterable[str]) -> str:
 def page() -> str:
     text = PAGE.read_text(encoding="utf-8")
     text = filled(text, "models", serving_plan.table())
+    text = filled(text, "recipes", comparison.table())
     return filled(text, "measured", measured())
 
 

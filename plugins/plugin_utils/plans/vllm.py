@@ -50,6 +50,7 @@ class VllmPlan(RolePlan):
     image_name: str
     files: Files
     by_ray: bool
+    folders: tuple[str, ...]  # of the host, that the container gets beside the caches
     secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
     argv: tuple[str, ...] = ()
     join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
@@ -77,6 +78,7 @@ def plan(view: View) -> VllmPlan:
         image_name=vllm_container.image_name(said.vllm_image),
         files=_files(said),
         by_ray=said.by_ray,
+        folders=tuple(mount.partition(":")[0] for mount in said.vllm_mounts),
         secrets=(
             *(("VLLM_API_KEY",) if said.vllm_api_key else ()),
             *(("HF_TOKEN",) if said.vllm_huggingface_token and not said.vllm_fetch else ()),

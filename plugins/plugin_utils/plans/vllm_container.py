@@ -25,6 +25,7 @@ COMPILED = "/var/cache/gb10-compiled"
 HUB_HOME = {"HF_HOME": "/root/.cache/huggingface"}
 # What the fabric says differs from host to host, and no rule looks at its values.
 OF_ANY_FABRIC = {"VLLM_HOST_IP": "HOST", "NCCL_SOCKET_IFNAME": "RAIL", "GLOO_SOCKET_IFNAME": "RAIL"}
+AUTO = -1  # of vllm_max_model_len: vLLM takes the longest context that fits
 _TOKEN_OF_RAY = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": "/gb10-ray.token"}
 _RAY_START = "/gb10-ray-start"
 _UNPRIVILEGED = 1024  # the first port that needs no capability
@@ -68,6 +69,8 @@ def docker_options(said: VllmSettings, hosts: int) -> list[str]:
         *(("--cap-add", "NET_BIND_SERVICE") if said.vllm_port < _UNPRIVILEGED else ()),
         *("--ulimit", "memlock=-1", "--oom-score-adj", str(score)),
         *(("--device", "/dev/infiniband", "--cap-add", "IPC_LOCK") if hosts > 1 else ()),
+        *(word for name, value in said.vllm_ulimits.items() for word in ("--ulimit", f"{name}={value}")),
+        *(word for option in said.vllm_security_options for word in ("--security-opt", option)),
     ]
 
 
@@ -77,6 +80,7 @@ def files(said: VllmSettings, *, secrets: bool, gid: bool) -> list[str]:
         *(("--env-file", GID_FILE) if gid else ()),
         *(("--env-file", SECRETS) if secrets else ()),
         *_cache(said),
+        *(word for mount in said.vllm_mounts for word in ("--volume", mount)),
         *(("--volume", f"/usr/local/lib/gb10-fleet/gb10-ray-start:{_RAY_START}:ro") if said.by_ray else ()),
         *(("--volume", f"/etc/gb10-fleet/ray.token:{_TOKEN_OF_RAY['RAY_AUTH_TOKEN_PATH']}:ro") if said.by_ray else ()),
     ]
@@ -103,7 +107,7 @@ def serve_words(said: VllmSettings, hosts: int, rank: int, head: str) -> list[st
     if said.vllm_model_revision:
         words += ["--revision", said.vllm_model_revision]
     if said.vllm_max_model_len:
-        words += ["--max-model-len", said.vllm_max_model_len]
+        words += ["--max-model-len", "auto" if said.vllm_max_model_len == AUTO else said.vllm_max_model_len]
     if said.speculative:
         words += [draft_wish.FLAG, said.speculative.config(said.vllm_model_revision)]
     if hosts > 1:

@@ -9,7 +9,12 @@ import re
 from collections.abc import Iterator
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, vllm_container, vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
+    addresses,
+    vllm_container,
+    vllm_settings,
+    vllm_widening,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, speculation
@@ -55,6 +60,7 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
         _registry,
         _directory,
         _environment,
+        vllm_widening.refusals,
     ):
         yield from check(view, said)
     if not _VERSION.match(said.vllm_version):
@@ -181,6 +187,11 @@ def _ray(view: View, said: VllmSettings) -> Iterator[str]:
 
 
 def _memory(_view: View, said: VllmSettings) -> Iterator[str]:
+    if said.vllm_max_model_len < vllm_container.AUTO:
+        yield (
+            f"vllm_max_model_len is {said.vllm_max_model_len}. Name a number of tokens, 0 for the model's own, or -1 "
+            "for what fits."
+        )
     limits = catalog.load("software")["vllm_gpu_memory_utilization"]
     if not 0 < said.vllm_gpu_memory_utilization <= limits["highest"]:
         yield (

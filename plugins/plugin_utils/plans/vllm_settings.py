@@ -64,6 +64,11 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_tensor_parallel_size: int
     vllm_extra_args: tuple[str, ...]
     vllm_environment: Mapping[Any, Any]
+    vllm_mounts: tuple[str, ...]
+    vllm_allow_mounts: bool
+    vllm_security_options: tuple[str, ...]
+    vllm_allow_security_options: bool
+    vllm_ulimits: Mapping[Any, Any]
     vllm_cache_directory: str
     vllm_memory_gate_gib: int
     vllm_master_port: int

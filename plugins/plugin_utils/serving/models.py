@@ -90,6 +90,7 @@ class Expected:
     quantization: str | None = None
     requests: int = 1
     at_most: bool = False
+    drafts: bool = False  # with draft tokens
 
     @property
     def text(self) -> str:
@@ -166,11 +167,16 @@ def find(name: str) -> Model | None:
     return next((model for model in models() if model.id.lower() == wanted or model.checkpoint(name)), None)
 
 
+def in_recipes(name: str) -> bool:
+    """Whether the vendor has a recipe of this checkpoint, be its figures in the catalog or not."""
+    return name.lower() in (entry["model"].lower() for entry in catalog.load("recipes")["recipes"])
+
+
 def ids() -> tuple[str, ...]:
-    """Every id that the catalog knows, of models and of their checkpoints."""
-    return tuple(
-        dict.fromkeys(name for model in models() for name in (model.id, *(one.id for one in model.checkpoints)))
-    )
+    """Every id that the catalog knows, of models, of their checkpoints, and of the vendor's recipes."""
+    served = (entry["model"] for entry in catalog.load("recipes")["recipes"])
+    named = (name for model in models() for name in (model.id, *(one.id for one in model.checkpoints)))
+    return tuple(dict.fromkeys((*named, *served)))
 
 
 def nearest(name: str, count: int = 3) -> tuple[str, ...]:
@@ -217,7 +223,7 @@ def of_facts(facts: ModelFacts) -> Model:
         date="",
         confidence="derived",
         arguments=_of_family(facts.architecture),
-        measured=False,
+        measured=in_recipes(facts.id),
         facts=facts,
     )
 
@@ -229,23 +235,29 @@ def _of_family(architecture: str) -> Flags:
 
 
 def image(reference: str) -> Image | None:
-    """What the catalog knows about an image reference; of a digest it knows only those that it lists."""
+    """What the catalog knows about an image reference: by a digest that it lists, else by name and tag."""
     name, _, digest = reference.partition("@")
-    for entry in catalog.load("images")["images"]:
-        found = re.fullmatch(entry["value"], name)
-        if found or (digest and digest in entry.get("digests", ())):
-            groups = found.groupdict() if found else {}
-            return Image(
-                reference=reference,
-                name=entry["name"],
-                version=groups.get("version") or entry.get("version"),
-                digest=digest or None,
-                contains=frozenset(entry.get("contains", ())),
-                lacks=frozenset(entry.get("lacks", ())),
-                source=entry["source"],
-                confidence=entry["confidence"],
-            )
+    entries = catalog.load("images")["images"]
+    for entry in entries:
+        if digest and digest in entry.get("digests", ()):
+            return _image(entry, reference, digest, entry.get("version"))
+    for entry in entries:
+        if "value" in entry and (found := re.fullmatch(entry["value"], name)):
+            return _image(entry, reference, digest, found.groupdict().get("version") or entry.get("version"))
     return None
+
+
+def _image(entry: Mapping[str, Any], reference: str, digest: str, version: str | None) -> Image:
+    return Image(
+        reference=reference,
+        name=entry["name"],
+        version=version,
+        digest=digest or None,
+        contains=frozenset(entry.get("contains", ())),
+        lacks=frozenset(entry.get("lacks", ())),
+        source=entry["source"],
+        confidence=entry["confidence"],
+    )
 
 
 def _model(entry: Mapping[str, Any]) -> Model:

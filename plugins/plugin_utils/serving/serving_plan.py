@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    inventory_text,
     memory_fit,
     models,
     plan_lines,
     quantization,
     speculation,
+    speed,
     vllm_cli,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
-_OF_EACH_HOST = {
+OF_EACH_HOST = {
     "VLLM_ENGINE_READY_TIMEOUT_S": "1800",
     "VLLM_HOST_IP": "192.0.2.1",
     **dict.fromkeys(("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME"), "enp1s0f0np0"),
@@ -64,7 +66,7 @@ class Plan:
     arguments: Flags = field(default_factory=dict)  # of `vllm serve MODEL`, alike on all hosts
     environment: Mapping[str, str] = field(default_factory=dict)
     expected: Expected | None = None
-    bandwidth_limit: float = 0.0  # tok/s of one request
+    bound: speed.Bound = field(default_factory=speed.Bound)
     path: Sequence[str] = ()  # how the checkpoint was chosen
     reasons: Sequence[str] = ()  # why the flags
     rejected: Sequence[tuple[str, str]] = ()
@@ -113,7 +115,8 @@ class Plan:
             "max_model_len": self.max_model_len,
             "fit": asdict(self.fit) if self.fit else None,
             "expected": asdict(self.expected) if self.expected else None,
-            "bandwidth_limit": round(self.bandwidth_limit, 1),
+            "bandwidth_limit": round(self.bound.plain, 1),
+            "bandwidth_limit_with_drafts": round(self.bound.plain * self.bound.accepted, 1),
             "path": list(self.path),
             "reasons": list(self.reasons),
             "hosts_needed": self.hosts_needed,
@@ -169,20 +172,17 @@ class Plan:
     @property
     def inventory_lines(self) -> list[str]:
         """YAML that can be pasted into the variables of the hosts. A consent is for the reader to give."""
-        lines = [f"{name}: {plan_lines.yaml(value)}" for name, value in self.variables.items()]
-        if lines and "@sha256:" not in self.image:
-            lines.append(
-                "# vllm_allow_tag: true   # consent: the tag of the image can move; or name the image by its digest"
-            )
-        return lines
+        return inventory_text.lines(self.variables)
 
     @property
     def speed(self) -> str:
         """What was measured and how; else what the memory allows."""
-        if self.expected:
-            return f"{self.expected.text} ({self.expected.conditions}; {self.expected.source})"
-        bound = f"{self.bandwidth_limit:.0f} tok/s for one request without draft tokens"
-        return f"not measured; {bound} is what the memory's bandwidth allows"
+        if not self.expected:
+            return f"not measured; {self.bound.text}"
+        found = f"{self.expected.text} ({self.expected.conditions}; {self.expected.source})"
+        if self.expected.drafts and not self.bound.drafts:
+            return f"{found}; this plan has no draft tokens, and {self.bound.text}"
+        return found
 
     def _explained(self) -> list[str]:
         found = ["  how the checkpoint was chosen", *(f"    {step}" for step in self.path)]
@@ -297,18 +297,10 @@ def _served(
         fit=fit,
         arguments={**_arguments(fit, kv_dtype), **needs.arguments, **_cluster(model, hosts, executor), **flags},
         environment=environment,
-        expected=_expected(model, checkpoint, hosts),
-        bandwidth_limit=bandwidth_limit(model, checkpoint, hosts),
+        expected=speed.expected(model, checkpoint, hosts),
+        bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)),
         reasons=needs.reasons,
     )
-
-
-def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
-    """Tokens a second that reading the active weights once for each allows, without speculative decoding."""
-    data = catalog.load("models")
-    gigabytes = model.parameters_active * data["bits"][checkpoint.quantization] / 8
-    limit: float = catalog.load("sm")["chip"]["memory_bandwidth"]["value"] / gigabytes
-    return limit * memory_fit.parallel(model.geometry, hosts)[0]
 
 
 def canonical(flag: str) -> str:
@@ -339,14 +331,16 @@ def _row(found: Plan) -> list[str]:
         why = f"none; takes {_hosts(takes)}" if takes else f"none for {version}"
         return [*start, why, "", "", "", ""]
     measured = found.expected and found.expected.quantization == found.checkpoint.quantization
-    speed = found.expected.text if found.expected and measured else f"at most {found.bandwidth_limit:.0f} by bandwidth"
+    tokens = f"at most {found.bound.plain:.0f} by bandwidth"
+    if found.expected and measured:
+        tokens = found.expected.text + (" with draft tokens" if found.expected.drafts else "")
     return [
         *start,
         found.checkpoint.id,
         f"{found.fit.needed:.1f}",
         f"{found.utilization:.2f}",
         f"{found.max_model_len} x {found.fit.concurrency}",
-        speed.replace(" tok/s", ""),
+        tokens.replace(" tok/s", ""),
     ]
 
 
@@ -410,16 +404,6 @@ def _cluster(model: Model, hosts: int, executor: str) -> dict[str, str | None]:
     }
 
 
-def _expected(model: Model, checkpoint: Checkpoint, hosts: int) -> Expected | None:
-    """Of one request on as many hosts; first what was measured with this format."""
-    same = [item for item in model.expected if item.hosts == hosts and item.requests == 1]
-    for wanted in (checkpoint.quantization, None):
-        for item in same:
-            if item.quantization == wanted:
-                return item
-    return None
-
-
 def _judged(
     found: Plan,
     accepted: Mapping[str, str],
@@ -444,7 +428,7 @@ def _judged(
         version=found.version,
         contains=found.known_image.contains if found.known_image else frozenset(),
         args=found.args,
-        environment={**_OF_EACH_HOST, **found.environment},
+        environment={**OF_EACH_HOST, **found.environment},
         hosts=found.hosts,
         executor=executor,
         driver=driver,

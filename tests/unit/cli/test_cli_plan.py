@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -108,6 +109,43 @@ def test_a_draft_model_is_counted(tmp_path: Path) -> None:
     assert "--speculative-config" not in next(line for line in ran.output.splitlines() if "vllm_extra_args" in line)
 
 
+def recipe(*words: str) -> Any:
+    return CLI.invoke(cli.app, ["plan", *words, "--recipe", "vendor"])
+
+
+def test_a_recipe_of_the_vendor_is_said_as_it_is() -> None:
+    ran = recipe("Qwen/Qwen3.6-27B")
+    assert ran.exit_code == Outcome.done and "28.41 tok/s" in ran.output
+    pasted = yaml.safe_load(ran.stdout.partition("  for the inventory\n")[2])
+    assert pasted["vllm_model"] == "nvidia/Qwen3.6-27B-NVFP4" and pasted["vllm_gpu_memory_utilization"] == 0.5
+    assert pasted["vllm_image"].startswith("vllm/vllm-openai:v0.28.0@sha256:61fc8a89")
+    two = recipe("Qwen/Qwen3.6-27B", "--hosts", "2", "--json")
+    assert json.loads(two.stdout)["variables"]["vllm_mounts"] == ["/var/cache/gb10-triton:/root/.triton"]
+    assert json.loads(two.stdout)["measured"]["decode"] == 43.58
+
+
+def test_a_recipe_goes_into_an_inventory(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.yml"
+    file.write_text("all: {children: {pair1: {hosts: {a: {}, b: {}}}}}", encoding="utf-8")
+    assert recipe("Qwen/Qwen3.8-27B", "--hosts", "2", "--into", str(file), "--group", "pair1").exit_code == 0
+    written = (tmp_path / "group_vars/pair1/gb10-plan.yml").read_text(encoding="utf-8")
+    assert "--recipe vendor" in written and "# vllm_allow_mounts: true   # consent" in written
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["openai/gpt-oss-120b", "--recipe", "vendor"], "has no recipe of openai/gpt-oss-120b"),
+        (["Qwen/Qwen3.6-27B", "--recipe", "vendor", "--hosts", "4"], "one for --hosts 1, --hosts 2"),
+        (["Qwen/Qwen3.6-27B", "--recipe", "vendor", "--only", "fp8", "--set", "seed=1"], "leave --only, --set out"),
+        (["Qwen/Qwen3.6-27B", "--recipe", "mine"], "there is vendor"),
+    ],
+)
+def test_a_recipe_cannot_be_another_one(words: list[str], says: str) -> None:
+    ran = CLI.invoke(cli.app, ["plan", *words], terminal_width=300)
+    assert ran.exit_code == 2 and says in " ".join(ran.output.replace("│", "").split())
+
+
 @pytest.mark.parametrize("words", [["acme/nothing"], ["/no/such/folder"], ["openai/gpt-oss-120b", "--executor", "uni"]])
 def test_a_program_gets_one_object_for_a_wrong_question(words: list[str]) -> None:
     ran = CLI.invoke(cli.app, ["plan", *words, "--json"])
@@ -132,7 +170,8 @@ def test_an_accepted_rule_lets_it_pass_and_needs_a_reason() -> None:
     firm = ["plan", "openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95", "--json"]
     tight = CLI.invoke(cli.app, [*firm, "--accept", "utilization_above_090=a test bench"])
     assert tight.exit_code == Outcome.refused, "the role refuses it, whatever is accepted"
-    words = ["plan", "openai/gpt-oss-120b", "--set", "load-format=fastsafetensors", "--json"]
+    old = ["--image", "nvcr.io/nvidia/vllm:26.04-py3"]
+    words = ["plan", "openai/gpt-oss-120b", "--set", "load-format=fastsafetensors", "--json", *old]
     fired = json.loads(CLI.invoke(cli.app, words).stdout)["fired"]
     (broken,) = [rule["id"] for rule in fired if rule["severity"] == "error"]
     assert CLI.invoke(cli.app, [*words, "--accept", f"{broken}=a test bench"]).exit_code == Outcome.done
@@ -141,7 +180,8 @@ def test_an_accepted_rule_lets_it_pass_and_needs_a_reason() -> None:
 
 
 def test_the_lines_can_be_pasted_and_a_consent_is_not_among_them() -> None:
-    shown = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--hosts", "2"]).stdout
+    tag = ["--image", "nvcr.io/nvidia/vllm:26.04-py3"]
+    shown = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--hosts", "2", *tag]).stdout
     pasted = yaml.safe_load(shown.partition("  for the inventory\n")[2])
     assert pasted["vllm_model"] == "openai/gpt-oss-120b" and pasted["vllm_max_model_len"] == 131072
     assert not [name for name in pasted if "allow" in name] and "# vllm_allow_tag: true" in shown
@@ -204,3 +244,13 @@ def test_what_is_there_is_not_overwritten(inventory: Path, group: str, there: st
     status, said = plan_into(inventory, "--group", group)
     assert status == Outcome.refused and "nothing written: " in said and says in said
     assert [path.name for path in (inventory / "group_vars").rglob("*.yml")] == ["sparks.yml"]
+
+
+def test_the_catalog_says_how_old_it_is() -> None:
+    fresh = CLI.invoke(cli.app, ["catalog", "check", "--today", "2024-12-15", "--json"])
+    answer = json.loads(fresh.stdout)
+    assert answer["past"] == [] and answer["entries"] > 300
+    old = CLI.invoke(cli.app, ["catalog", "check", "--today", "2030-01-01"])
+    assert old.exit_code == Outcome.drift
+    assert "catalog: " in old.stdout and "past its date: images.yml images[NGC vLLM 25.10]" in old.stdout
+    assert "contradicted: models.yml, expected of nvidia/Qwen3.6-35B-A3B-NVFP4" in old.stdout

@@ -183,8 +183,8 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made("--load-format fastsafetensors", version="0.19.0", contains=frozenset({"fastsafetensors"})),
     ),
     "fastsafetensors_gemma": (
-        made("--load-format fastsafetensors", model="google/gemma-4-31b"),
-        made("--load-format fastsafetensors"),
+        made("--load-format fastsafetensors", model="google/gemma-4-31b", version="0.22.0"),
+        made("--load-format fastsafetensors", model="google/gemma-4-31b", version="0.23.0"),
     ),
     "ready_timeout": (
         made(hosts=2, **env(VLLM_ENGINE_READY_TIMEOUT_S="900")),

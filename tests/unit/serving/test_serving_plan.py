@@ -11,13 +11,14 @@ import pytest
 import yaml
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.filter import serving
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, serving_plan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes, serving_plan, speed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import PlanError, plan
 
 MANUAL = Path(__file__).parents[3] / "docs/models.md"
 ONE, TWO = [121.63 * GIB], [121.63 * GIB] * 2
+NGC = "nvcr.io/nvidia/vllm:26.04-py3"  # vLLM 0.19.0
 
 
 def forbids(severity: str) -> serving_plan.Judge:
@@ -29,7 +30,7 @@ def forbids(severity: str) -> serving_plan.Judge:
 
 
 def test_one_host() -> None:
-    found = plan("openai/gpt-oss-120b", ONE)
+    found = plan("openai/gpt-oss-120b", ONE, NGC)
     assert found.checkpoint and found.checkpoint.id == "openai/gpt-oss-120b"
     assert found.version == "0.19.0" and found.utilization == 0.62 and found.max_model_len == 131072
     words = found.args
@@ -41,6 +42,14 @@ def test_one_host() -> None:
     assert "--enable-auto-tool-choice" in words and "--tensor-parallel-size" not in words and None not in words
     assert found.expected and found.expected.text == "57 to 60 tok/s"
     assert not found.refused
+
+
+def test_the_default_image_is_one_by_digest_that_the_maker_measured_on_a_spark() -> None:
+    found = plan("Qwen/Qwen3.6-27B", ONE)
+    measured = {each.digest: each for each in recipes.recipes() if each.measured}
+    assert found.known_image and found.known_image.digest in measured
+    assert found.version == measured[found.known_image.digest].version
+    assert not found.refused and "vllm_allow_tag" not in "\n".join(found.inventory_lines)
 
 
 def test_two_hosts_say_how_they_work_together() -> None:
@@ -80,7 +89,7 @@ def test_the_way_out_is_a_number_of_hosts_only_where_one_helps() -> None:
 
 
 def test_a_checkpoint_by_its_own_id_is_the_only_one() -> None:
-    found = plan("nvidia/Qwen3.6-35B-A3B-NVFP4", ONE)
+    found = plan("nvidia/Qwen3.6-35B-A3B-NVFP4", ONE, NGC)
     assert found.refused and [name for name, _reason in found.rejected] == ["nvidia/Qwen3.6-35B-A3B-NVFP4"]
     newer = plan("nvidia/qwen3.6-35b-a3b-nvfp4", ONE, image="nvcr.io/nvidia/vllm:26.10-py3")
     assert newer.checkpoint and newer.checkpoint.quantization == "nvfp4" and not newer.refused
@@ -118,7 +127,7 @@ def test_what_is_judged_is_what_would_start() -> None:
         seen.append(profile)
         return []
 
-    found = plan("Sehyo/Qwen3.5-122B-A10B-NVFP4", TWO, executor="ray", driver="580.142", judge=judge)
+    found = plan("Sehyo/Qwen3.5-122B-A10B-NVFP4", TWO, NGC, executor="ray", driver="580.142", judge=judge)
     (profile,) = seen
     assert profile.args == found.args and found.environment.items() <= profile.environment.items()
     assert (profile.hosts, profile.executor, profile.driver, profile.version) == (2, "ray", "580.142", "0.19.0")
@@ -159,7 +168,7 @@ def test_a_wrong_question_is_named(said: dict[str, object], says: str) -> None:
 
 
 def test_the_explanation_has_evidence_and_the_lines_for_the_inventory() -> None:
-    text = "\n".join(plan("Qwen/Qwen3.6-35B-A3B", ONE).lines(explain=True))
+    text = "\n".join(plan("Qwen/Qwen3.6-35B-A3B", ONE, NGC).lines(explain=True))
     for part in ("how the checkpoint was chosen", "why these flags", "claim, not followed: Pure MoE", "against it:"):
         assert part in text
     assert 'vllm_model: "Qwen/Qwen3.6-35B-A3B-FP8"' in text and "vllm_gpu_memory_utilization: 0.41" in text
@@ -203,7 +212,7 @@ def test_bandwidth_bounds_what_nobody_measured() -> None:
     model = models.find("Qwen/Qwen3.6-27B")
     assert model
     one = model.checkpoint("Qwen/Qwen3.6-27B-FP8")
-    assert one and round(serving_plan.bandwidth_limit(model, one), 1) == 9.8
+    assert one and round(speed.bandwidth_limit(model, one), 1) == 9.8
     assert "not measured; " in plan("Qwen/Qwen3.5-122B-A10B", TWO).speed
 
 

@@ -1,0 +1,81 @@
+"""`gb10 catalog check`: how old the catalog is, and what of it a newer measurement contradicts. Asks no host."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime
+from typing import Annotated, Any
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog_age
+from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog_age import Entry
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+
+from gb10_fleet.options import Json
+from gb10_fleet.playbook import Outcome
+
+app = typer.Typer()
+catalog = typer.Typer(name="catalog", no_args_is_help=True, help="What the collection knows, and how old that is.")
+app.add_typer(catalog)
+
+
+Today = Annotated[datetime | None, typer.Option("--today", formats=["%Y-%m-%d"], help="Count from this day.")]
+
+
+@catalog.callback()
+def _group() -> None:
+    """A command of its own for each question."""
+
+
+@catalog.command()
+def check(
+    today: Today = None,
+    as_json: Json = False,
+) -> None:
+    """List entries past their date, and claims that a newer measurement contradicts. Exit status 5 if there are any."""
+    # Here, for no other command needs it: it reads all catalogs.
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import comparison
+
+    day = today.date() if today else datetime.now(UTC).date()
+    entries, against = catalog_age.entries(), list(comparison.contradictions())
+    old = catalog_age.past(entries, day)
+    if as_json:
+        answer = {
+            "today": day.isoformat(),
+            "entries": len(entries),
+            "oldest": entries[0].date.isoformat(),
+            "newest": entries[-1].date.isoformat(),
+            "past": [_as_dict(entry, day) for entry in old],
+            "contradicted": [vars(each) for each in against],
+        }
+        print(json.dumps(answer, indent=2))
+    else:
+        for line in _lines(entries, old, [each.text for each in against], day):
+            print(printable(line))
+    raise typer.Exit(Outcome.drift if old or against else Outcome.done)
+
+
+def _lines(entries: Sequence[Entry], old: Sequence[Entry], against: Sequence[str], day: date) -> Iterator[str]:
+    newest, oldest = entries[-1], entries[0]
+    yield (
+        f"catalog: {len(entries)} entries; the newest is {newest.age(day)} days old ({newest.date}), the oldest "
+        f"{oldest.age(day)} ({oldest.date})"
+    )
+    for entry in old:
+        limit = catalog_age.days(entry.file)
+        age = f"{entry.date}, {entry.age(day)} days ago ({limit} at most)"
+        yield f"past its date: {entry.file}.yml {entry.where}: {age}"
+    for text in against:
+        yield f"contradicted: {text}"
+    yield f"{len(old)} past their date, {len(against)} contradicted"
+
+
+def _as_dict(entry: Entry, day: date) -> dict[str, Any]:
+    return {
+        "file": f"{entry.file}.yml",
+        "where": entry.where,
+        "date": entry.date.isoformat(),
+        "days": entry.age(day),
+        "at_most": catalog_age.days(entry.file),
+    }

@@ -1,0 +1,112 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The vendor's measurements beside what else the catalog says: of speed, and what its rules warn of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes, speed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Expected
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.recipes import Recipe
+
+_COLUMNS = ("recipe", "Sparks", "draft tokens", "measured", "plan says", "bound", "a step", "others", "verdict")
+
+
+@dataclass(frozen=True)
+class Contradiction:
+    """A claim of the catalog, and the newer measurement that says otherwise."""
+
+    what: str
+    date: str
+    says: str
+    against: str
+    measured: str  # date
+
+    @property
+    def text(self) -> str:
+        return f"{self.what} ({self.date}): {self.says}; against it: {self.against} ({self.measured})"
+
+
+def _tolerance() -> float:
+    """How far apart two measurements may be."""
+    return float(catalog.load("shelf_life")["agreement"]["value"])
+
+
+def agrees(low: float, high: float, measured: float) -> bool:
+    """Whether a measurement is within the tolerance of a range."""
+    share = _tolerance()
+    return low * (1 - share) <= measured <= high * (1 + share)
+
+
+def others(recipe: Recipe) -> list[Expected]:
+    """What others measured of the same model, format and number of Sparks, one request at a time."""
+    known = models.find(recipe.model)
+    checkpoint = known.checkpoint(recipe.model) if known else None
+    if known is None or checkpoint is None:
+        return []
+    return [
+        each
+        for each in known.expected
+        if (each.hosts, each.requests, each.quantization) == (recipe.hosts, 1, checkpoint.quantization)
+    ]
+
+
+def table() -> list[str]:
+    """Every measured recipe, as a table of Markdown for docs/models.md."""
+    rows = [_row(recipe) for recipe in recipes.recipes() if recipe.measured]
+    return [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ["---"] * len(_COLUMNS), *rows)]
+
+
+def _row(recipe: Recipe) -> list[str]:
+    decode = recipe.measured.decode if recipe.measured else 0.0
+    known = models.find(recipe.model)
+    checkpoint = known.checkpoint(recipe.model) if known else None
+    bound, said = 0.0, ""
+    if known and checkpoint:
+        bound = speed.bandwidth_limit(known, checkpoint, recipe.hosts)
+        found = speed.expected(known, checkpoint, recipe.hosts)
+        said = found.text.removesuffix(" tok/s") if found else ""
+    method = recipe.draft.get("method", "second model")
+    drafts = f"{method}, {recipe.draft['num_speculative_tokens']}" if recipe.draft else "none"
+    beside = others(recipe)
+    return [
+        f"`{recipe.id}`",
+        str(recipe.hosts),
+        drafts,
+        f"{decode:g}",
+        said or "the recipe's",
+        f"{bound:.1f}" if bound else "",
+        f"{decode / bound:.2f}" if bound else "",
+        ", ".join(each.text.removesuffix(" tok/s") for each in beside),
+        _verdict(beside, decode),
+    ]
+
+
+def _verdict(beside: list[Expected], decode: float) -> str:
+    apart = [each for each in beside if not agrees(0 if each.at_most else each.tokens[0], each.tokens[1], decode)]
+    if apart:
+        return "conflict: " + "; ".join(f"{each.text}, {each.conditions}" for each in apart)
+    return "agree" if beside else "no other figure"
+
+
+def contradictions() -> Iterator[Contradiction]:
+    """What the catalog says and a newer measurement of the vendor does not bear out."""
+    dates = {rule["id"]: rule["date"] for rule in catalog.load("rules")["rules"]}
+    advice = catalog.load("shelf_life")["advice"]["value"]
+    for recipe in recipes.recipes():
+        if recipe.measured is None:
+            continue
+        against = f"the vendor measured {recipe.measured.decode:g} tok/s with {recipe.id}"
+        for each in others(recipe):
+            low = 0.0 if each.at_most else each.tokens[0]
+            if not agrees(low, each.tokens[1], recipe.measured.decode):
+                what = f"models.yml, expected of {recipe.model}"
+                yield Contradiction(what, each.date, f"{each.text}, {each.conditions}", against, recipe.measured.date)
+        for fired in recipes.judged(recipe, {}).fired:
+            if fired.severity in ("error", "warn") and fired.id not in advice:
+                what = f"rules.yml, {fired.id}"
+                yield Contradiction(what, dates.get(fired.id, ""), fired.text, against, recipe.measured.date)

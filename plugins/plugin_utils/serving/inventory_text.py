@@ -1,0 +1,32 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Variables of a plan as YAML that can be pasted into an inventory. A consent is for the reader to give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import plan_lines
+
+# Why a variable needs a consent of its own, by that consent.
+CONSENTS = {
+    "vllm_allow_tag": "the tag of the image can move; or name the image by its digest",
+    "vllm_allow_mounts": "the container gets these folders of the host",
+    "vllm_allow_security_options": "the container loses a part of Docker's confinement",
+}
+_NEEDS = {"vllm_mounts": "vllm_allow_mounts", "vllm_security_options": "vllm_allow_security_options"}
+
+
+def consents(variables: Mapping[str, Any]) -> list[str]:
+    """The consents that these variables need."""
+    image = variables.get("vllm_image", "@sha256:")
+    found = [] if "@sha256:" in image else ["vllm_allow_tag"]
+    return found + [consent for name, consent in _NEEDS.items() if variables.get(name)]
+
+
+def lines(variables: Mapping[str, Any]) -> list[str]:
+    """A line for each variable, and one, commented out, for each consent."""
+    said = [f"{name}: {plan_lines.yaml(value)}" for name, value in variables.items()]
+    return said + [f"# {name}: true   # consent: {CONSENTS[name]}" for name in consents(variables)]

@@ -1,0 +1,95 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""How fast one request is: as somebody measured it, and what the bandwidth of the memory allows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Model
+
+# How weights were counted, where it was what is read for each token.
+_COUNTED = ("loaded", "headers", "index")
+_GB = 1e9
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What the memory's bandwidth allows, in tokens a second of one request. Nothing is as fast: it is no estimate."""
+
+    plain: float = 0.0  # one token for each reading of the active weights
+    accepted: float = 0.0  # tokens of one step with these draft tokens; 0: none, or nobody knows
+    drafts: int = 0  # draft tokens that were asked for
+    hosts: int = 1
+
+    @property
+    def text(self) -> str:
+        plain = f"{self.plain:.0f} tok/s for one request without draft tokens"
+        if self.accepted:
+            with_drafts = f"{self.plain * self.accepted:.0f} tok/s for one request with {self.drafts} draft tokens"
+            found = f"{with_drafts} ({self.accepted:g} tokens a step) or {plain}"
+        elif self.drafts:
+            found = f"{plain} (how many of {self.drafts} are accepted, the catalog does not know)"
+        else:
+            found = plain
+        times = catalog.load("models")["fit"]["second_spark"]["value"]
+        fabric = f", a second Spark counted as {times:g} times one, as measured" if self.hosts > 1 else ""
+        return f"{found} is what the memory's bandwidth allows{fabric}"
+
+
+def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, Any]) -> Bound:
+    """`draft`: the fields of --speculative-config."""
+    asked = draft.get("num_speculative_tokens")
+    tokens = asked if isinstance(asked, int) else 0
+    return Bound(bandwidth_limit(model, checkpoint, hosts), accepted(checkpoint.id, draft), tokens, hosts)
+
+
+def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
+    """Tokens a second that reading the active weights once for each allows, without speculative decoding."""
+    data = catalog.load("models")
+    gigabytes = model.parameters_active * data["bits"][checkpoint.quantization] / 8
+    if model.kind == "dense" and checkpoint.basis in _COUNTED:  # some of its layers are of a larger format
+        gigabytes = max(gigabytes, checkpoint.weight_gib * memory_fit.GIB / _GB)
+    limit: float = catalog.load("sm")["chip"]["memory_bandwidth"]["value"] / gigabytes
+    times: float = data["fit"]["second_spark"]["value"] ** math.log2(memory_fit.parallel(model.geometry, hosts)[0])
+    return limit * times
+
+
+def accepted(checkpoint: str, draft: Mapping[str, Any]) -> float:
+    """Tokens of one step with these draft tokens, where the catalog knows; else 0."""
+    wanted = (checkpoint.lower(), draft.get("method"), draft.get("num_speculative_tokens"))
+    for entry in catalog.load("models")["drafts"]:
+        if (entry["model"].lower(), entry["method"], entry["tokens"]) == wanted:
+            return float(entry["value"])
+    return 0.0
+
+
+def expected(model: Model, checkpoint: Checkpoint, hosts: int) -> Expected | None:
+    """Of one request on as many hosts: of this checkpoint by the vendor, else with this format, else with any."""
+    found = [_of(each, checkpoint) for each in recipes.of(checkpoint.id) if each.hosts == hosts and each.measured]
+    others = [item for item in model.expected if item.hosts == hosts and item.requests == 1]
+    for wanted in (checkpoint.quantization, None):
+        found += [item for item in others if item.quantization == wanted]
+    return next((item for item in found if item), None)
+
+
+def _of(recipe: recipes.Recipe, checkpoint: Checkpoint) -> Expected | None:
+    if recipe.measured is None:
+        return None
+    drafts = f"{recipe.draft['num_speculative_tokens']} draft tokens" if recipe.draft else "no draft tokens"
+    return Expected(
+        tokens=(recipe.measured.decode, recipe.measured.decode),
+        hosts=recipe.hosts,
+        conditions=f"{drafts}, {recipe.measured.conditions}, vLLM {recipe.version}",
+        source=f"recipe {recipe.id} of the vendor, {recipe.measured.date}: --recipe {recipes.VENDOR}",
+        date=recipe.measured.date,
+        confidence=recipe.confidence,
+        quantization=checkpoint.quantization,
+        drafts=bool(recipe.draft),
+    )
