@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import debian_version
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import KERNELS, LOOSE, PARTS
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import debian_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View

@@ -29,9 +29,11 @@ class FakeApt:
         self.packages = {name.replace("_", "-"): version for name, version in installed.items()}
         self.want: dict[str, str] = {}
         self.state: dict[str, str] = {}
+        self.depends: dict[str, str] = {}
         self.repair: Any = ""  # what apt says it would do to mend broken dependencies
         self.write()
         host.on("apt-cache policy", self.policy)
+        host.on("apt-cache show", "")
         host.on("apt-get update", self.update)
         host.on("apt-get install", self.install)
         host.on("apt-get install --fix-broken", "")
@@ -43,7 +45,8 @@ class FakeApt:
         blocks = ["Package: dpkg\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1.22\n"]
         for name, version in self.packages.items():
             status = f"{self.want.get(name, 'install')} ok {self.state.get(name, 'installed')}"
-            blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\nDepends: x\n")
+            blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\n")
+            blocks[-1] += f"Depends: {self.depends.get(name, 'x')}\n"
         self.host.file("/var/lib/dpkg/status", "\n".join(blocks))
 
     def policy(self, argv: list[str], stdin: str | None) -> str:
