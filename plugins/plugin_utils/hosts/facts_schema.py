@@ -211,6 +211,7 @@ class Facts(TypedDict):
     cdi: list[str]
     sysctls: dict[str, int | None]
     oom_daemons: list[str]
+    vendor_updates: list[str]
     cdi_driver: str | None
     memory_available_bytes: NotRequired[int | None]
     clock: Clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -195,8 +196,8 @@ def test_what_counts_for_itself_stays_and_is_pinned_as_it_is() -> None:
     for document in (driver(own), driver(own, host_set="installed")):
         assert not {"nvidia-modprobe", "libnvidia-nscq"} & set(packages(document))
         text = content(document, PREFERENCES)
-        for name in ("nvidia-modprobe", "libnvidia-nscq"):
-            assert f"Package: {name}\nPin: version {own[name]}\nPin-Priority: 990\n" in text
+        assert "Package: libnvidia-nscq\nPin: version 580.142-1\nPin-Priority: 990\n" in text
+        assert "nvidia-modprobe" not in text, "a helper of a newer branch belongs to a release"
 
 
 def test_without_consent_a_move_is_refused_with_the_command() -> None:
@@ -275,9 +276,40 @@ def test_the_sets_of_the_catalog_are_of_one_branch_and_one_kernel_each() -> None
         assert all(entry[key] for key in catalog.EVIDENCE)
 
 
-def test_holds_cover_both_sets_after_a_move() -> None:
-    import re
+def held(document: Rendered) -> set[str]:
+    hold = declared(document, "hold", "driver-set")
+    return {
+        name
+        for name in MOVED
+        if any(re.search(pattern, name) for pattern in hold["match"])
+        and not any(re.search(pattern, name) for pattern in hold["free"])
+    }
 
-    match = declared(driver(MOVED), "hold", "driver-set")["match"]
-    held = {name for name in MOVED if any(re.search(pattern, name) for pattern in match)}
-    assert held == set(MOVED)
+
+def test_holds_cover_both_sets_after_a_move() -> None:
+    assert held(driver(MOVED)) == set(MOVED) - {"nvidia-modprobe"}
+
+
+OLD_KERNEL = {name for name in MOVED if name.endswith("-6.17.0-1014-nvidia")}
+BUILT = {"release": "6.17.0-1014-nvidia", "module": "580.178.04"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "next_kernel", "kernels", "freed"),
+    [
+        ("6.17.0-1032-nvidia", "6.17.0-1032-nvidia", [{**BUILT, "module": None}], OLD_KERNEL),
+        ("6.17.0-1032-nvidia", "6.17.0-1032-nvidia", [BUILT], set()),  # it has a GPU: something to fall back to
+        ("6.17.0-1014-nvidia", "6.17.0-1032-nvidia", [], set()),  # it runs
+        ("6.17.0-1032-nvidia", "6.17.0-1014-nvidia", [], set()),  # it boots next
+        ("6.17.0-1032-nvidia", None, [], set()),  # GRUB does not tell
+        ("6.12.0-generic", "6.17.0-1032-nvidia", [], set()),  # what runs is of no installed kernel
+    ],
+)
+def test_an_old_kernel_without_a_gpu_may_go(
+    kernel: str, next_kernel: str | None, kernels: list[dict[str, Any]], freed: set[str]
+) -> None:
+    runs = {"release": kernel if kernel.endswith("nvidia") else "6.17.0-1032-nvidia", "module": "580.178.04"}
+    told = {"userland": "580.178.04", "kernels": [*kernels, runs], "next_kernel": next_kernel}
+    document = driver(MOVED, host_set="installed", kernel=kernel, driver=told)
+    assert document.refusals == []
+    assert set(MOVED) - {"nvidia-modprobe"} - held(document) == freed

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import newer_than
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 
-_ALTERNATIVE = re.compile(r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?::\S+)?\s*(?:\((?P<operator><<|<=|=|>=|>>)\s*(?P<version>\S+)\))?")
+_ALTERNATIVE = re.compile(
+    r"(?P<name>[a-z0-9][a-z0-9+.-]+)(?::\S+)?\s*(?:\((?P<operator><<|<=|=|>=|>>)\s*(?P<version>\S+)\))?"
+)
 
 
 @dataclass(frozen=True)

@@ -600,3 +600,16 @@ def test_a_set_that_nobody_could_foretell_is_held_as_it_turned_out_to_be(host: F
 
     assert (foretold["resource"], foretold["action"]) == (done["resource"], done["action"])
     assert done["detail"] == "libnvidia-compute, nvidia-driver"
+
+
+def test_of_a_set_some_are_freed_and_an_undo_knows_how_all_were(host: FakeHost) -> None:
+    apt = FakeApt(host, {}, linux_image_1="1", linux_image_2="2")
+    apt.want = {"linux-image-2": "hold"}
+    apt.write()
+    both: dict[str, Any] = {"hold": "kernels", "match": ["^linux-"]}
+    host.converge([both])
+    assert apt.want == {"linux-image-1": "hold", "linux-image-2": "hold"}
+    (change,) = host.both([{**both, "free": ["-1$"]}]).changes
+    assert (change["action"], change["detail"]) == ("free", "linux-image-1")
+    assert apt.want == {"linux-image-1": "install", "linux-image-2": "hold"}
+    assert host.converge([{**both, "free": ["-1$"]}]).changes == []

@@ -13,7 +13,11 @@ from tests.unit.engine.resources.test_moves import RealApt
 if TYPE_CHECKING:
     from tests.unit.engine.resources.conftest import FakeHost
 
-MODULES, META, COMMON = "linux-modules-nvidia-580-open-6.17.0-1014-nvidia", "linux-modules-meta", "nvidia-kernel-common-580"
+MODULES, META, COMMON = (
+    "linux-modules-nvidia-580-open-6.17.0-1014-nvidia",
+    "linux-modules-meta",
+    "nvidia-kernel-common-580",
+)
 
 
 def stanza(name: str, version: str, depends: str) -> str:
@@ -53,7 +57,9 @@ def test_without_a_driver_in_the_transaction_the_newest_that_goes_together_is_ta
 
 
 def test_where_no_rebuild_fits_it_says_what_each_needs() -> None:
-    with pytest.raises(rebuilds.NoneFits, match=rf"14\+3 needs {COMMON} \(<= 580\.159\.03-1\); .*14\+1 needs") as caught:
+    with pytest.raises(
+        rebuilds.NoneFits, match=rf"14\+3 needs {COMMON} \(<= 580\.159\.03-1\); .*14\+1 needs"
+    ) as caught:
         rebuilds.choose({COMMON: "580.178.04-0ubuntu0.24.04.1", **WANTED}, rebuilds.parse(SHOWN))
     assert caught.value.name == MODULES or caught.value.name == META
 
@@ -112,6 +118,8 @@ def test_another_driver_on_the_same_kernel_brings_its_own_modules(host: FakeHost
 
 def test_where_no_rebuild_fits_nothing_changes(host: FakeHost, apt: RealApt) -> None:
     apt.offers[COMMON].append("580.178.04-0")
-    with pytest.raises(HostError, match=f"package:{MODULES}: no offered version fits the rest of the move: 6.17.0-1014"):
+    with pytest.raises(
+        HostError, match=f"package:{MODULES}: no offered version fits the rest of the move: 6.17.0-1014"
+    ):
         host.converge(document("580.178.04-0"), **CONSENT)
     assert apt.packages == {}
