@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What of the vendor's own updates can still act on this host: units that are enabled and not masked.
 
-By files, as systemd reads them: `systemctl` would cost a process, and `is-ota-available` of the vendor's checker updates
-itself and apt's lists.
+By files, as systemd reads them: `systemctl` would cost a process, and `is-ota-available` of the vendor's checker
+updates itself and apt's lists.
 """
 
 from __future__ import annotations

@@ -17,20 +17,20 @@ def check_vendor_updates(subject: Subject) -> Iterator[Finding]:
     held = subject.facts["driver"]["unheld"] == []  # None: the role driver never ran; else it has lost some
     if UPGRADE_ONCE in acting:
         result = (
-            "the holds of the role driver keep driver and kernel, the rest is upgraded, and the host reboots all the same"
+            "the holds of the role driver keep driver and kernel; the rest is upgraded, and the host still reboots"
             if held
             else "driver and kernel move with the rest, and the host reboots"
         )
         yield subject.warn(
             "upgrade_at_boot",
-            f"{UPGRADE_ONCE}.service has not run yet. At a boot that finds kernel and modules of different builds it runs"
-            f" apt-get full-upgrade: {result}",
+            f"{UPGRADE_ONCE}.service has not run yet. At a boot that finds kernel and modules of different builds it"
+            f" runs apt-get full-upgrade: {result}",
             f"reboot once while nothing serves, or switch it off: systemctl disable {UPGRADE_ONCE}.service",
         )
     if DASHBOARD in acting:
         result = (
-            "the holds of the role driver keep driver and kernel, so the dashboard goes on offering an update; its button"
-            " upgrades the rest, flashes firmware and reboots"
+            "the holds of the role driver keep driver and kernel, so the dashboard goes on offering an update;"
+            " its button upgrades the rest, flashes firmware and reboots"
             if held
             else "its button upgrades driver, kernel and firmware, and reboots"
         )

@@ -33,8 +33,8 @@ SERIES = "nvidia-hwe-24.04"  # in the names of the metapackages of kernels and m
 # What comes with a kernel from its own source, in its version. nvidia-fs (GPUDirect Storage) is built for no driver.
 OF_KERNEL = ("image", "headers", "tools", "modules", "modules-nvidia-fs")
 
-# NVIDIA's pinning package has a version of its own. The firmware has the driver's in its name: the new one comes, and the
-# old one stays for the module that is still loaded.
+# NVIDIA's pinning package has a version of its own. The firmware has the driver's in its name: the new one comes, and
+# the old one stays for the module that is still loaded.
 _NOT_MOVING = re.compile(f"nvidia-(firmware|driver-pinning)-|{LOOSE}")
 # The release at the end of a kernel package's name: linux-modules-nvidia-580-open-6.17.0-1014-nvidia
 _RELEASE = re.compile(r"linux-.*?-([0-9]+[.][0-9]+[.][0-9]+-[0-9]+-nvidia.*)$")

@@ -281,7 +281,7 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         ),
         (
             subject(vendor_updates=["nvidia-spark-run-apt-upgrade-once"], driver={"unheld": []}),
-            "upgrade_at_boot", "warn", ["holds of the role driver keep driver and kernel", "reboots all the same"],
+            "upgrade_at_boot", "warn", ["holds of the role driver keep driver and kernel", "still reboots"],
         ),
         (
             subject(vendor_updates=["nvidia-spark-run-apt-upgrade-once"], driver={"unheld": None}),

@@ -148,7 +148,8 @@ CASES = {
     ),
     "several old kernels are one finding": (
         spark(kernels=[
-            kernel(), kernel("6.17.0-1008-nvidia", None), kernel("6.14.0-1013-nvidia", None), kernel("6.11.0-1-nvidia", "580.9"),
+            kernel(), kernel("6.17.0-1008-nvidia", None), kernel("6.14.0-1013-nvidia", None),
+            kernel("6.11.0-1-nvidia", "580.9"),
         ]),
         ["fallback_kernel_without_module"],
     ),

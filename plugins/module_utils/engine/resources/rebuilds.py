@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which version `NAME=1.2*` means: the newest that starts so and whose dependencies fit the rest of the transaction. Pure.
+"""Which version `NAME=1.2*` means: the newest that starts so and fits the rest of the transaction. Pure.
 
 Canonical rebuilds the modules of one kernel for a later driver: same name, same start, a higher suffix. apt takes the
 highest suffix, does not fall back to one that fits, and ends with "held broken packages" (measured with apt 2.6).

@@ -28,8 +28,8 @@ VERSIONED = (
 # Few packages need an exact version of these, so apt takes the newest one beside a driver of any branch.
 LOOSE = "^(libnvidia-nscq|libnvsdm|nvidia-fabricmanager|nvidia-imex)(-[0-9]{3})?$"
 PARTS = (*VERSIONED, LOOSE)
-# Helpers: NVIDIA's releases bring those of newer branches (nvidia-modprobe 610 beside driver 580), which work with an older
-# driver. They are parts of no set: neither pinned nor held. One that counts as the driver does moves with it.
+# Helpers: NVIDIA's releases bring those of newer branches (nvidia-modprobe 610 beside driver 580), which work with an
+# older driver. They are parts of no set: neither pinned nor held. One that counts as the driver does moves with it.
 HELPERS = "^(nvidia-modprobe|nvidia-persistenced)$"
 # NVIDIA's kernels with their modules and metapackages.
 KERNELS = "^linux-(nvidia|image|headers|modules|objects-nvidia|signatures-nvidia|tools)-.*nvidia|^linux-nvidia(-|$)"
@@ -53,6 +53,8 @@ def is_of_branch(name: str, branch: str = BRANCH) -> bool:
 
 
 def moves_on_purpose(name: str) -> bool:
-    """Whether nothing but a move of the host set may exchange a package (`name` or `name:architecture`): the parts of the
-    driver, and kernels. All else of NVIDIA's may come and go, also in a repair."""
+    """Whether nothing but a move of the host set may exchange a package (`name` or `name:architecture`).
+
+    The parts of the driver, and kernels. All else of NVIDIA's may come and go, also in a repair.
+    """
     return _ON_PURPOSE.match(name.partition(":")[0]) is not None
