@@ -214,10 +214,12 @@ class _Move:
     def old_kernels(self) -> tuple[str, ...]:
         """The releases that need no hold: without a GPU under this driver, and none of them runs, boots next or is the
         set's. Where GRUB does not tell, any of them may boot next."""
-        driver, running = self.view.facts["driver"], self.view.facts["kernel"]
+        driver = self.view.facts["driver"]
+        if driver.get("next_kernel") is None:
+            return ()
+        running: str = self.view.facts["kernel"]
         modules = {kernel["release"]: kernel["module"] for kernel in driver["kernels"]}
-        # A kernel that is not installed was not booted by this GRUB, whose menu then tells nothing.
-        if driver.get("next_kernel") is None or running not in modules:
+        if running not in modules:  # this GRUB did not boot it, so its menu tells nothing
             return ()
         userland = self.userland.partition("-")[0]
         kept = {running, f"{self.kernel}-nvidia", driver["next_kernel"]}
