@@ -9,8 +9,8 @@ module: release_facts
 short_description: Read what a host says of its NVIDIA release
 version_added: "0.2.0"
 description:
-  - Reads the vendor's recipes on the host, the firmware inventory of its SMBIOS table, what fwupd knows, the firmware of
-    the ConnectX-7, and the packages that the recipes name.
+  - Reads the vendor's recipes on the host, the firmware inventory of its SMBIOS table, what fwupd knows, the firmware
+    of the ConnectX-7, and the packages that the recipes name.
   - It changes nothing, and runs no command that updates itself or apt's lists.
   - C(gb10 release) judges the answers of all hosts of a fleet.
 options:

@@ -105,7 +105,7 @@ def read_firmware(host: HostReader) -> list[FirmwareEntry] | None:
 
 
 def read_fwupd(host: HostReader) -> list[dict[str, Any]] | None:
-    """The devices that fwupd updates by GUID, with the version and the newest one that it offers; None without an answer."""
+    """The devices that fwupd knows by GUID, with version and the newest one on offer; None without an answer."""
     done = host.system.run(FWUPD, timeout=FWUPD_DEADLINE_S)
     try:
         devices = json.loads(done.stdout)["Devices"] if done.rc == 0 else None

@@ -95,7 +95,7 @@ def plan(view: View) -> DriverPlan:
         removes=move.removes,
         module_pins=move.module_pins,
         staying=move.staying,
-        free=tuple(f"-{re.escape(release)}$" for release in move.old_kernels),
+        free=tuple(move.free),
     )
 
 
@@ -226,6 +226,18 @@ class _Move:
         kept |= {release for release, module in modules.items() if module == userland}
         found = (_RELEASE.match(name) for name in self.packages)
         return tuple(sorted({release[1] for release in found if release and release[1] not in kept}))
+
+    @property
+    def free(self) -> Iterator[str]:
+        """Old kernels, and the firmware of drivers that no kept kernel has. linux-nvidia-6.17-headers-6.17.0-1014 has
+        no flavour behind its number."""
+        for release in self.old_kernels:
+            yield f"-{re.escape(release.partition('-nvidia')[0])}({re.escape(release[release.index('-nvidia') :])})?$"
+        if self.old_kernels:
+            driver = self.view.facts["driver"]
+            used = {self.userland.partition("-")[0], driver["module_loaded"]}
+            old = {kernel["module"] for kernel in driver["kernels"] if kernel["release"] in self.old_kernels} - used
+            yield from (f"^nvidia-firmware-{self.branch}-{re.escape(module)}$" for module in sorted(filter(None, old)))
 
     def _is_newer(self, kernel: str) -> bool:
         return debian_version.newer_than(kernel, self.kernel or "0")

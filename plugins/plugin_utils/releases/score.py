@@ -98,7 +98,8 @@ class Score:
 
     @property
     def required_met(self) -> bool:
-        failed = {check.name for check in self.failed}
+        """By range, as the published figures show: a later release's dgx-dashboard is not the one that is required."""
+        failed = {check.name for check in self.checks if not check.in_range}
         return not failed.intersection(self.recipe.required)
 
     def failing(self, kind: str) -> list[Check]:

@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import C
 CURRENT, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
     "current", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
 )  # fmt: skip
-# An entry that no host of a partner's board can meet: SMBIOS has no TPM, and the vendor's checker asks nothing else there.
+# No partner's board can meet it: SMBIOS has no TPM, and the vendor's checker asks nothing else there.
 _UNREACHABLE = {"TPM"}
 # The firmware of a past driver stays in the recipe under its name, and is missed for ever by a host that skipped it.
 _OF_A_DRIVER = "nvidia-firmware-"

@@ -200,6 +200,28 @@ def test_what_counts_for_itself_stays_and_is_pinned_as_it_is() -> None:
         assert "nvidia-modprobe" not in text, "a helper of a newer branch belongs to a release"
 
 
+def test_old_kernels_of_a_real_machine_may_go_with_their_firmware() -> None:
+    """Names and versions of a GX10, September 2026 (tests/fixtures/releases)."""
+    release = "6.17.0-{}-nvidia".format
+    parts = ("linux-image-{}-nvidia", "linux-nvidia-6.17-headers-{}", "linux-modules-nvidia-580-open-{}-nvidia")
+    kernels = {"6.17.0-1014": "580.142", "6.17.0-1022": "580.159.03", "6.17.0-1029": "580.173.02"}
+    installed = {part.format(abi): f"{abi}.{abi[-2:]}" for abi in kernels for part in parts}
+    installed |= {f"nvidia-firmware-580-{driver}": f"{driver}-0ubuntu0.24.04.1" for driver in kernels.values()}
+    installed |= {"nvidia-driver-580-open": "580.173.02-0ubuntu0.24.04.1", META: "6.17.0-1029.29+1"}
+    told = {
+        "userland": "580.173.02",
+        "module_loaded": "580.173.02",
+        "next_kernel": release("1029"),
+        "kernels": [{"release": f"{abi}-nvidia", "module": module} for abi, module in kernels.items()],
+    }
+    document = driver(installed, host_set="installed", kernel=release("1029"), driver=told)
+    patterns = declared(document, "hold", "driver-set")["free"]
+    freed = {name for name in installed if any(re.search(pattern, name) for pattern in patterns)}
+    assert freed == {
+        name for name in installed if re.search(r"-(6\.17\.0-10(14|22)(-nvidia)?|580\.(142|159\.03))$", name)
+    }
+
+
 def test_without_consent_a_move_is_refused_with_the_command() -> None:
     text = refusal(driver(allow=False))
     assert f"the host has driver {OLD} on kernel 6.17.0-1014" in text
@@ -309,7 +331,8 @@ def test_an_old_kernel_without_a_gpu_may_go(
     kernel: str, next_kernel: str | None, kernels: list[dict[str, Any]], freed: set[str]
 ) -> None:
     runs = {"release": kernel if kernel.endswith("nvidia") else "6.17.0-1032-nvidia", "module": "580.178.04"}
-    told = {"userland": "580.178.04", "kernels": [*kernels, runs], "next_kernel": next_kernel}
+    told = {"userland": "580.178.04", "module_loaded": "580.178.04", "kernels": [*kernels, runs]}
+    told["next_kernel"] = next_kernel
     document = driver(MOVED, host_set="installed", kernel=kernel, driver=told)
     assert document.refusals == []
     assert set(MOVED) - {"nvidia-modprobe"} - held(document) == freed
