@@ -93,6 +93,7 @@ class Report:
     evidence: str | None = None
     drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
     explained: dict[str, dict[str, Any]] = field(default_factory=dict)  # those of gb10.fleet.explain, by host
+    releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
     changes: dict[str, list[dict[str, Any]]] = field(
@@ -127,6 +128,8 @@ class Report:
             self.drift = result
         elif action == "gb10.fleet.explain" and "roles" in result:
             self.explained[data["host"]] = {key: result[key] for key in ("uncertain", "roles")}
+        elif action == "gb10.fleet.release_facts" and "release" in result:
+            self.releases[data["host"]] = {key: result[key] for key in ("release", "cluster")}
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):

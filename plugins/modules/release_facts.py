@@ -14,11 +14,6 @@ description:
   - It changes nothing, and runs no command that updates itself or apt's lists.
   - C(gb10 release) judges the answers of all hosts of a fleet.
 options:
-  packages:
-    description: Names of packages to report beside those that the recipes name.
-    type: list
-    elements: str
-    default: []
   cluster:
     description: The host's cluster, which is returned as it is.
     type: str
@@ -75,14 +70,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import re
 def main() -> None:
     module = AnsibleModule(  # type: ignore[no-untyped-call]
         argument_spec={
-            "packages": {"type": "list", "elements": "str", "default": []},
             "cluster": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
     if os.geteuid() != 0:
         module.fail_json(msg="the firmware inventory of SMBIOS is for root to read: set become: true")
-    found = read_release(HostReader(), module.params["packages"])
+    found = read_release(HostReader())
     module.exit_json(changed=False, release=found, cluster=module.params["cluster"])
 
 

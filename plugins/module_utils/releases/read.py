@@ -12,12 +12,13 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import PACKAGES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
 
 RECIPES = "/opt/nvidia/spark-ota-check/metadata"
@@ -29,12 +30,13 @@ _MAX_RECIPES, _MAX_RECIPE = 100, 1024 * 1024  # a real host has 11 of 13 KB
 _KEYS = ("metadata", "package", "firmware", "connectx", "software")
 
 
-def read_release(host: HostReader, names: Collection[str] = ()) -> dict[str, Any]:
-    """All that is read. `names`: packages to report beside those that the recipes name."""
+def read_release(host: HostReader) -> dict[str, Any]:
+    """All that is read. Of the packages: those that the recipes name, and those that the facts have too."""
     recipes, broken = read_recipes(host)
-    named = set(names).union(entry["name"] for recipe in recipes for entry in recipe["content"].get("package", ()))
+    named = {entry["name"] for recipe in recipes for entry in recipe["content"].get("package", ())}
     try:
         database = host.system.once(read_database)
+        named.update(filter(PACKAGES.match, database.installed))
         packages = {name: database.installed[name].version for name in sorted(named & set(database.installed))}
         held = sorted(named.intersection(database.holds))
     except HostError:

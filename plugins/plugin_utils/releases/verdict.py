@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import is_below
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
 
@@ -24,13 +27,16 @@ _COMPARED = {"FLASH": "SOCFW", "EC Firmware": "EC", "PD Firmware": "USBPD", "UEF
 
 @dataclass(frozen=True)
 class Verdict:
-    """`torn` names the kinds that lag behind the rest; `blocks` what stands in the way of the next release."""
+    """`torn` names what lags behind the rest. Of the newest release: `set` is its host set, where the catalog knows it,
+    and `blocks` what stands in its way.
+    """
 
     state: str
     reason: str
     release: str | None = None
     shown: str | None = None
     next: str | None = None
+    set: str | None = None
     score: Mapping[str, float | int] | None = None
     torn: Sequence[str] = ()
     missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -59,8 +65,9 @@ def _checker(host: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(part) for part in version.replace("-", ".").split(".") if part.isdigit())
 
 
-def judge(host: Mapping[str, Any], recipes: Sequence[Recipe], accepted: Sequence[str] = ()) -> Verdict:
-    """`accepted`: packages that their owner has removed on purpose."""
+def judge(host: Mapping[str, Any], recipes: Sequence[Recipe], catalog: Mapping[str, Any]) -> Verdict:
+    """`catalog`: catalog/releases.yml."""
+    accepted = [entry["value"] for entry in catalog["accepted_absent"]]
     unread = _unread(host, recipes)
     if unread:
         return Verdict(UNKNOWN, unread)
@@ -80,7 +87,8 @@ def judge(host: Mapping[str, Any], recipes: Sequence[Recipe], accepted: Sequence
         score=told(detected),
         torn=torn,
         missing={kind: [_entry(check) for check in checks] for kind, checks in missing.items() if checks},
-        blocks=_blocks(missing, host, state),
+        set=next((entry["set"] for entry in catalog["releases"] if entry["name"] == latest.name), None),
+        blocks=_blocks(missing, host, state, catalog["kernel_parameters"]),
     )
 
 
@@ -156,15 +164,42 @@ def _offers(device: Mapping[str, Any]) -> bool:
     return device["plugin"] == "uefi_capsule" and device["offers"] is not None
 
 
-def _blocks(missing: Mapping[str, Sequence[Check]], host: Mapping[str, Any], state: str) -> list[str]:
+def _blocks(
+    missing: Mapping[str, Sequence[Check]], host: Mapping[str, Any], state: str, parameters: Sequence[Mapping[str, str]]
+) -> list[str]:
     held = [check.name for check in missing["package"] if check.name in host["held"]]
     found = [f"on hold: {_named(held)}"] if held else []
     if state == WAITING:
         found.append(
             f"firmware not published by {host['board_vendor']}: {_named([each.name for each in missing['firmware']])}"
         )
-    if (host["kernel"] or "").startswith("7.0.") and "kho=off" not in host["command_line"]:
-        found.append("kernel parameter kho=off is missing on kernel 7.0")
+    for entry in parameters:
+        if (host["kernel"] or "").startswith(entry["kernel"]) and entry["parameter"] not in host["command_line"]:
+            found.append(f"kernel {host['kernel']} runs without {entry['parameter']}: {entry['reason']}")
+    return found
+
+
+def below_floors(
+    host: Mapping[str, Any], newest: Recipe | None, catalog: Mapping[str, Any], floors: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """What stays below a security floor, and whether the newest release changes that. `floors`: security_floors.yml."""
+    found = []
+    offered = newest.versions("package") if newest else {}
+    for floor in floors:
+        name = next((each for each in floor["packages"] if each in host["packages"]), None)
+        installed = upstream_version(host["packages"][name]) if name else ""
+        if name and is_below(installed, str(floor["value"])):
+            said = f"{floor['component']} {installed} is below {floor['value']} ({floor['advisory']})"
+            brings = upstream_version(offered[name]) if name in offered else ""
+            still = newest is not None and bool(brings) and is_below(brings, str(floor["value"]))
+            found.append(
+                f"{said}; {newest.name}, the newest release, still brings {brings}" if newest and still else said
+            )
+    for floor in catalog["firmware_floors"]:
+        texts = _versions(host["firmware"] or (), floor["component"])
+        version = re.search(r"\d+(\.\d+)+", texts)
+        if floor["board_vendor"] in (host["board_vendor"] or "") and version and is_below(version[0], floor["value"]):
+            found.append(f"{floor['component']} {version[0]} is below {floor['value']} ({floor['advisory']})")
     return found
 
 

@@ -26,6 +26,11 @@ Status: hold ok installed
 Architecture: all
 Version: 7.5.0
 
+Package: docker-ce
+Status: install ok installed
+Architecture: arm64
+Version: 5:29.2.1
+
 Package: vim
 Status: install ok installed
 Architecture: arm64
@@ -80,10 +85,10 @@ def test_a_host_that_says_all(tmp_path: Path) -> None:
         "/run/reboot-required": "",
     }
     reader, _calls = host(tmp_path, files, Completed((), 0, json.dumps(devices)))
-    found = read_release(reader, ["vim"])
+    found = read_release(reader)
     assert [(each["file"], each["content"]) for each in found["recipes"]] == [("spark-ota-1.json", RECIPE)]
     assert found["broken_recipes"] == ["spark-ota-broken.json"]
-    assert found["packages"] == {"dgx-release": "7.5.0", "vim": "2:9.1"} and found["held"] == ["dgx-release"]
+    assert found["packages"] == {"dgx-release": "7.5.0", "docker-ce": "5:29.2.1"} and found["held"] == ["dgx-release"]
     assert found["firmware"] == [{"component": "EC Firmware", "version": "3.3.2"}]
     (device,) = found["fwupd"]
     assert (device["version"], device["offers"]) == ("0x02980F00", "0x02980F01")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
 
@@ -75,7 +76,7 @@ def test_a_version_stands_in_a_text_but_not_in_a_longer_number(version: str, tex
 
 
 def judged(name: str, **changed: Any) -> verdict.Verdict:
-    return verdict.judge(machine(name, **changed), RECIPES)
+    return verdict.judge(machine(name, **changed), RECIPES, catalog.load("releases"))
 
 
 OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "580.142-0ubuntu0.24.04.1"}
@@ -110,7 +111,7 @@ def test_what_is_torn_is_named_by_its_kind() -> None:
 
 def test_without_recipes_no_release_is_told_whatever_the_stamp_says() -> None:
     """dgx-release 7.5.0 is installed: an image's or an update's stamp."""
-    found = verdict.judge(machine("a"), [])
+    found = verdict.judge(machine("a"), [], catalog.load("releases"))
     assert (found.state, found.release) == ("unknown", None)
     assert "7.5.0" not in str(found.as_dict())
 
@@ -119,8 +120,39 @@ def test_what_blocks_is_told() -> None:
     held = judged("a", packages=OLDER, held=["dgx-oobe"])
     assert held.blocks == ["on hold: dgx-oobe"]
     assert judged("b").blocks == ["firmware not published by ASUSTeK COMPUTER INC.: EC, EC Unfused, SOCFW"]
-    assert judged("a", kernel="7.0.0-1019-nvidia").blocks == ["kernel parameter kho=off is missing on kernel 7.0"]
+    (block,) = judged("a", kernel="7.0.0-1019-nvidia").blocks
+    assert block.startswith("kernel 7.0.0-1019-nvidia runs without kho=off: no start on more than one host")
     assert judged("a", kernel="7.0.0-1019-nvidia", command_line=["kho=off"]).blocks == []
+
+
+def test_packages_that_an_owner_may_remove_are_not_missed() -> None:
+    without = {name: version for name, version in KNOWN["packages"].items() if name != "nvidia-system-station-games"}
+    assert judged("a", packages=without).state == "current"
+
+
+def test_the_set_of_the_newest_release_is_told() -> None:
+    assert judged("b").set == "ubuntu24.04-580.159.03-6.17.0-1022"
+
+
+def test_the_newest_release_may_still_be_below_a_floor() -> None:
+    floors, known = catalog.load("security_floors")["floors"], catalog.load("releases")
+    (driver,) = verdict.below_floors(machine("a"), JULY, known, floors)
+    assert driver.startswith("NVIDIA driver 580 580.173.02 is below 580.178.04 (NVIDIA bulletin 5861)")
+    assert driver.endswith("; OTA2607, the newest release, still brings 580.159.03")
+    old = [{"component": "UEFI", "version": "R:1.109.2"}]
+    assert "UEFI 1.109.2 is below 1.110.13" in verdict.below_floors(machine("a", firmware=old), JULY, known, floors)[1]
+    assert len(verdict.below_floors(machine("b", firmware=old), JULY, known, floors)) == 1, (
+        "each maker counts for itself"
+    )
+
+
+def test_the_catalog_names_sets_that_there_are() -> None:
+    sets = catalog.load("host_sets")["host_sets"]
+    named = {entry["set"] for entry in catalog.load("releases")["releases"]} - {None}
+    assert named <= set(sets)
+    for entry in sets.values():
+        assert all(version.startswith(entry["modules"]) for version in entry["modules_seen"])
+        assert (entry["kernel_parameters"] == ["kho=off"]) == entry["kernel"].startswith("7.0.")
 
 
 def test_mixed_firmware_of_a_cluster_is_told() -> None:
