@@ -1,4 +1,4 @@
-"""What `gb10 release` says: of each host its release, what is next and what blocks it; of each cluster mixed firmware."""
+"""What `gb10 release` says: of each host its release, what is next, what blocks it; of clusters mixed firmware."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 DOCUMENTATION = r"""
 module: release_facts
 short_description: Read what a host says of its NVIDIA release
-version_added: "0.2.0"
+version_added: "0.1.0"
 description:
   - Reads the vendor's recipes on the host, the firmware inventory of its SMBIOS table, what fwupd knows, the firmware
     of the ConnectX-7, and the packages that the recipes name.

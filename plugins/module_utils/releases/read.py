@@ -59,8 +59,11 @@ def read_release(host: HostReader) -> dict[str, Any]:
 
 def read_recipes(host: HostReader) -> tuple[list[dict[str, Any]], list[str]]:
     """The recipes with their digests, and the files that are none."""
-    recipes, broken = [], []
+    recipes: list[dict[str, Any]] = []
+    broken = []
     for name in [each for each in host.names(RECIPES) if _RECIPE.match(each)][:_MAX_RECIPES]:
+        content: Any = None
+        raw = b""
         try:
             raw = host.path(f"{RECIPES}/{name}").read_bytes()
             content = json.loads(raw) if len(raw) <= _MAX_RECIPE else None
