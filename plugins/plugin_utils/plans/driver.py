@@ -65,8 +65,8 @@ class DriverPlan(RolePlan):
     module_pins: Mapping[str, str]
     staying: Mapping[str, str]
     free: tuple[str, ...]
-    parts: tuple[str, ...] = PARTS
-    held: tuple[str, ...] = (*PARTS, KERNELS)
+    parts: tuple[str, ...]
+    held: tuple[str, ...]
     of_kernel: tuple[str, ...] = OF_KERNEL
 
 
@@ -96,6 +96,8 @@ def plan(view: View) -> DriverPlan:
         module_pins=move.module_pins,
         staying=move.staying,
         free=tuple(move.free),
+        parts=(*PARTS, *move.bound),
+        held=(*PARTS, *move.bound, KERNELS),
     )
 
 
@@ -164,6 +166,11 @@ class _Move:
         """Those with a numbering of their own; those that count as the driver does move with it."""
         moving = {*self.of_branch.values(), self.userland}
         return {name: version for name, version in self.loose.items() if version not in moving}
+
+    @property
+    def bound(self) -> Iterator[str]:
+        """The helpers that count as the driver does, so that they are parts of its set like any other."""
+        yield from (f"^{name}$" for name in self.loose if re.match(HELPERS, name) and name not in self.own_numbers)
 
     @cached_property
     def staying(self) -> Mapping[str, str]:

@@ -29,7 +29,7 @@ VERSIONED = (
 LOOSE = "^(libnvidia-nscq|libnvsdm|nvidia-fabricmanager|nvidia-imex)(-[0-9]{3})?$"
 PARTS = (*VERSIONED, LOOSE)
 # Helpers: NVIDIA's releases bring those of newer branches (nvidia-modprobe 610 beside driver 580), which work with an
-# older driver. They are parts of no set: neither pinned nor held. One that counts as the driver does moves with it.
+# older driver. Such a one is part of no set: neither pinned nor held. One that counts as the driver does moves with it.
 HELPERS = "^(nvidia-modprobe|nvidia-persistenced)$"
 # NVIDIA's kernels with their modules and metapackages.
 KERNELS = "^linux-(nvidia|image|headers|modules|objects-nvidia|signatures-nvidia|tools)-.*nvidia|^linux-nvidia(-|$)"
