@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
 
 _COLUMNS = ("host", "release", "state", "next", "set")
@@ -14,13 +15,14 @@ _INDENT = "    "
 
 def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """`answers`: what gb10.fleet.release_facts returned, by host."""
-    hosts = {host: answer["release"] for host, answer in answers.items()}
+    wrong = {host: answer_.problem(answer["release"]) for host, answer in answers.items()}
+    hosts = {host: answer["release"] for host, answer in answers.items() if wrong[host] is None}
     known, floors = catalog.load("releases"), catalog.load("security_floors")["floors"]
     recipes = verdict.union(hosts)
     newest = score.newest(recipes)
     clusters: dict[str, dict[str, Mapping[str, Any]]] = {}
     for host, answer in answers.items():
-        if answer["cluster"]:
+        if answer["cluster"] and host in hosts:
             clusters.setdefault(answer["cluster"], {})[host] = answer["release"]
     return {
         "newest": newest and {"name": newest.name, "shown": newest.shown, "date": newest.date},
@@ -32,8 +34,19 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
                 "recipes": {each["content"]["metadata"]["name"]: each["sha256"] for each in facts["recipes"]},
             }
             for host, facts in hosts.items()
-        },
+        }
+        | {host: _unusable(text) for host, text in wrong.items() if text is not None},
         "mixed_firmware": {name: mixed for name, of in clusters.items() if (mixed := verdict.mixed_firmware(of))},
+    }
+
+
+def _unusable(problem: str) -> dict[str, Any]:
+    reason = f"its answer cannot be used: {problem}"
+    return {
+        **verdict.Verdict(verdict.UNKNOWN, reason).as_dict(),
+        "below_floors": [],
+        "broken_recipes": [],
+        "recipes": {},
     }
 
 

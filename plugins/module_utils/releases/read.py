@@ -90,6 +90,8 @@ def is_recipe(content: Any) -> bool:
     told = content["metadata"]
     if not all(isinstance(told.get(key), str) and told[key] for key in ("name", "releaseDate")):
         return False
+    if not isinstance(told.get("external_name") or "", str) or not isinstance(told.get("required_match") or [], list):
+        return False
     entries = [content.get(key) or [] for key in _KEYS[1:]]
     return all(
         isinstance(part, list)

@@ -234,6 +234,11 @@ def unsound(facts: object) -> str | None:
     return _of_those_there(facts, Facts, "facts")
 
 
+def problem_of(value: object, kind: Any, where: str) -> str | None:
+    """The same of another answer, whose types are `kind`."""
+    return _problem(value, kind, where)
+
+
 _hints = cache(lambda kind: get_type_hints(kind, include_extras=True))
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
 

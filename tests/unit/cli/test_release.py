@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from gb10_fleet import release
 from tests.unit.releases.test_scores import RECIPES, machine
 
@@ -41,6 +45,24 @@ def test_the_table() -> None:
     assert "pair1: mixed firmware" in text
     assert lines[-1] == "newest release that these hosts know: OTA2607 (2026-07-15)"
     assert "7.5.0" not in text, "a stamp is no release"
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"recipes": [{"file": "x", "sha256": "x", "content": {"metadata": {"name": 7}}}]}, "releaseDate is missing"),
+        ({"packages": {"x": []}}, "release.packages.x"),
+        ({"firmware": "x"}, "release.firmware"),
+        ({"fwupd": [{}]}, "is missing"),
+        ({"command_line": None}, "release.command_line"),
+    ],
+)
+def test_a_hostile_answer_is_named_and_spoils_no_other(changed: dict[str, Any], says: str) -> None:
+    found = release.judged({**ANSWERS, "spark-x": {"release": {**SILENT, **changed}, "cluster": "pair1"}})
+    assert found["hosts"]["spark-x"]["state"] == "unknown"
+    assert says in found["hosts"]["spark-x"]["reason"]
+    assert found["hosts"]["spark-a"]["state"] == "current"
+    assert "spark-x" in "\n".join(release.table(found))
 
 
 def test_no_host_answered() -> None:
