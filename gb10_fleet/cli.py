@@ -28,6 +28,7 @@ from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
+from gb10_fleet.release import judged, table
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
 
@@ -210,6 +211,22 @@ def why(
         for each in found:
             for line in reasons.lines(each):
                 print(printable(line))
+        _show(order, report)
+    _end(order, outcome, report, as_json)
+
+
+@app.command(cls=Playbook)
+def release(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
+    """Say which of NVIDIA's releases each host has, what is next, and what blocks it. Changes nothing."""
+    order = Order("gb10.fleet.release", inventory, limit, words=ctx.obj)
+    outcome, report = run(order, quiet=True)
+    found = judged(report.releases)
+    if as_json and report.releases:
+        print(json.dumps(found | {"outcome": outcome.name, "messages": report.messages}, indent=2))
+        raise typer.Exit(outcome)
+    if not as_json:
+        for line in table(found):
+            print(printable(line))
         _show(order, report)
     _end(order, outcome, report, as_json)
 

@@ -44,7 +44,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/doctor.md", "docs/health.md", "docs/troubleshooting.md",
         "docs/evidence.md", "docs/drift.md", "docs/rollout.md",
         "docs/notify.md",
-        "docs/driver.md", "docs/scale.md", "docs/security.md",
+        "docs/driver.md", "docs/releases.md", "docs/scale.md", "docs/security.md",
         "docs/security-places.md", "examples/README.md", "examples/*/README.md",
     ),
     "Serve": ("docs/models.md", "docs/registries.md", "docs/benchmark.md"),

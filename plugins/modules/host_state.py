@@ -51,7 +51,7 @@ options:
       - 'C(package): a name. C(version) (exact); C(state) C(present) or C(absent); C(consent), the variable that allows
         to exchange or remove an installed version.'
       - 'C(hold): a package, or a name for a set with C(match) and C(except), regular expressions over the installed
-        packages; C(state) C(held) or C(free).'
+        packages; C(free), those of them that must not be held; C(state) C(held) or C(free).'
       - 'C(unit): the full name of a systemd unit. C(enabled); C(state) C(started) or C(stopped); C(restart_on), a list
         of paths and C(package:NAME) of the document; C(consent), the variable that allows a restart; C(wait), false for
         a unit that is up only when other hosts are, so that only its start is awaited; C(probe), the arguments of a

@@ -92,6 +92,21 @@ def test_back_to_the_older_set_leaves_no_newer_kernel(fleet: Fleet, host: str) -
     assert fleet.shell(host, "ls /boot/vmlinuz-*-nvidia").split() == ["/boot/vmlinuz-6.17.0-1014-nvidia"]
 
 
+def test_of_two_builds_of_the_modules_the_one_for_the_driver_comes(fleet: Fleet, host: str) -> None:
+    """The archive also offers the modules of the older kernel rebuilt for the newer driver, with a higher suffix."""
+    assert to(fleet, host, FLOOR).rc == 0
+    fleet.shell(
+        host, f"sed 's/^Suites: .*/Suites: offer-security offer-minor/' {SOURCES} >{SOURCE}; apt-get -qq update"
+    )
+    offered = fleet.shell(host, "apt-cache madison linux-modules-nvidia-580-open-6.17.0-1014-nvidia")
+    assert "6.17.0-1014.14+2" in offered, "else this proves nothing"
+    moved = to(fleet, host, REFERENCE)
+    assert moved.rc == 0, moved.output
+    found = packages(fleet, host)
+    assert found["linux-modules-nvidia-580-open-6.17.0-1014-nvidia"] == ["6.17.0-1014.14+1", "hold"]
+    assert found["nvidia-kernel-common-580"][0] == "580.142-0ubuntu0.24.04.1"
+
+
 @pytest.mark.parametrize("moment", [("--unpack", "half-installed"), ("--configure", "half-configured")], ids=" ".join)
 def test_a_killed_dpkg_is_gone_on_with(fleet: Fleet, host: str, moment: tuple[str, str]) -> None:
     before = fleet.snapshot(host)

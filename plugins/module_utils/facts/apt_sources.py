@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System, sha256
 
 SOURCES_LIST = "/etc/apt/sources.list"
 SOURCES_PARTS = "/etc/apt/sources.list.d"
@@ -32,7 +32,7 @@ _CREDENTIALS = re.compile(r"//(?:[^/\s:\[]+:(?!\d*/)\S*|[^/\s]*)@")
 _QUERY = re.compile(r"\?\S*")
 # apt's own names of architectures, by the kernel's.
 _ARCHITECTURES = {"aarch64": "arm64", "x86_64": "amd64"}
-_EMBEDDED = "a key in the file"
+_ARMOUR, _EMBEDDED = "BEGIN PGP", "a key in the file"
 WAY_OUT = (
     "keep one of the definitions (the vendor's own, if it is there), and remove the other or give it `Enabled: no`"
 )
@@ -59,7 +59,7 @@ class Source:
             "uri": self.uri,
             "suite": self.suite,
             "components": list(self.components),
-            "signed_by": self.signed_by or None,
+            "signed_by": key_of(self) or None,
         }
 
 
@@ -168,9 +168,16 @@ def told(found: Iterable[Mapping[str, Any]]) -> str:
     return f"{'; '.join(facts)}: no apt command works with two different Signed-By for one source"
 
 
+def key_of(source: Source) -> str:
+    """The path of the key, or the digest of one that stands in the file: facts are sent, kept and shown."""
+    if _ARMOUR not in source.signed_by:
+        return source.signed_by
+    return f"sha256:{sha256(' '.join(source.signed_by.split()).encode())}"
+
+
 def shown(source: Source) -> str:
     """The key as a message may name it."""
-    if "BEGIN PGP" in source.signed_by:
+    if _ARMOUR in source.signed_by:
         return _EMBEDDED
     return source.signed_by or "none"
 

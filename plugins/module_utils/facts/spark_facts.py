@@ -48,6 +48,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import (
     read_oom_daemons,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.ssh_ports import read_ssh_ports
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.vendor_updates import read_vendor_updates
 
 
 def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
@@ -95,6 +96,7 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "cdi": read_cdi(host),
         "sysctls": read_sysctls(host),
         "oom_daemons": read_oom_daemons(host),
+        "vendor_updates": read_vendor_updates(host),
         "cdi_driver": read_cdi_driver(host),
         "clock": read_clock(host),
         "machine_digest": read_machine_digest(host),

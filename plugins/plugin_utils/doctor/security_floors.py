@@ -35,11 +35,11 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
         installed = upstream_version(subject.facts["packages"][package])
         guide = f"; {entry['guide']} says how" if "guide" in entry else ""
         way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}{guide}"
-        return (f"is {installed}", way_out) if _is_below(installed, floor) else None
+        return (f"is {installed}", way_out) if is_below(installed, floor) else None
     if pin:
         return f"is not installed, and {pin}", f"set {entry['pin']} to {better}"
     inside = contents.get(entry["component"])
-    if inside and _is_below(inside, floor):
+    if inside and is_below(inside, floor):
         image = subject.setting("vllm_image")
         return f"is {inside} in {image}", f"set vllm_image to one with {floor} or later; keep vllm_host on loopback"
     return None
@@ -49,7 +49,7 @@ def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
     """A variable that asks for less than the floor, and since when: `docker_version asks for 29.2.1 (...)`."""
     role = entry.get("role", "")
     pin = str(subject.setting(entry["pin"]) or "") if role in subject.roles else ""
-    if not pin or not _is_below(upstream_version(pin), str(entry["value"])):
+    if not pin or not is_below(upstream_version(pin), str(entry["value"])):
         return None
     reference = subject.catalog["software"].get(role, {})
     since = f"reference of {reference['date']}" if pin == reference.get("value") else "set in the inventory"
@@ -66,7 +66,7 @@ def _image_contents(subject: Subject, images: Sequence[Mapping[str, Any]]) -> Ma
     return {}
 
 
-def _is_below(version: str, floor: str) -> bool:
+def is_below(version: str, floor: str) -> bool:
     return _numbers(version) < _numbers(floor)
 
 

@@ -216,6 +216,7 @@ class Facts(TypedDict):
     cdi: list[str]
     sysctls: dict[str, int | None]
     oom_daemons: list[str]
+    vendor_updates: list[str]
     cdi_driver: str | None
     memory_available_bytes: NotRequired[int | None]
     memory_pinned_bytes: NotRequired[int | None]

@@ -15,9 +15,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import KERNELS, LOOSE, PARTS
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import debian_version
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import (
+    HELPERS,
+    KERNELS,
+    LOOSE,
+    PARTS,
+    is_of_branch,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import debian_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -27,6 +33,11 @@ SERIES = "nvidia-hwe-24.04"  # in the names of the metapackages of kernels and m
 # What comes with a kernel from its own source, in its version. nvidia-fs (GPUDirect Storage) is built for no driver.
 OF_KERNEL = ("image", "headers", "tools", "modules", "modules-nvidia-fs")
 
+# NVIDIA's pinning package has a version of its own. The firmware has the driver's in its name: the new one comes, and
+# the old one stays for the module that is still loaded.
+_NOT_MOVING = re.compile(f"nvidia-(firmware|driver-pinning)-|{LOOSE}")
+# The release at the end of a kernel package's name: linux-modules-nvidia-580-open-6.17.0-1014-nvidia
+_RELEASE = re.compile(r"linux-.*?-([0-9]+[.][0-9]+[.][0-9]+-[0-9]+-nvidia.*)$")
 _ABI = re.compile(r"[0-9]+[.][0-9]+[.][0-9]+-[0-9]+")
 
 
@@ -42,7 +53,8 @@ class DriverPlan(RolePlan):
 
     `userland` is the version of the driver's packages, `kernel` the ABI of the kernel, as in linux-image-ABI-nvidia.
     `installs` and `removes` are for apt, and empty where the host keeps what it has. `module_pins` and `staying` give
-    the versions of packages that do not have that of the driver. `parts` and `held` are regular expressions of names.
+    the versions of packages that do not have that of the driver. `parts`, `held` and `free` are regular expressions of
+    names; what is `free` is not held, whatever `held` says.
     """
 
     branch: str
@@ -52,8 +64,9 @@ class DriverPlan(RolePlan):
     removes: tuple[str, ...]
     module_pins: Mapping[str, str]
     staying: Mapping[str, str]
-    parts: tuple[str, ...] = PARTS
-    held: tuple[str, ...] = (*PARTS, KERNELS)
+    free: tuple[str, ...]
+    parts: tuple[str, ...]
+    held: tuple[str, ...]
     of_kernel: tuple[str, ...] = OF_KERNEL
 
 
@@ -82,6 +95,9 @@ def plan(view: View) -> DriverPlan:
         removes=move.removes,
         module_pins=move.module_pins,
         staying=move.staying,
+        free=tuple(move.free),
+        parts=(*PARTS, *move.bound),
+        held=(*PARTS, *move.bound, KERNELS),
     )
 
 
@@ -134,21 +150,32 @@ class _Move:
 
     @cached_property
     def of_branch(self) -> Mapping[str, str]:
-        """The installed parts that move with the driver. NVIDIA's pinning package has a version of its own. The
-        firmware has it in its name: the new one comes, and the old one stays for the module that is still loaded."""
-        mine = re.compile(f"((lib)?nvidia|xserver-xorg-video-nvidia)-(.*-)?{self.branch}(-|$)")
-        others = re.compile(f"nvidia-(firmware|driver-pinning)-|{LOOSE}")
-        return {name: version for name, version in self.packages.items() if mine.match(name) and not others.match(name)}
+        """The installed parts that move with the driver."""
+        return {
+            name: version
+            for name, version in self.packages.items()
+            if is_of_branch(name, self.branch) and not _NOT_MOVING.match(name)
+        }
 
     @cached_property
     def loose(self) -> Mapping[str, str]:
-        return {name: version for name, version in self.packages.items() if re.match(LOOSE, name)}
+        return {name: version for name, version in self.packages.items() if re.match(f"{LOOSE}|{HELPERS}", name)}
+
+    @cached_property
+    def own_numbers(self) -> Mapping[str, str]:
+        """Those with a numbering of their own; those that count as the driver does move with it."""
+        moving = {*self.of_branch.values(), self.userland}
+        return {name: version for name, version in self.loose.items() if version not in moving}
+
+    @property
+    def bound(self) -> Iterator[str]:
+        """The helpers that count as the driver does, so that they are parts of its set like any other."""
+        yield from (f"^{name}$" for name in self.loose if re.match(HELPERS, name) and name not in self.own_numbers)
 
     @cached_property
     def staying(self) -> Mapping[str, str]:
-        """The parts with a numbering of their own; those that count as the driver does move with it."""
-        moving = {*self.of_branch.values(), self.userland}
-        return {name: version for name, version in self.loose.items() if version not in moving}
+        """The parts that stay at their version. A helper is no part of a set: a release may bring a newer one."""
+        return {name: version for name, version in self.own_numbers.items() if not re.match(HELPERS, name)}
 
     @property
     def module_pins(self) -> Mapping[str, str]:
@@ -163,7 +190,7 @@ class _Move:
         """What the named set brings. A part that the host does not have does not come."""
         if not self.named:
             return {}
-        moving = [*self.of_branch, *(name for name in self.loose if name not in self.staying)]
+        moving = [*self.of_branch, *(name for name in self.loose if name not in self.own_numbers)]
         if any(name.startswith(f"nvidia-firmware-{self.branch}-") for name in self.packages):
             moving.append(f"nvidia-firmware-{self.branch}-{self.userland.partition('-')[0]}")
         return {
@@ -189,6 +216,35 @@ class _Move:
         images = (re.match(r"linux-image-([0-9].*-[0-9]+).*-nvidia$", name) for name in self.packages)
         known = [*(image[1] for image in images if image), *(entry.kernel for entry in self.sets.values())]
         return tuple(kernel for kernel in dict.fromkeys(known) if self._is_newer(kernel))
+
+    @cached_property
+    def old_kernels(self) -> tuple[str, ...]:
+        """The releases that need no hold: without a GPU under this driver, and none of them runs, boots next or is the
+        set's. Where GRUB does not tell, any of them may boot next."""
+        driver = self.view.facts["driver"]
+        if driver.get("next_kernel") is None:
+            return ()
+        running: str = self.view.facts["kernel"]
+        modules = {kernel["release"]: kernel["module"] for kernel in driver["kernels"]}
+        if running not in modules:  # this GRUB did not boot it, so its menu tells nothing
+            return ()
+        userland = self.userland.partition("-")[0]
+        kept = {running, f"{self.kernel}-nvidia", driver["next_kernel"]}
+        kept |= {release for release, module in modules.items() if module == userland}
+        found = (_RELEASE.match(name) for name in self.packages)
+        return tuple(sorted({release[1] for release in found if release and release[1] not in kept}))
+
+    @property
+    def free(self) -> Iterator[str]:
+        """Old kernels, and the firmware of drivers that no kept kernel has. linux-nvidia-6.17-headers-6.17.0-1014 has
+        no flavour behind its number."""
+        for release in self.old_kernels:
+            yield f"-{re.escape(release.partition('-nvidia')[0])}({re.escape(release[release.index('-nvidia') :])})?$"
+        if self.old_kernels:
+            driver = self.view.facts["driver"]
+            used = {self.userland.partition("-")[0], driver["module_loaded"]}
+            old = {kernel["module"] for kernel in driver["kernels"] if kernel["release"] in self.old_kernels} - used
+            yield from (f"^nvidia-firmware-{self.branch}-{re.escape(module)}$" for module in sorted(filter(None, old)))
 
     def _is_newer(self, kernel: str) -> bool:
         return debian_version.newer_than(kernel, self.kernel or "0")

@@ -279,6 +279,22 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
             subject(driver={"next_missing": ["/boot/initrd.img-1"]}),
             "next_kernel_incomplete", "error", ["/boot/initrd.img-1", "do not reboot"],
         ),
+        (
+            subject(vendor_updates=["nvidia-spark-run-apt-upgrade-once"], driver={"unheld": []}),
+            "upgrade_at_boot", "warn", ["holds of the role driver keep driver and kernel", "still reboots"],
+        ),
+        (
+            subject(vendor_updates=["nvidia-spark-run-apt-upgrade-once"], driver={"unheld": None}),
+            "upgrade_at_boot", "warn", ["driver and kernel move with the rest", "systemctl disable"],
+        ),
+        (
+            subject(vendor_updates=["dgx-dashboard-admin"], driver={"unheld": []}),
+            "dashboard_update", "info", ["goes on offering an update", "flashes firmware"],
+        ),
+        (
+            subject(vendor_updates=["dgx-dashboard-admin"], driver={"unheld": None}),
+            "dashboard_update", "info", ["upgrades driver, kernel and firmware"],
+        ),
         (subject(driver={"unheld": ["nvidia-utils-580"]}), "hold_lost", "warn", ["nvidia-utils-580", "dpkg -i"]),
         (subject(driver={"pins": [{"file": "/x", "problem": "/(/: bad"}]}), "invalid_pin", "warn", ["/x", "/(/: bad"]),
         (

@@ -682,22 +682,23 @@ DRIVER = [
     "xserver-xorg-video-nvidia-580",
     # as NVIDIA's own repository names them from 590 on
     "nvidia-driver", "nvidia-driver-open", "nvidia-driver-cuda", "nvidia-open", "nvidia-utils", "nvidia-compute-utils",
-    "nvidia-kernel-common", "nvidia-kernel-open-dkms", "nvidia-dkms-open", "nvidia-firmware", "nvidia-modprobe",
+    "nvidia-kernel-common", "nvidia-kernel-open-dkms", "nvidia-dkms-open", "nvidia-firmware",
     "libnvidia-compute", "libnvidia-gl", "libnvidia-decode", "libnvidia-encode", "libnvidia-extra", "libnvidia-cfg1",
     "libnvidia-fbc1", "libnvidia-common", "cuda-drivers", "cuda-drivers-590", "cuda-drivers-fabricmanager",
     "nvidia-driver-pinning-590", "libnvidia-nscq", "libnvsdm", "nvidia-fabricmanager", "nvidia-fabricmanager-580",
-    "nvidia-imex", "nvidia-persistenced",
+    "nvidia-imex",
 ]  # fmt: skip
 FREE = [
     "libnvidia-egl-wayland1", "libnvidia-egl-gbm1", "nvidia-prime", "nvidia-repo-keys", "nvidia-settings",
     "nvidia-container-toolkit", "nvidia-container-toolkit-base", "libnvidia-container1", "libnvidia-container-tools",
     "nvidia-system-core", "nvidia-spark-run-apt-upgrade-once", "nvidia-fs-dkms", "nvidia-cuda-toolkit",
+    "nvidia-modprobe", "nvidia-persistenced",  # helpers of newer branches belong to a release
     "nvidia-nsight-systems-2025.3.2", "libnvidia-ml-dev", "cuda-toolkit-13-1", "docker-ce",
 ]  # fmt: skip
 PREFERENCES = [
     # package, version, priority that its stanza gives
     ("libnvidia-compute-580", "580.142-0ubuntu0.24.04.1", 990),
-    ("nvidia-modprobe", "580.142-0ubuntu0.24.04.1", 990),
+    ("nvidia-modprobe", "580.142-0ubuntu0.24.04.1", None),
     ("libnvidia-compute-580", "580.178.04-0ubuntu0.24.04.1", -1),
     *((name, "590.48.01-1ubuntu1", -1) for name in DRIVER),
     *((name, "590.48.01-1ubuntu1", None) for name in FREE),
@@ -726,7 +727,8 @@ PREFERENCES = [
     ("linux-headers-6.8.0-100-generic", "6.8.0-100.100", None),
     ("linux-libc-dev", "6.8.0-100.100", None),
     ("linux-firmware", "20260101", None),
-    ("nvidia-driver-pinning-580", "580-1", 500),
+    # NVIDIA's own pins refuse it already, and a priority of ours would lift it over them.
+    ("nvidia-driver-pinning-580", "580-1", -1),
 ]
 
 
@@ -763,7 +765,7 @@ def test_the_preferences_keep_the_host_set_and_let_the_rest_move(
 
 
 def test_no_priority_makes_apt_downgrade() -> None:
-    assert len(stanzas()) == 7
+    assert len(stanzas()) == 6
     assert all(int(stanza["Pin-Priority"]) < 1000 for stanza in stanzas())
 
 

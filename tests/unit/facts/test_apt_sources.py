@@ -184,3 +184,11 @@ def test_an_empty_list_and_no_list_offer_nothing(tmp_path: Path) -> None:
     system = host(tmp_path, ("/var/lib/apt/lists/x.example_dists_noble_main_binary-arm64_Packages", ""))
     assert apt_sources.offered(system, source, ["docker-ce"]) == []
     assert apt_sources.offered(host(tmp_path / "none"), source, ["docker-ce"]) == []
+
+
+def test_a_key_in_the_file_is_a_digest_in_the_facts() -> None:
+    path, _updates, embedded = (
+        source.as_fact()["signed_by"] for source in apt_sources.parse_deb822("/f", DGX, "arm64")
+    )
+    assert path == "/usr/share/keyrings/dgx_debian_prod.gpg"
+    assert len(embedded) == len("sha256:") + 64 and embedded.startswith("sha256:")

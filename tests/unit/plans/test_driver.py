@@ -90,7 +90,8 @@ def test_a_move_takes_away_what_would_break_the_set(host_set: str, more: Mapping
 def test_the_versions_that_differ_from_the_drivers_are_pinned_as_they_are() -> None:
     kept = planned({**SPARK, "nvidia-persistenced": "610.1-1"})
     assert kept.module_pins == {MODULES.format(1014): "6.17.0-1014.14+1", META: "6.17.0-1014.14+1000"}
-    assert kept.staying == {"nvidia-persistenced": "610.1-1"}
+    assert kept.staying == {}, "a helper of a newer branch is not pinned back"
+    assert planned({**SPARK, "nvidia-imex": "580.1-1"}).staying == {"nvidia-imex": "580.1-1"}
     bare = planned({"nvidia-driver-580-open": OLD})
     assert bare.module_pins == {MODULES.format(1014): "6.17.0-1014.*", META: "6.17.0-1014.*"}
     moved = planned(driver_host_set=FLOOR, driver_allow_move=True)
@@ -131,7 +132,7 @@ def test_refusals(packages: Any, facts: Any, settings: Any, says: list[str]) -> 
     ("settings", "read"),
     [
         ({}, {"packages", "driver", "apt_preferences"}),
-        ({"driver_host_set": FLOOR, **CONSENT}, {"packages", "kernel", "apt_preferences"}),
+        ({"driver_host_set": FLOOR, **CONSENT}, {"packages", "kernel", "driver", "apt_preferences"}),
     ],
 )
 def test_a_plan_depends_on_these_facts_alone(settings: Any, read: set[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,10 @@ MOVED = {
 }
 
 
+OTHER_KERNELS = ("6.11.0-1016", "6.17.0-1008", "6.17.0-1022", "6.17.0-1029", "7.0.0-1019")
+PARTS_OF_A_KERNEL = ("image", "headers", "tools", "modules", "modules-nvidia-fs")
+
+
 def driver(packages: dict[str, str] | None = None, host_set: str = FLOOR, allow: bool = True, **other: Any) -> Rendered:
     spark = facts(packages=INSTALLED if packages is None else packages, **other)
     return rendered("driver", spark=spark, driver_host_set=host_set, driver_allow_move=allow)
@@ -101,6 +106,9 @@ def test_a_move_names_what_comes_and_what_goes() -> None:
         "linux-modules-nvidia-fs-nvidia-hwe-24.04": kernel,
         # They were built for the driver that goes; their kernel stays.
         "linux-modules-nvidia-580-open-6.17.0-1014-nvidia": "absent",
+        # So would those of the other sets, and a newer kernel that the catalog knows.
+        **{f"linux-modules-nvidia-580-open-{kernel}-nvidia": "absent" for kernel in OTHER_KERNELS},
+        **{f"linux-{part}-7.0.0-1019-nvidia": "absent" for part in PARTS_OF_A_KERNEL},
     }
 
 
@@ -195,8 +203,33 @@ def test_what_counts_for_itself_stays_and_is_pinned_as_it_is() -> None:
     for document in (driver(own), driver(own, host_set="installed")):
         assert not {"nvidia-modprobe", "libnvidia-nscq"} & set(packages(document))
         text = content(document, PREFERENCES)
-        for name in ("nvidia-modprobe", "libnvidia-nscq"):
-            assert f"Package: {name}\nPin: version {own[name]}\nPin-Priority: 990\n" in text
+        assert "Package: libnvidia-nscq\nPin: version 580.142-1\nPin-Priority: 990\n" in text
+        assert "nvidia-modprobe" not in text, "a helper of a newer branch belongs to a release"
+        assert not any(
+            re.search(pattern, "nvidia-modprobe") for pattern in declared(document, "hold", "driver-set")["match"]
+        )
+
+
+def test_old_kernels_of_a_real_machine_may_go_with_their_firmware() -> None:
+    """Names and versions of a GX10, September 2026 (tests/fixtures/releases)."""
+    release = "6.17.0-{}-nvidia".format
+    parts = ("linux-image-{}-nvidia", "linux-nvidia-6.17-headers-{}", "linux-modules-nvidia-580-open-{}-nvidia")
+    kernels = {"6.17.0-1014": "580.142", "6.17.0-1022": "580.159.03", "6.17.0-1029": "580.173.02"}
+    installed = {part.format(abi): f"{abi}.{abi[-2:]}" for abi in kernels for part in parts}
+    installed |= {f"nvidia-firmware-580-{driver}": f"{driver}-0ubuntu0.24.04.1" for driver in kernels.values()}
+    installed |= {"nvidia-driver-580-open": "580.173.02-0ubuntu0.24.04.1", META: "6.17.0-1029.29+1"}
+    told = {
+        "userland": "580.173.02",
+        "module_loaded": "580.173.02",
+        "next_kernel": release("1029"),
+        "kernels": [{"release": f"{abi}-nvidia", "module": module} for abi, module in kernels.items()],
+    }
+    document = driver(installed, host_set="installed", kernel=release("1029"), driver=told)
+    patterns = declared(document, "hold", "driver-set")["free"]
+    freed = {name for name in installed if any(re.search(pattern, name) for pattern in patterns)}
+    assert freed == {
+        name for name in installed if re.search(r"-(6\.17\.0-10(14|22)(-nvidia)?|580\.(142|159\.03))$", name)
+    }
 
 
 def test_without_consent_a_move_is_refused_with_the_command() -> None:
@@ -217,7 +250,9 @@ def test_a_set_that_the_host_has_needs_no_consent() -> None:
 
 
 def test_a_set_that_nobody_knows_is_refused() -> None:
-    assert f"Use 'installed' or one of {REFERENCE}, {FLOOR}" in refusal(driver(host_set="580"))
+    text = refusal(driver(host_set="580"))
+    assert "Use 'installed' or one of " in text
+    assert all(name in text for name in catalog.load("host_sets")["host_sets"])
 
 
 @pytest.mark.parametrize("host_set", ["installed", FLOOR])
@@ -275,9 +310,41 @@ def test_the_sets_of_the_catalog_are_of_one_branch_and_one_kernel_each() -> None
         assert all(entry[key] for key in catalog.EVIDENCE)
 
 
-def test_holds_cover_both_sets_after_a_move() -> None:
-    import re
+def held(document: Rendered) -> set[str]:
+    hold = declared(document, "hold", "driver-set")
+    return {
+        name
+        for name in MOVED
+        if any(re.search(pattern, name) for pattern in hold["match"])
+        and not any(re.search(pattern, name) for pattern in hold["free"])
+    }
 
-    match = declared(driver(MOVED), "hold", "driver-set")["match"]
-    held = {name for name in MOVED if any(re.search(pattern, name) for pattern in match)}
-    assert held == set(MOVED)
+
+def test_holds_cover_both_sets_after_a_move() -> None:
+    assert held(driver(MOVED)) == set(MOVED)
+
+
+OLD_KERNEL = {name for name in MOVED if name.endswith("-6.17.0-1014-nvidia")}
+BUILT = {"release": "6.17.0-1014-nvidia", "module": "580.178.04"}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "next_kernel", "kernels", "freed"),
+    [
+        ("6.17.0-1032-nvidia", "6.17.0-1032-nvidia", [{**BUILT, "module": None}], OLD_KERNEL),
+        ("6.17.0-1032-nvidia", "6.17.0-1032-nvidia", [BUILT], set()),  # it has a GPU: something to fall back to
+        ("6.17.0-1014-nvidia", "6.17.0-1032-nvidia", [], set()),  # it runs
+        ("6.17.0-1032-nvidia", "6.17.0-1014-nvidia", [], set()),  # it boots next
+        ("6.17.0-1032-nvidia", None, [], set()),  # GRUB does not tell
+        ("6.12.0-generic", "6.17.0-1032-nvidia", [], set()),  # what runs is of no installed kernel
+    ],
+)
+def test_an_old_kernel_without_a_gpu_may_go(
+    kernel: str, next_kernel: str | None, kernels: list[dict[str, Any]], freed: set[str]
+) -> None:
+    runs = {"release": kernel if kernel.endswith("nvidia") else "6.17.0-1032-nvidia", "module": "580.178.04"}
+    told = {"userland": "580.178.04", "module_loaded": "580.178.04", "kernels": [*kernels, runs]}
+    told["next_kernel"] = next_kernel
+    document = driver(MOVED, host_set="installed", kernel=kernel, driver=told)
+    assert document.refusals == []
+    assert set(MOVED) - held(document) == freed

@@ -146,6 +146,13 @@ CASES = {
     "a fallback with another driver's module": (
         spark(kernels=[kernel(), kernel("6.17.0-1008-nvidia", "580.95.05")]), ["fallback_kernel_without_module"],
     ),
+    "several old kernels are one finding": (
+        spark(kernels=[
+            kernel(), kernel("6.17.0-1008-nvidia", None), kernel("6.14.0-1013-nvidia", None),
+            kernel("6.11.0-1-nvidia", "580.9"),
+        ]),
+        ["fallback_kernel_without_module"],
+    ),
     "an old image that GRUB does not offer": (
         spark(kernels=[kernel(), kernel("6.17.0-1008-nvidia", None, listed=False)]), ["coherent"],
     ),
@@ -599,6 +606,7 @@ def held(match: Sequence[str] = (), **other: Any) -> dict[str, Any]:
         ([held(["^nvidia-"], roles={"docker": {}})], None),
         ([held(declared={"hold": "nvidia-utils-580"})], ["nvidia-utils-580"]),
         ([held(declared={"hold": "x", "state": "free", "match": ["."]})], None),
+        ([held(declared={"hold": "x", "match": ["^nvidia-"], "free": ["-utils-", "toolkit"]})], []),
         ([held(["("])], None),
         ([], None),
         ("text", None),

@@ -8,7 +8,8 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import software
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import driver_packages
 
-OWN_NUMBERS = ["nvidia-modprobe", "libnvidia-nscq", "libnvsdm", "nvidia-persistenced", "nvidia-imex-580"]
+OWN_NUMBERS = ["libnvidia-nscq", "libnvsdm", "nvidia-imex-580"]
+HELPERS = ["nvidia-modprobe", "nvidia-persistenced"]
 ONE_VERSION = [
     *("libnvidia-compute-580", "nvidia-driver-580-open", "nvidia-580", "xserver-xorg-video-nvidia-580", "nvidia-open"),
     *("libnvidia-gl", "nvidia-kernel-common", "nvidia-dkms-open", "cuda-drivers", "cuda-drivers-fabricmanager-590"),
@@ -16,7 +17,7 @@ ONE_VERSION = [
 SIDE_BY_SIDE = ["nvidia-firmware-580-580.142", "nvidia-firmware", "nvidia-fabricmanager-580", "libnvidia-nscq-580"]
 KERNELS = ["linux-image-6.17.0-1014-nvidia", "linux-modules-nvidia-580-open-nvidia-hwe-24.04", "linux-nvidia-hwe-24.04"]
 OTHER_KERNELS = ["linux-image-6.8.0-100-generic", "linux-headers-generic"]
-UNKNOWN = ["nvidia-system-core", "libnvidia-egl-wayland1", "nvidia-extra"]
+HARMLESS = ["nvidia-system-core", "libnvidia-egl-wayland1", "nvidia-extra", "nvidia-spark-ota-check", "nvidia-settings"]
 FREE = ["nvidia-container-toolkit", "libnvidia-container1", "docker-ce", "linux-libc-dev", "linux-firmware"]
 
 
@@ -32,7 +33,8 @@ def matches(expressions: str | tuple[str, ...], name: str) -> bool:
         (OWN_NUMBERS, True, False, False, True),
         (KERNELS, False, False, True, True),
         (OTHER_KERNELS, False, False, False, True),
-        (UNKNOWN, False, False, False, True),
+        (HARMLESS, False, False, False, False),
+        (HELPERS, False, False, False, False),
         (FREE, False, False, False, False),
     ],
 )
@@ -50,6 +52,6 @@ def test_a_name_means_the_same_to_all(
         assert said == (part, versioned, kernel, guarded, guarded), name
 
 
-@pytest.mark.parametrize("name", [*ONE_VERSION, *SIDE_BY_SIDE, *OWN_NUMBERS, *KERNELS])
+@pytest.mark.parametrize("name", [*ONE_VERSION, *SIDE_BY_SIDE, *OWN_NUMBERS, *HELPERS, *KERNELS])
 def test_the_facts_name_every_part(name: str) -> None:
     assert software.PACKAGES.match(name)

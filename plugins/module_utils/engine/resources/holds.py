@@ -36,6 +36,7 @@ _EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 class Hold(Resource):
     """One package by its name, or with `match` all installed packages that match and are not in `exclude`.
 
+    Of these, what matches `free` shall be free: one resource for both, so that an undo knows how all of them were.
     `former` is an undo: what was held before, by name; one that it does not name came later and is freed. It comes in
     two parts, because packages move in between: `part` is what it sees to, the free ones or the held ones.
     """
@@ -45,6 +46,7 @@ class Hold(Resource):
     state: str = "held"
     match: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
     former: Mapping[str, bool] | None = None
     part: str = ""
 
@@ -58,7 +60,9 @@ class Hold(Resource):
 
     def holds(self, name: str) -> bool:
         """What a covered package shall be."""
-        return self.state == "held" if self.former is None else self.former.get(name, False)
+        if self.former is not None:
+            return self.former.get(name, False)
+        return self.state == "held" and not any(re.search(pattern, name) for pattern in self.free)
 
     def frees(self, name: str) -> bool:
         return bool(self.covers([name])) and not self.holds(name)
@@ -84,11 +88,13 @@ class HoldKind(Kind[Hold, Database]):
             state=fields.choice("state", ("held", "free"), "held"),
             match=_patterns("match", fields),
             exclude=_patterns("except", fields),
+            free=_patterns("free", fields),
         )
         if fields.has("match") and not resource.match:
             raise fields.fail("match", "expected at least one regular expression")
-        if resource.exclude and not resource.match:
-            raise fields.fail("except", "needs match")
+        for key, given in (("except", resource.exclude), ("free", resource.free)):
+            if given and not resource.match:
+                raise fields.fail(key, "needs match")
         fields.finish()
         return resource
 
@@ -106,7 +112,9 @@ class HoldKind(Kind[Hold, Database]):
             wrong = _wrong(resource, covered, state)
             _refuse_later_packages(resource, wrong, state, plan)
             if wrong or not (covered or certain or resource.former is not None):
-                plan.steps.append(Step(resource, _action(resource), ", ".join(wrong) or "what is then installed"))
+                plan.steps.append(
+                    Step(resource, _action(resource, wrong), ", ".join(wrong) or "what is then installed")
+                )
 
     def apply(self, system: System, steps: Sequence[Step[Hold]], state: Database, progress: Progress) -> None:
         # Asked again: packages installed earlier in this run may have brought names that nobody could predict.
@@ -167,10 +175,10 @@ def _refuse_later_packages(resource: Hold, wrong: Sequence[str], database: Datab
             )
 
 
-def _action(resource: Hold) -> str:
+def _action(resource: Hold, wrong: Sequence[str]) -> str:
     if resource.former is not None:
         return "restore"
-    return "hold" if resource.state == "held" else "free"
+    return "hold" if any(map(resource.holds, wrong)) or (resource.state == "held" and not wrong) else "free"
 
 
 def _nothing(resource: Hold) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dependencies
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dependencies, rebuilds
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     LEADING_PACKAGE,
     PACKAGES,
@@ -87,7 +87,8 @@ class Package(Resource):
 class PackageState:
     """`known` and `simulation` are asked only if a package is not as wanted; no simulation where it would be wrong.
 
-    `closed`: installed packages that the operator has not consented to touch, with the variable that would.
+    `closed`: installed packages that the operator has not consented to touch, with the variable that would. `misfits`:
+    installed packages of a wanted version that were built for what this transaction takes away.
     """
 
     database: Database
@@ -95,6 +96,14 @@ class PackageState:
     simulation: Simulation | None
     closed: Mapping[str, str]
     conflicts: Sequence[Mapping[str, Any]] = ()  # of apt's sources; asked only if a package is not as wanted
+    misfits: frozenset[str] = frozenset()
+
+    def drift(self, resource: Package) -> tuple[str, str] | None:
+        """Action and detail of what differs."""
+        installed = self.database.installed.get(resource.name)
+        if installed is not None and resource.name in self.misfits:
+            return "exchange", f"{installed.version}, built for another version -> {resource.version}"
+        return _drift(resource, installed)
 
 
 class PackageKind(Kind[Package, PackageState]):
@@ -127,17 +136,19 @@ class PackageKind(Kind[Package, PackageState]):
             for resource in resources
             if resource.name not in closed and _drift(resource, database.installed.get(resource.name))
         ]
+        misfits = _misfits(system, resources, drifted, database)
+        drifted += [resource for resource in resources if resource.name in misfits and resource.name not in closed]
         known = ask_policy(system, [resource.name for resource in drifted if resource.state == "present"])
         conflicts = apt_sources.conflicts(apt_sources.read_sources(system)) if drifted else []
         blind = not drifted or conflicts or database.unfinished or _unknown(drifted, known)
         simulation = None if blind else _simulate(system, drifted, database)
-        return PackageState(database, known, simulation, closed, conflicts)
+        return PackageState(database, known, simulation, closed, conflicts, misfits)
 
     def plan(self, resources: Sequence[Package], state: PackageState, plan: Plan) -> None:
         drifted: list[Package] = []
         for resource in resources:
             installed = state.database.installed.get(resource.name)
-            drift = _drift(resource, installed)
+            drift = state.drift(resource)
             if drift is None:
                 continue
             action, detail = drift
@@ -183,7 +194,7 @@ class PackageKind(Kind[Package, PackageState]):
         _refuse(wanted, simulation, state)
         labels = ", ".join(package.label for package in wanted)
         held = _held(wanted, system.once(read_database))
-        argv = _install(wanted, held)
+        argv = _install(_exact(system, wanted), held)
         if all(package.state == "present" for package in wanted):
             # What apt would do was asked before it had the lock, and whoever had it may have changed the answer.
             argv.append("--no-remove")
@@ -384,7 +395,38 @@ def _purges(wanted: Iterable[Package]) -> bool:
 
 def _simulate(system: System, wanted: Sequence[Package], database: Database) -> Simulation:
     """What apt would do; a hold that the document takes away before is still there when the plan is made."""
-    return simulate(system, _install(wanted, _held(wanted, database)))
+    return simulate(system, _install(_exact(system, wanted), _held(wanted, database)))
+
+
+def _exact(system: System, wanted: Sequence[Package]) -> list[Package]:
+    """With the version that each `1.2*` means; apt itself takes the highest, whatever that was built for."""
+    open_ = [package.name for package in wanted if package.version.endswith("*")]
+    if not open_:
+        return list(wanted)
+    offers = rebuilds.parse(system.run(["apt-cache", "show", *open_]).stdout)
+    try:
+        chosen = rebuilds.choose({package.name: package.version for package in wanted}, offers)
+    except rebuilds.NoneFits as none:
+        raise HostError(
+            f"package:{none.name}: no offered version fits the rest of the move: {none}; choose a set whose modules an"
+            " apt source offers, or add the source"
+        ) from None
+    return [replace(package, version=chosen.get(package.name, package.version)) for package in wanted]
+
+
+def _misfits(
+    system: System, resources: Sequence[Package], drifted: Sequence[Package], database: Database
+) -> frozenset[str]:
+    """Installed packages of a wanted start that depend on what this transaction exchanges."""
+    versions = {package.name: package.version for package in drifted if package.state == "present"}
+    open_ = [each for each in resources if each.version.endswith("*") and each.name in database.installed]
+    found = rebuilds.parse(system.text(STATUS) or "") if versions and open_ else {}
+    return frozenset(
+        package.name
+        for package in open_
+        for version, groups in found.get(package.name, {}).items()
+        if package.name not in versions and not rebuilds.fits(version, groups, versions)
+    )
 
 
 def _refuse(wanted: Sequence[Package], simulation: Simulation, state: PackageState) -> None:

@@ -3,8 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Which packages are parts of the NVIDIA driver, and which are kernels: the only definition of both.
 
-The role driver pins and holds by these names, the engine's repair leaves them alone, and the coherence check compares
-their versions. They are POSIX extended regular expressions, because apt reads them as well; Python reads them the same.
+Pins, holds, the engine's repair and the coherence check go by these names. They are POSIX extended regular
+expressions, because apt reads them as well; Python reads them the same.
 """
 
 from __future__ import annotations
@@ -26,17 +26,20 @@ VERSIONED = (
     "^cuda-drivers(-.*)?$",
 )
 # Few packages need an exact version of these, so apt takes the newest one beside a driver of any branch.
-LOOSE = "^(libnvidia-nscq|libnvsdm|nvidia-fabricmanager|nvidia-imex|nvidia-modprobe|nvidia-persistenced)(-[0-9]{3})?$"
+LOOSE = "^(libnvidia-nscq|libnvsdm|nvidia-fabricmanager|nvidia-imex)(-[0-9]{3})?$"
 PARTS = (*VERSIONED, LOOSE)
+# Helpers: NVIDIA's releases bring those of newer branches (nvidia-modprobe 610 beside driver 580), which work with an
+# older driver. Such a one is part of no set: neither pinned nor held. One that counts as the driver does moves with it.
+HELPERS = "^(nvidia-modprobe|nvidia-persistenced)$"
 # NVIDIA's kernels with their modules and metapackages.
 KERNELS = "^linux-(nvidia|image|headers|modules|objects-nvidia|signatures-nvidia|tools)-.*nvidia|^linux-nvidia(-|$)"
 # Of these several versions may stand beside the driver: firmware carries its version in its name, and the
 # packages of the fabric manager are released on their own.
 _ASIDE = "^(lib)?nvidia-(.*-)?(firmware|fabricmanager|imex|nscq)(-|$)"
 _VERSIONED, _OF_THEIR_OWN = re.compile("|".join(VERSIONED)), re.compile(_ASIDE)
-# What no repair of dpkg may bring or take unasked. It is wider than the parts: any kernel may boot next, and an unknown
-# package of NVIDIA's may be a part.
-_UNASKED = re.compile("|".join((*PARTS, KERNELS, "^(lib)?nvidia-(?!container)", "^linux-(image|modules|headers)-")))
+# Any kernel may boot next, so those of other flavours count as well.
+OTHER_KERNELS = "^linux-(image|modules|headers)-"
+_ON_PURPOSE = re.compile("|".join((*PARTS, KERNELS, OTHER_KERNELS)))
 
 
 def has_the_drivers_version(name: str) -> bool:
@@ -44,6 +47,14 @@ def has_the_drivers_version(name: str) -> bool:
     return _VERSIONED.match(name) is not None and _OF_THEIR_OWN.match(name) is None
 
 
+def is_of_branch(name: str, branch: str = BRANCH) -> bool:
+    """Whether a part of the driver has this branch in its name."""
+    return _VERSIONED.match(name) is not None and re.search(f"-{branch}(-|$)", name) is not None
+
+
 def moves_on_purpose(name: str) -> bool:
-    """Whether nothing but a move of the host set may exchange a package (`name` or `name:architecture`)."""
-    return _UNASKED.match(name.partition(":")[0]) is not None
+    """Whether nothing but a move of the host set may exchange a package (`name` or `name:architecture`).
+
+    The parts of the driver, and kernels. All else of NVIDIA's may come and go, also in a repair.
+    """
+    return _ON_PURPOSE.match(name.partition(":")[0]) is not None

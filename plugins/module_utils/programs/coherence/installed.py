@@ -169,7 +169,7 @@ def read_unheld(root: Path, packages: Mapping[str, str], holds: Collection[str])
 def _covers(hold: Mapping[str, Any], name: str) -> bool:
     if not hold.get("match"):
         return bool(hold["hold"] == name)
-    matches, excepted = (
-        any(re.search(pattern, name) for pattern in hold.get(key) or ()) for key in ("match", "except")
+    matches, excepted, free = (
+        any(re.search(pattern, name) for pattern in hold.get(key) or ()) for key in ("match", "except", "free")
     )
-    return matches and not excepted
+    return matches and not excepted and not free

@@ -141,11 +141,18 @@ def _rejected(said: str, running: str) -> Verdict:
 def _fallbacks(facts: Mapping[str, Any]) -> Iterator[Verdict]:
     driver = facts["driver"]
     known = (driver["next_kernel"], facts["kernel"])
-    for kernel in driver["kernels"] if driver["next_kernel"] else ():
-        if kernel["listed"] and kernel["release"] not in known and kernel["module"] != driver["userland"]:
-            has = f"the nvidia module {kernel['module']}" if kernel["module"] else "no nvidia module"
-            fact = f"GRUB's menu also offers {kernel['release']}, which has {has}: no GPU if somebody chooses it"
-            yield _warn("fallback_kernel_without_module", fact, "for rescue only; remove it once it is not needed")
+    found = [
+        f"{kernel['release']} ({'module ' + kernel['module'] if kernel['module'] else 'no nvidia module'})"
+        for kernel in (driver["kernels"] if driver["next_kernel"] else ())
+        if kernel["listed"] and kernel["release"] not in known and kernel["module"] != driver["userland"]
+    ]
+    if found:
+        fact = f"GRUB's menu also offers {_listing(found)}: no GPU if somebody chooses one of these"
+        way_out = (
+            "for rescue only. The role driver holds none of them: `apt-get autoremove` takes those that apt no longer"
+            " needs, `apt-get remove linux-image-RELEASE` any other"
+        )
+        yield _warn("fallback_kernel_without_module", fact, way_out)
 
 
 def _mixed(packages: Mapping[str, str]) -> Iterator[Verdict]:

@@ -175,9 +175,22 @@ def test_without_consent_an_interrupted_move_is_not_gone_on_with(host: FakeHost,
 def test_a_move_that_has_come_to_its_end_leaves_the_repair_to_apt(host: FakeHost, apt: RealApt) -> None:
     """What is broken then is something else."""
     host.converge(MOVE, driver_allow_move=True)
-    apt.packages["nvidia-extra"] = "580.178"
-    apt.state["nvidia-extra"] = "half-configured"
-    apt.repair = "Inst nvidia-extra [580.178] (590 repo [arm64])"
+    apt.packages["nvidia-open"] = "580.178"
+    apt.state["nvidia-open"] = "half-configured"
+    apt.repair = "Inst nvidia-open [580.178] (590 repo [arm64])"
     apt.write()
-    with pytest.raises(HostError, match="to repair it apt would install nvidia-extra"):
+    with pytest.raises(HostError, match="to repair it apt would install nvidia-open"):
         host.converge(MOVE, driver_allow_move=True)
+
+
+def test_a_repair_may_bring_what_is_no_part_of_the_driver(host: FakeHost, apt: RealApt) -> None:
+    """As after an update of the vendor's that was cut off."""
+    apt.packages["nvidia-system-core"] = "25.10-1"
+    apt.state["nvidia-system-core"] = "unpacked"
+    apt.repair = (
+        "Inst nvidia-system-core [25.10-1] (26.04-1 repo [all])\nInst nvidia-spark-ota-check (1.0.16-1 repo [all])"
+    )
+    apt.write()
+    outcome = host.converge([HOLD])
+    assert [change["action"] for change in outcome.changes] == ["repair", "hold"]
+    assert len(host.commands("apt-get install --fix-broken")) == 1

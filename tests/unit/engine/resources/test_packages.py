@@ -29,9 +29,11 @@ class FakeApt:
         self.packages = {name.replace("_", "-"): version for name, version in installed.items()}
         self.want: dict[str, str] = {}
         self.state: dict[str, str] = {}
+        self.depends: dict[str, str] = {}
         self.repair: Any = ""  # what apt says it would do to mend broken dependencies
         self.write()
         host.on("apt-cache policy", self.policy)
+        host.on("apt-cache show", "")
         host.on("apt-get update", self.update)
         host.on("apt-get install", self.install)
         host.on("apt-get install --fix-broken", "")
@@ -43,7 +45,8 @@ class FakeApt:
         blocks = ["Package: dpkg\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1.22\n"]
         for name, version in self.packages.items():
             status = f"{self.want.get(name, 'install')} ok {self.state.get(name, 'installed')}"
-            blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\nDepends: x\n")
+            blocks.append(f"Package: {name}\nStatus: {status}\nArchitecture: all\nVersion: {version}\n")
+            blocks[-1] += f"Depends: {self.depends.get(name, 'x')}\n"
         self.host.file("/var/lib/dpkg/status", "\n".join(blocks))
 
     def policy(self, argv: list[str], stdin: str | None) -> str:
@@ -597,3 +600,16 @@ def test_a_set_that_nobody_could_foretell_is_held_as_it_turned_out_to_be(host: F
 
     assert (foretold["resource"], foretold["action"]) == (done["resource"], done["action"])
     assert done["detail"] == "libnvidia-compute, nvidia-driver"
+
+
+def test_of_a_set_some_are_freed_and_an_undo_knows_how_all_were(host: FakeHost) -> None:
+    apt = FakeApt(host, {}, linux_image_1="1", linux_image_2="2")
+    apt.want = {"linux-image-2": "hold"}
+    apt.write()
+    both: dict[str, Any] = {"hold": "kernels", "match": ["^linux-"]}
+    host.converge([both])
+    assert apt.want == {"linux-image-1": "hold", "linux-image-2": "hold"}
+    (change,) = host.both([{**both, "free": ["-1$"]}]).changes
+    assert (change["action"], change["detail"]) == ("free", "linux-image-1")
+    assert apt.want == {"linux-image-1": "install", "linux-image-2": "hold"}
+    assert host.converge([{**both, "free": ["-1$"]}]).changes == []

@@ -1,0 +1,78 @@
+"""What `gb10 release` says: of each host its release, what is next, what blocks it; of clusters mixed firmware."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
+
+_COLUMNS = ("host", "release", "state", "next", "set")
+_INDENT = "    "
+
+
+def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """`answers`: what gb10.fleet.release_facts returned, by host."""
+    wrong = {host: answer_.problem(answer["release"]) for host, answer in answers.items()}
+    hosts = {host: answer["release"] for host, answer in answers.items() if wrong[host] is None}
+    known, floors = catalog.load("releases"), catalog.load("security_floors")["floors"]
+    recipes = verdict.union(hosts)
+    newest = score.newest(recipes)
+    clusters: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for host, answer in answers.items():
+        if answer["cluster"] and host in hosts:
+            clusters.setdefault(answer["cluster"], {})[host] = answer["release"]
+    return {
+        "newest": newest and {"name": newest.name, "shown": newest.shown, "date": newest.date},
+        "hosts": {
+            host: {
+                **verdict.judge(facts, recipes, known).as_dict(),
+                "below_floors": verdict.below_floors(facts, newest, known, floors),
+                "broken_recipes": facts["broken_recipes"],
+                "recipes": {each["content"]["metadata"]["name"]: each["sha256"] for each in facts["recipes"]},
+            }
+            for host, facts in hosts.items()
+        }
+        | {host: _unusable(text) for host, text in wrong.items() if text is not None},
+        "mixed_firmware": {name: mixed for name, of in clusters.items() if (mixed := verdict.mixed_firmware(of))},
+    }
+
+
+def _unusable(problem: str) -> dict[str, Any]:
+    reason = f"its answer cannot be used: {problem}"
+    return {
+        **verdict.Verdict(verdict.UNKNOWN, reason).as_dict(),
+        "below_floors": [],
+        "broken_recipes": [],
+        "recipes": {},
+    }
+
+
+def table(found: Mapping[str, Any]) -> Iterator[str]:
+    """One row for each host; below it why, and what is in the way."""
+    hosts: Mapping[str, Mapping[str, Any]] = found["hosts"]
+    rows = [_COLUMNS, *(_row(host, said) for host, said in hosts.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    yield from lines[:1] if hosts else ()
+    for line, said in zip(lines[1:], hosts.values(), strict=True):
+        yield line
+        yield f"{_INDENT}{said['reason']}"
+        yield from (f"{_INDENT}blocked: {text}" for text in said["blocks"])
+        yield from (f"{_INDENT}below a floor: {text}" for text in said["below_floors"])
+        yield from (f"{_INDENT}recipe that cannot be read: {name}" for name in said["broken_recipes"])
+    for cluster, differences in found["mixed_firmware"].items():
+        yield f"{cluster}: mixed firmware, so its members serve one model on two levels"
+        yield from (f"{_INDENT}{text}" for text in differences)
+    if found["newest"]:
+        yield f"newest release that these hosts know: {found['newest']['name']} ({found['newest']['date'][:10]})"
+
+
+def _row(host: str, said: Mapping[str, Any]) -> Sequence[str]:
+    release = said["release"] or "-"
+    if said["shown"] not in (None, release):
+        release = f"{release} ({said['shown']})"
+    torn = f" ({', '.join(said['torn'])})" if said["torn"] else ""
+    return host, release, said["state"] + torn, said["next"] or "-", (said["next"] and said["set"]) or "-"

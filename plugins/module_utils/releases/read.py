@@ -1,0 +1,144 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host says of its release: the vendor's recipes on it, firmware, packages, kernel and driver.
+
+A read of its own, for a settled host must not pay for it. It changes nothing: of the vendor's checker only the recipes
+are read, since one of its commands updates itself and apt's lists; `fwupdmgr get-devices` asks the daemon alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import PACKAGES
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
+
+RECIPES = "/opt/nvidia/spark-ota-check/metadata"
+TABLE = "/sys/firmware/dmi/tables/DMI"
+FWUPD = ("fwupdmgr", "get-devices", "--json", "--no-metadata-check", "--no-unreported-check")
+FWUPD_DEADLINE_S = 30.0
+_RECIPE = re.compile(r"spark-ota-.*\.json\Z")
+_MAX_RECIPES, _MAX_RECIPE = 100, 1024 * 1024  # a real host has 11 of 13 KB
+_KEYS = ("metadata", "package", "firmware", "connectx", "software")
+
+
+def read_release(host: HostReader) -> dict[str, Any]:
+    """All that is read. Of the packages: those that the recipes name, and those that the facts have too."""
+    recipes, broken = read_recipes(host)
+    named = {entry["name"] for recipe in recipes for entry in recipe["content"].get("package", ())}
+    try:
+        database = host.system.once(read_database)
+        named.update(filter(PACKAGES.match, database.installed))
+        packages = {name: database.installed[name].version for name in sorted(named & set(database.installed))}
+        held = sorted(named.intersection(database.holds))
+    except HostError:
+        packages, held = {}, []
+    return {
+        "recipes": recipes,
+        "broken_recipes": broken,
+        "packages": packages,
+        "held": held,
+        "board_vendor": host.read("/sys/class/dmi/id/board_vendor"),
+        "firmware": read_firmware(host),
+        "fwupd": read_fwupd(host),
+        "connectx": read_connectx(host),
+        "kernel": host.read("/proc/sys/kernel/osrelease"),
+        "driver": host.read("/sys/module/nvidia/version"),
+        "command_line": (host.read("/proc/cmdline") or "").split(),
+        "reboot_required": host.path("/run/reboot-required").exists(),
+    }
+
+
+def read_recipes(host: HostReader) -> tuple[list[dict[str, Any]], list[str]]:
+    """The recipes with their digests, and the files that are none."""
+    recipes: list[dict[str, Any]] = []
+    broken = []
+    for name in [each for each in host.names(RECIPES) if _RECIPE.match(each)][:_MAX_RECIPES]:
+        content: Any = None
+        raw = b""
+        try:
+            raw = host.path(f"{RECIPES}/{name}").read_bytes()
+            content = json.loads(raw) if len(raw) <= _MAX_RECIPE else None
+        except (OSError, ValueError, RecursionError):
+            content = None
+        if is_recipe(content):
+            digest = hashlib.sha256(raw).hexdigest()
+            recipes.append(
+                {
+                    "file": name,
+                    "sha256": digest,
+                    "content": {key: content.get(key) for key in _KEYS if content.get(key)},
+                }
+            )
+        else:
+            broken.append(name)
+    return recipes, broken
+
+
+def is_recipe(content: Any) -> bool:
+    """Whether it has a name, a date, and entries with name and version."""
+    if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
+        return False
+    told = content["metadata"]
+    if not all(isinstance(told.get(key), str) and told[key] for key in ("name", "releaseDate")):
+        return False
+    if not isinstance(told.get("external_name") or "", str) or not isinstance(told.get("required_match") or [], list):
+        return False
+    entries = [content.get(key) or [] for key in _KEYS[1:]]
+    return all(
+        isinstance(part, list)
+        and all(
+            isinstance(each, dict) and all(isinstance(each.get(key), str) for key in ("name", "version"))
+            for each in part
+        )
+        for part in entries
+    )
+
+
+def read_firmware(host: HostReader) -> list[FirmwareEntry] | None:
+    """SMBIOS type 45; None where the table cannot be read, which takes root."""
+    try:
+        return firmware_entries(host.path(TABLE).read_bytes())
+    except OSError:
+        return None
+
+
+def read_fwupd(host: HostReader) -> list[dict[str, Any]] | None:
+    """The devices that fwupd knows by GUID, with version and the newest one on offer; None without an answer."""
+    done = host.system.run(FWUPD, timeout=FWUPD_DEADLINE_S)
+    try:
+        devices = json.loads(done.stdout)["Devices"] if done.rc == 0 else None
+        return None if devices is None else [_device(device) for device in devices if device.get("Guid")]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _device(device: Mapping[str, Any]) -> dict[str, Any]:
+    """Without serial numbers."""
+    offers = [each["Version"] for each in device.get("Releases", ()) if "is-upgrade" in each.get("Flags", ())]
+    return {
+        "name": str(device.get("Name", "")),
+        "plugin": str(device.get("Plugin", "")),
+        "guids": [str(guid) for guid in device["Guid"]],
+        "version": str(device.get("Version", "")),
+        "offers": str(offers[0]) if offers else None,
+    }
+
+
+def read_connectx(host: HostReader) -> list[dict[str, str]]:
+    """The firmware of each RDMA device of a ConnectX, as sysfs tells without root; empty where none is on the bus."""
+    folder = "/sys/class/infiniband"
+    found = []
+    for name in host.names(folder):
+        version = host.read(f"{folder}/{name}/fw_ver")
+        if version and name.startswith(("mlx5_", "roce", "rocep", "ib")):
+            found.append({"device": name, "version": version})
+    return found

@@ -1,0 +1,237 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host's release is, in one word with its reason; and a cluster whose members have different firmware. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import is_below
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
+
+CURRENT, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
+    "current", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
+)  # fmt: skip
+# No partner's board can meet it: SMBIOS has no TPM, and the vendor's checker asks nothing else there.
+_UNREACHABLE = {"TPM"}
+# The firmware of a past driver stays in the recipe under its name, and is missed for ever by a host that skipped it.
+_OF_A_DRIVER = "nvidia-firmware-"
+_COMPARED = {"FLASH": "SOCFW", "EC Firmware": "EC", "PD Firmware": "USBPD", "UEFI": "UEFI"}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`torn` names what lags behind the rest. Of the newest release: `set` is its host set, where the catalog knows it,
+    and `blocks` what stands in its way.
+    """
+
+    state: str
+    reason: str
+    release: str | None = None
+    shown: str | None = None
+    next: str | None = None
+    set: str | None = None
+    score: Mapping[str, float | int] | None = None
+    torn: Sequence[str] = ()
+    missing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    blocks: Sequence[str] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, Any]] = ()) -> list[Recipe]:
+    """The recipes of all hosts: one with a newer checker knows releases that the others do not, and its text counts.
+
+    `known`: what is known without a host, for fleets whose hosts have no recipes.
+    """
+    checkers = sorted(hosts.values(), key=lambda host: _checker(host))
+    found = {content["metadata"]["name"]: Recipe(content) for content in known}
+    for host in checkers:
+        found |= {
+            each["content"]["metadata"]["name"]: Recipe(each["content"], each["sha256"]) for each in host["recipes"]
+        }
+    return sorted(found.values(), key=lambda recipe: recipe.date)
+
+
+def _checker(host: Mapping[str, Any]) -> tuple[int, ...]:
+    version = host["packages"].get("nvidia-spark-ota-check", "0")
+    return tuple(int(part) for part in version.replace("-", ".").split(".") if part.isdigit())
+
+
+def judge(host: Mapping[str, Any], recipes: Sequence[Recipe], catalog: Mapping[str, Any]) -> Verdict:
+    """`catalog`: catalog/releases.yml."""
+    accepted = [entry["value"] for entry in catalog["accepted_absent"]]
+    unread = _unread(host, recipes)
+    if unread:
+        return Verdict(UNKNOWN, unread)
+    latest, all_scores = scores.newest(recipes), [scores.score(each, recipes, host) for each in recipes]
+    detected = scores.detect(all_scores)
+    if latest is None or detected is None:
+        return Verdict(UNKNOWN, "no recipe of a release that is not a pre-release")
+    target = next(each for each in all_scores if each.recipe is latest)
+    missing = {kind: _missing(target, kind, host, accepted) for kind in ("package", "software", "firmware")}
+    state, reason, torn = _state(missing, detected, target, host)
+    return Verdict(
+        state,
+        reason,
+        release=detected.recipe.name,
+        shown=detected.recipe.shown,
+        next=None if state == CURRENT else latest.name,
+        score=told(detected),
+        torn=torn,
+        missing={kind: [_entry(check) for check in checks] for kind, checks in missing.items() if checks},
+        set=next((entry["set"] for entry in catalog["releases"] if entry["name"] == latest.name), None),
+        blocks=_blocks(missing, host, state, catalog["kernel_parameters"]),
+    )
+
+
+def told(score: Score) -> dict[str, float | int]:
+    return {
+        "checks": len(score.checks),
+        "passed": len(score.checks) - len(score.failed),
+        "torn": round(score.torn, 1),
+        "match": round(score.match, 1),
+        "rank": round(score.rank, 2),
+    }
+
+
+def _unread(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> str:
+    """Why no release can be told; a guess without these facts is worse than none."""
+    if not recipes:
+        return (
+            "no recipe of a release is known: the host lacks nvidia-spark-ota-check, as one of March 2026 or older does"
+        )
+    if host["firmware"] is None:
+        return "the firmware inventory of SMBIOS cannot be read, and packages alone would name a wrong release"
+    if host["reboot_required"]:
+        return "a reboot is missing: until then kernel and driver are not those of the packages"
+    if not host["packages"]:
+        return "no package of the recipes is installed: this is no DGX OS"
+    return ""
+
+
+def _missing(target: Score, kind: str, host: Mapping[str, Any], accepted: Sequence[str]) -> list[Check]:
+    by_vendor = "NVIDIA" in (host["board_vendor"] or "")
+    return [
+        check
+        for check in target.failing(kind)
+        if check.name not in accepted
+        and not (kind == "package" and check.name.startswith(_OF_A_DRIVER))
+        and not (kind == "firmware" and check.name in _UNREACHABLE and not by_vendor)
+    ]
+
+
+def _state(
+    missing: Mapping[str, Sequence[Check]], detected: Score, target: Score, host: Mapping[str, Any]
+) -> tuple[str, str, list[str]]:
+    latest = target.recipe.name
+    packages, software, firmware = (missing[kind] for kind in ("package", "software", "firmware"))
+    if not (packages or software or firmware):
+        return CURRENT, f"every entry of {latest} is met", []
+    if not packages and software:
+        names = [check.name for check in software]
+        return TORN, f"the packages are those of {latest}, {_listed(software)}: another kernel or driver runs", names
+    if not packages and any(map(_offers, host["fwupd"] or ())):
+        return (
+            TORN,
+            f"the packages are those of {latest}, {_listed(firmware)}; fwupd offers newer firmware",
+            ["firmware"],
+        )
+    if not packages and "NVIDIA" in (host["board_vendor"] or ""):
+        return TORN, f"the packages are those of {latest}, {_listed(firmware)}", ["firmware"]
+    if not packages:
+        board = host["board_vendor"] or "the board's maker"
+        return WAITING, f"the packages are those of {latest}, {_listed(firmware)}: {board} has published no newer", []
+    held = [check.name for check in packages if check.name in host["held"]]
+    if held and len(held) == len(packages):
+        return HELD, f"{len(held)} packages of {latest} are on hold: {_named(held)}", []
+    return (
+        BEHIND,
+        f"{len(packages)} packages of {latest} are older or missing: {_named([each.name for each in packages])}",
+        [],
+    )
+
+
+def _offers(device: Mapping[str, Any]) -> bool:
+    """A capsule of the board; certificates and disks are no part of a release."""
+    return device["plugin"] == "uefi_capsule" and device["offers"] is not None
+
+
+def _blocks(
+    missing: Mapping[str, Sequence[Check]], host: Mapping[str, Any], state: str, parameters: Sequence[Mapping[str, str]]
+) -> list[str]:
+    held = [check.name for check in missing["package"] if check.name in host["held"]]
+    found = [f"on hold: {_named(held)}"] if held else []
+    if state == WAITING:
+        found.append(
+            f"firmware not published by {host['board_vendor']}: {_named([each.name for each in missing['firmware']])}"
+        )
+    for entry in parameters:
+        if (host["kernel"] or "").startswith(entry["kernel"]) and entry["parameter"] not in host["command_line"]:
+            found.append(f"kernel {host['kernel']} runs without {entry['parameter']}: {entry['reason']}")
+    return found
+
+
+def below_floors(
+    host: Mapping[str, Any], newest: Recipe | None, catalog: Mapping[str, Any], floors: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """What stays below a security floor, and whether the newest release changes that. `floors`: security_floors.yml."""
+    found = []
+    offered = newest.versions("package") if newest else {}
+    for floor in floors:
+        name = next((each for each in floor["packages"] if each in host["packages"]), None)
+        installed = upstream_version(host["packages"][name]) if name else ""
+        if name and is_below(installed, str(floor["value"])):
+            said = f"{floor['component']} {installed} is below {floor['value']} ({floor['advisory']})"
+            brings = upstream_version(offered[name]) if name in offered else ""
+            still = newest is not None and bool(brings) and is_below(brings, str(floor["value"]))
+            found.append(
+                f"{said}; {newest.name}, the newest release, still brings {brings}" if newest and still else said
+            )
+    for floor in catalog["firmware_floors"]:
+        texts = _versions(host["firmware"] or (), floor["component"])
+        version = re.search(r"\d+(\.\d+)+", texts)
+        if floor["board_vendor"] in (host["board_vendor"] or "") and version and is_below(version[0], floor["value"]):
+            found.append(f"{floor['component']} {version[0]} is below {floor['value']} ({floor['advisory']})")
+    return found
+
+
+def mixed_firmware(cluster: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Firmware that differs between the members of a cluster: they serve one model on two levels."""
+    found = []
+    for component, name in _COMPARED.items():
+        said = {host: _versions(facts["firmware"] or (), component) for host, facts in cluster.items()}
+        versions = {host: text for host, text in said.items() if text}
+        if name == "UEFI" and len({facts["board_vendor"] for facts in cluster.values()}) > 1:
+            continue  # each maker counts for itself
+        if len(set(versions.values())) > 1:
+            found.append(f"{name}: {', '.join(f'{host} {text}' for host, text in versions.items())}")
+    rails = {host: facts["connectx"][0]["version"] for host, facts in cluster.items() if facts["connectx"]}
+    if len(set(rails.values())) > 1:
+        found.append(f"CX7: {', '.join(f'{host} {text}' for host, text in rails.items())}")
+    return found
+
+
+def _versions(inventory: Sequence[Mapping[str, str]], component: str) -> str:
+    return "; ".join(entry["version"] for entry in inventory if entry["component"] == component)
+
+
+def _entry(check: Check) -> str:
+    return f"{check.name} {check.found or 'missing'}, wanted {check.wanted}"
+
+
+def _listed(checks: Sequence[Check]) -> str:
+    return "and " + ", ".join(f"{check.name} is {check.found or 'unknown'} (wanted {check.wanted})" for check in checks)
+
+
+def _named(names: Sequence[str]) -> str:
+    shown = 4
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(sorted(names)[:shown]) + more

@@ -1,0 +1,121 @@
+"""What a host says of its release, read from files of a simulated host."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import FWUPD, RECIPES, TABLE, read_release
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import firmware_entries
+
+RECIPE = {
+    "metadata": {"name": "OTA1", "releaseDate": "2026-01-01T00:00:00.000Z"},
+    "package": [{"name": "dgx-release", "version": "7.5.0"}],
+}
+STATUS = """Package: dpkg
+Status: install ok installed
+Architecture: arm64
+Version: 1.22
+
+Package: dgx-release
+Status: hold ok installed
+Architecture: all
+Version: 7.5.0
+
+Package: docker-ce
+Status: install ok installed
+Architecture: arm64
+Version: 5:29.2.1
+
+Package: vim
+Status: install ok installed
+Architecture: arm64
+Version: 2:9.1
+"""
+
+
+def structure(kind: int, *texts: str) -> bytes:
+    """As DSP0134 has it: header, numbers of the strings, the strings, two zeros."""
+    area = bytes([kind, 10, 0, 0, 1, 2, 0, 0, 0, 0])
+    return area + b"\0".join(text.encode() for text in texts) + b"\0\0"
+
+
+def host(tmp_path: Path, files: dict[str, str | bytes], fwupd: Completed | None = None) -> tuple[HostReader, list[Any]]:
+    for path, content in files.items():
+        place = tmp_path / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(content if isinstance(content, bytes) else content.encode())
+    calls: list[Any] = []
+
+    def run(argv: Any, stdin: str | None, timeout: float) -> Completed:
+        calls.append(tuple(argv))
+        return fwupd or Completed((), 127)
+
+    return HostReader(System(tmp_path, run, Clock())), calls
+
+
+def test_a_host_that_says_nothing(tmp_path: Path) -> None:
+    reader, calls = host(tmp_path, {})
+    found = read_release(reader)
+    assert (found["recipes"], found["packages"], found["firmware"], found["fwupd"]) == ([], {}, None, None)
+    assert calls == [FWUPD], "and no command that updates itself or apt"
+
+
+def test_a_host_that_says_all(tmp_path: Path) -> None:
+    devices = {
+        "Devices": [
+            {"Name": "SoC", "Plugin": "uefi_capsule", "Guid": ["g"], "Version": "0x02980F00", "Serial": "secret",
+             "Releases": [{"Version": "0x02980F01", "Flags": ["is-upgrade"]}, {"Version": "0x01", "Flags": []}]},
+            {"Name": "without a GUID"},
+        ]
+    }  # fmt: skip
+    files: dict[str, str | bytes] = {
+        f"{RECIPES}/spark-ota-1.json": json.dumps(RECIPE),
+        f"{RECIPES}/spark-ota-broken.json": "{",
+        f"{RECIPES}/notes.txt": "x",
+        "/var/lib/dpkg/status": STATUS,
+        TABLE: structure(1, "x", "serial") + structure(45, "EC Firmware", "3.3.2") + structure(127),
+        "/sys/class/dmi/id/board_vendor": "NVIDIA\n",
+        "/sys/class/infiniband/rocep1s0f0/fw_ver": "28.45.4028\n",
+        "/proc/cmdline": "quiet kho=off\n",
+        "/run/reboot-required": "",
+    }
+    reader, _calls = host(tmp_path, files, Completed((), 0, json.dumps(devices)))
+    found = read_release(reader)
+    assert [(each["file"], each["content"]) for each in found["recipes"]] == [("spark-ota-1.json", RECIPE)]
+    assert found["broken_recipes"] == ["spark-ota-broken.json"]
+    assert found["packages"] == {"dgx-release": "7.5.0", "docker-ce": "5:29.2.1"} and found["held"] == ["dgx-release"]
+    assert found["firmware"] == [{"component": "EC Firmware", "version": "3.3.2"}]
+    (device,) = found["fwupd"]
+    assert (device["version"], device["offers"]) == ("0x02980F00", "0x02980F01")
+    assert "secret" not in json.dumps(found) and "serial" not in json.dumps(found)
+    assert found["connectx"] == [{"device": "rocep1s0f0", "version": "28.45.4028"}]
+    assert (found["board_vendor"], found["reboot_required"]) == ("NVIDIA", True)
+    assert "kho=off" in found["command_line"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        [],
+        {"metadata": {}},
+        {"metadata": {"name": "x"}},
+        RECIPE | {"package": [{"name": 1}]},
+        RECIPE | {"firmware": "x"},
+    ],
+)
+def test_what_is_no_recipe_is_named_and_judged_by_nobody(tmp_path: Path, content: Any) -> None:
+    reader, _calls = host(tmp_path, {f"{RECIPES}/spark-ota-x.json": json.dumps(content)})
+    found = read_release(reader)
+    assert (found["recipes"], found["broken_recipes"]) == ([], ["spark-ota-x.json"])
+
+
+@pytest.mark.parametrize("cut", range(0, 60, 7))
+def test_a_damaged_table_ends_where_it_is_damaged(cut: int) -> None:
+    table = structure(45, "EC Firmware", "3.3.2") + structure(45, "FLASH", "SBP:R:2.152.15")
+    assert len(firmware_entries(table[:cut])) <= 2
+    assert firmware_entries(b"\x2d\x00\x00\x00") == []

@@ -1,0 +1,176 @@
+"""Three published machines against NVIDIA's recipes: expected is what NVIDIA's own program printed on machine B."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
+
+FIXTURES = Path(__file__).parents[2] / "fixtures/releases"
+RECIPES = [Recipe(json.loads(path.read_text())) for path in sorted(FIXTURES.glob("spark-ota-*.json"))]
+APRIL, MAY, JULY = sorted(RECIPES, key=lambda recipe: recipe.date)
+KNOWN = json.loads((FIXTURES / "machines.json").read_text())
+CAPSULE = {"name": "UEFI Device Firmware", "plugin": "uefi_capsule", "guids": ["x"], "version": "1", "offers": None}
+GUIDS = {entry["name"]: entry["guid"] for entry in JULY.entries("firmware")}
+
+
+def device(name: str, version: str, offers: str | None = None) -> dict[str, Any]:
+    return CAPSULE | {"guids": [GUIDS[name]], "version": version, "offers": offers}
+
+
+# Of NVIDIA's own board: 2.155.11, 3.5.8, 0.5.22; it knows the fused EC.
+OF_NVIDIA = [device("SOCFW", "0x029B0B00"), device("EC", "0x03050800"), device("USBPD", "0x00051600")]
+
+
+def machine(name: str, **changed: Any) -> dict[str, Any]:
+    shared = {key: KNOWN[key] for key in ("packages", "kernel", "driver", "connectx")}
+    more = {"fwupd": OF_NVIDIA if name == "a" else [CAPSULE], "held": [], "recipes": [], "broken_recipes": []}
+    more |= {"command_line": [], "reboot_required": False}
+    return {**shared, **more, **KNOWN["machines"][name], **changed}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "checks", "torn", "failed"),
+    [
+        (APRIL, 155, 0.6, ["TPM"]),
+        (MAY, 155, 0.6, ["TPM"]),
+        (JULY, 155, 2.6, ["SOCFW", "EC", "EC Unfused", "TPM"]),
+    ],
+    ids=lambda each: each.name if isinstance(each, Recipe) else None,
+)
+def test_the_score_is_nvidias(recipe: Recipe, checks: int, torn: float, failed: list[str]) -> None:
+    found = score.score(recipe, RECIPES, machine("b"))
+    assert (len(found.checks), len(found.checks) - len(found.failed)) == (checks, checks - len(failed))
+    assert [check.name for check in found.failed] == failed
+    assert round(found.torn, 1) == torn
+
+
+def test_the_rank_of_a_recipe_without_a_ceiling_is_nvidias() -> None:
+    assert round(score.score(JULY, RECIPES, machine("b")).rank, 2) == 76.67
+
+
+@pytest.mark.parametrize(("name", "release"), [("a", "OTA2607"), ("b", "OTA2604")])
+def test_the_detected_release_is_nvidias(name: str, release: str) -> None:
+    found = score.detect([score.score(recipe, RECIPES, machine(name)) for recipe in RECIPES])
+    assert found is not None and found.recipe.name == release
+
+
+def test_without_a_cable_the_connectx_is_left_out_and_not_passed() -> None:
+    assert len(score.score(APRIL, RECIPES, machine("b", connectx=[])).checks) == 154
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "stands"),
+    [
+        ("3.3.2", "3.3.2", True), ("3.3.2", "3.3.20", False), ("3.3.2", "13.3.2", False),
+        ("2.152.15", "SBP:R:2.152.15", True), ("5.2", "5.22", False), ("3.3.2", "3.3.2.4", False),
+    ],
+)  # fmt: skip
+def test_a_version_stands_in_a_text_but_not_in_a_longer_number(version: str, text: str, stands: bool) -> None:
+    assert score._stands_in(version, text) == stands
+
+
+def judged(name: str, **changed: Any) -> verdict.Verdict:
+    return verdict.judge(machine(name, **changed), RECIPES, catalog.load("releases"))
+
+
+OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "580.142-0ubuntu0.24.04.1"}
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "state", "says"),
+    [
+        ("a", {}, "current", "every entry of OTA2607 is met"),
+        ("b", {}, "waiting_for_firmware", "ASUSTeK COMPUTER INC. has published no newer"),
+        ("c", {"fwupd": [CAPSULE | {"offers": "0x02000006"}]}, "torn", "fwupd offers newer firmware"),
+        ("a", {"fwupd": [*OF_NVIDIA[1:], device("SOCFW", "0x02980F00")]}, "torn", "SOCFW"),
+        ("a", {"kernel": "6.11.0-1016-nvidia"}, "torn", "kernel is 6.11.0-1016-nvidia"),
+        ("a", {"driver": None}, "torn", "driver is unknown"),
+        ("a", {"packages": OLDER}, "behind", "2 packages of OTA2607 are older or missing"),
+        ("a", {"packages": OLDER, "held": ["dgx-oobe", "nvidia-driver-580-open"]}, "held_by_us", "on hold"),
+        ("a", {"reboot_required": True}, "unknown", "a reboot is missing"),
+        ("a", {"firmware": None}, "unknown", "SMBIOS cannot be read"),
+        ("a", {"packages": {}}, "unknown", "no DGX OS"),
+    ],
+)
+def test_verdicts(name: str, changed: dict[str, Any], state: str, says: str) -> None:
+    found = judged(name, **changed)
+    assert found.state == state, found
+    assert says in found.reason
+
+
+def test_what_is_torn_is_named_by_its_kind() -> None:
+    assert judged("a", kernel="6.11.0-1016-nvidia", driver=None).torn == ["kernel", "driver"]
+    assert judged("c", fwupd=[CAPSULE | {"offers": "1"}]).torn == ["firmware"]
+
+
+def test_without_recipes_no_release_is_told_whatever_the_stamp_says() -> None:
+    """dgx-release 7.5.0 is installed: an image's or an update's stamp."""
+    found = verdict.judge(machine("a"), [], catalog.load("releases"))
+    assert (found.state, found.release) == ("unknown", None)
+    assert "7.5.0" not in str(found.as_dict())
+
+
+def test_what_blocks_is_told() -> None:
+    held = judged("a", packages=OLDER, held=["dgx-oobe"])
+    assert held.blocks == ["on hold: dgx-oobe"]
+    assert judged("b").blocks == ["firmware not published by ASUSTeK COMPUTER INC.: EC, EC Unfused, SOCFW"]
+    (block,) = judged("a", kernel="7.0.0-1019-nvidia").blocks
+    assert block.startswith("kernel 7.0.0-1019-nvidia runs without kho=off: no start on more than one host")
+    assert judged("a", kernel="7.0.0-1019-nvidia", command_line=["kho=off"]).blocks == []
+
+
+def test_packages_that_an_owner_may_remove_are_not_missed() -> None:
+    without = {name: version for name, version in KNOWN["packages"].items() if name != "nvidia-system-station-games"}
+    assert judged("a", packages=without).state == "current"
+
+
+def test_the_set_of_the_newest_release_is_told() -> None:
+    assert judged("b").set == "ubuntu24.04-580.159.03-6.17.0-1022"
+
+
+def test_the_newest_release_may_still_be_below_a_floor() -> None:
+    floors, known = catalog.load("security_floors")["floors"], catalog.load("releases")
+    (driver,) = verdict.below_floors(machine("a"), JULY, known, floors)
+    assert driver.startswith("NVIDIA driver 580 580.173.02 is below 580.178.04 (NVIDIA bulletin 5861)")
+    assert driver.endswith("; OTA2607, the newest release, still brings 580.159.03")
+    old = [{"component": "UEFI", "version": "R:1.109.2"}]
+    assert "UEFI 1.109.2 is below 1.110.13" in verdict.below_floors(machine("a", firmware=old), JULY, known, floors)[1]
+    assert len(verdict.below_floors(machine("b", firmware=old), JULY, known, floors)) == 1, (
+        "each maker counts for itself"
+    )
+
+
+def test_the_catalog_names_sets_that_there_are() -> None:
+    sets = catalog.load("host_sets")["host_sets"]
+    named = {entry["set"] for entry in catalog.load("releases")["releases"]} - {None}
+    assert named <= set(sets)
+    for entry in sets.values():
+        assert all(version.startswith(entry["modules"]) for version in entry["modules_seen"])
+        assert (entry["kernel_parameters"] == ["kho=off"]) == entry["kernel"].startswith("7.0.")
+
+
+def test_mixed_firmware_of_a_cluster_is_told() -> None:
+    mixed = verdict.mixed_firmware({"a": machine("a"), "b": machine("b")})
+    assert mixed == ["SOCFW: a SBP:R:2.155.11, b SBP:R:2.152.15", "EC: a 3.5.8, b 3.3.2"]
+    assert verdict.mixed_firmware({"a": machine("a"), "d": machine("a")}) == []
+    rail = [{"device": "mlx5_0", "version": "28.47.1"}]
+    assert verdict.mixed_firmware({"a": machine("a"), "d": machine("a", connectx=rail)}) == [
+        "CX7: a 28.45.4028, d 28.47.1"
+    ]
+
+
+def test_a_host_with_a_newer_checker_tells_the_others_of_its_releases() -> None:
+    old = {"packages": {"nvidia-spark-ota-check": "1.0.8-1"}, "recipes": [{"sha256": "1", "content": APRIL.content}]}
+    changed = {**APRIL.content, "metadata": {**APRIL.content["metadata"], "external_name": "corrected"}}
+    new = {
+        "packages": {"nvidia-spark-ota-check": "1.0.16-1"},
+        "recipes": [{"sha256": "2", "content": changed}, {"sha256": "3", "content": JULY.content}],
+    }
+    found = verdict.union({"new": new, "old": old})
+    assert [(recipe.name, recipe.shown) for recipe in found] == [("OTA2604", "corrected"), ("OTA2607", "July 2026")]
