@@ -27,7 +27,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import probe, scan, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, probe, scan, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
@@ -318,8 +318,14 @@ def ask(
 def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
     try:
         facts = transport.parse(reply.stdout)["facts"]
+        if facts is not None and (wrong := facts_schema.missing(facts)):
+            raise facts_schema.WrongFact(wrong)
         if facts["boot_id"] and facts["ssh"]:
             return Answer(place, keys, facts, is_spark(facts))
+    except facts_schema.WrongFact as error:
+        return Answer(
+            place, keys, silence=output.printable(f"{error}; if the machine is sound, this is a defect of gb10-fleet")
+        )
     except (ValueError, KeyError, TypeError, AttributeError):
         pass  # no answer, or not one of ours: said below
     silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S, reply.host)["silence"]

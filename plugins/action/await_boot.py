@@ -12,9 +12,10 @@ import contextlib
 import time
 from typing import Any
 
-from ansible.errors import AnsibleError
+from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
 POLL_S = 5.0
 TELL_S = 60.0
@@ -35,7 +36,7 @@ class ActionModule(ActionBase):
         host, limit = (task_vars or {}).get("inventory_hostname"), arguments["timeout"]
         begun = told = time.monotonic()
         while True:
-            boot_id = self._boot_id()
+            boot_id = self._boot_id(str(host))
             now = time.monotonic()
             elapsed = int(now - begun)
             if boot_id not in (None, arguments["boot_id"]):
@@ -49,14 +50,18 @@ class ActionModule(ActionBase):
                 Display().display(f"{host}: {state} ({elapsed} of {limit} s)", stderr=True)
             time.sleep(POLL_S)
 
-    def _boot_id(self) -> str | None:
-        """None while the host does not answer."""
+    def _boot_id(self, host: str) -> str | None:
+        """None while the host does not answer. One that sends without end will not stop because of a wait."""
         with contextlib.suppress(AnsibleError):
             self._connection.reset()
         try:
-            done = self._low_level_execute_command(  # type: ignore[no-untyped-call]
-                "cat /proc/sys/kernel/random/boot_id", sudoable=False
-            )
+            with bounds.named(host):
+                done = self._low_level_execute_command(  # type: ignore[no-untyped-call]
+                    "cat /proc/sys/kernel/random/boot_id", sudoable=False
+                )
+                bounds.fit(done["stdout"])
+        except AnsibleActionFail:  # of bounds
+            raise
         except AnsibleError:
             return None
         return str(done["stdout"]).strip() or None if done["rc"] == 0 else None

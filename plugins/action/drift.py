@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,9 @@ from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, host, scan, target, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify, notify_action
 
 
@@ -94,8 +96,7 @@ class ActionModule(ActionBase):
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
         for reply in replies:
             given = functools.partial(_consented, routes, task_vars["hostvars"].raw_get(reply.host))
-            cluster = clusters.get(reply.host, reply.host)
-            records[reply.host] = drift_report.judge(reply, _answer(reply), timeout_s, cluster, given)
+            records[reply.host] = _record(reply, timeout_s, clusters.get(reply.host, reply.host), given)
         if records.keys() != set(names):
             raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")  # type: ignore[no-untyped-call]
         return {name: records[name] for name in names}, clusters
@@ -121,11 +122,15 @@ def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> boo
         return False
 
 
-def _answer(reply: scan.Reply) -> dict[str, Any] | None:
+def _record(reply: scan.Reply, timeout_s: float, cluster: str, consented: Callable[[str], bool]) -> drift_report.Record:
+    answer = None
     try:
-        return transport.parse(reply.stdout)
+        answer = transport.parse(reply.stdout)
+    except facts_schema.WrongFact as error:
+        return drift_report.garbled(printable(str(error)), cluster)
     except ValueError:
-        return None
+        pass  # the report says why
+    return drift_report.judge(reply, answer, timeout_s, cluster, consented)
 
 
 def _progress(done: int, total: int) -> None:

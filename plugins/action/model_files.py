@@ -16,7 +16,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
@@ -171,20 +171,22 @@ class ActionModule(ActionBase):
         return {"step": step, "request": {"files": self._files, **request}, "secret": secret}
 
     def _short(self, step: str) -> dict[str, Any]:
-        return self._answer(
-            self._execute_module(module_name=MODULE, module_args=self._arguments(step, {}, None), task_vars=self._vars)
-        )
+        return self._answer(self._module(MODULE, self._arguments(step, {}, None)))
+
+    def _module(self, name: str, arguments: Mapping[str, Any], *, background: bool = False) -> dict[str, Any]:
+        """What a module says."""
+        with bounds.named(self._name):
+            said: dict[str, Any] = self._execute_module(
+                module_name=name, module_args={**arguments}, task_vars=self._vars, wrap_async=background
+            )
+            bounds.fit(said)
+        return said
 
     def _long(self, step: str, request: Mapping[str, Any], secret: str) -> dict[str, Any]:
         """In the background, so that an SSH session that breaks does not end it and there is something to say."""
         self._task.async_val = LIMIT_S
         try:
-            job = self._execute_module(
-                module_name=MODULE,
-                module_args=self._arguments(step, request, secret),
-                task_vars=self._vars,
-                wrap_async=True,
-            )
+            job = self._module(MODULE, self._arguments(step, request, secret), background=True)
         finally:
             self._task.async_val = 0
         if "ansible_job_id" not in job:
@@ -209,13 +211,12 @@ class ActionModule(ActionBase):
                 told, before = time.monotonic(), now
 
     def _status(self, job: Mapping[str, Any], mode: str) -> dict[str, Any]:
-        said: dict[str, Any] = self._execute_module(
-            module_name="ansible.legacy.async_status", module_args={**job, "mode": mode}, task_vars=self._vars
-        )
-        return said
+        return self._module("ansible.legacy.async_status", {**job, "mode": mode})
 
     def _progress(self) -> dict[str, Any] | None:
-        done = self._low_level_execute_command(f"cat {PROGRESS}")  # type: ignore[no-untyped-call]
+        with bounds.named(self._name):
+            done = self._low_level_execute_command(f"cat {PROGRESS}")  # type: ignore[no-untyped-call]
+            bounds.fit(done["stdout"])
         try:
             now = json.loads(done["stdout"])
             return {"doing": str(now["doing"]), **{key: float(now[key]) for key in ("done", "total", "at")}}

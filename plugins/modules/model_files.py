@@ -81,10 +81,17 @@ pull:
   returned: with O(step=read) and O(step=download)
   type: bool
 image:
-  description: What the image is, whatever Docker's store calls it, and its size; null where it is not there.
+  description:
+    - What the image is, whatever Docker's store calls it, and its size; null where it is not there.
+    - C(pinned) is whether its id is the pinned digest (containerd's store). C(configuration) is its id in Docker's
+      classic store, the digest of the whole configuration.
   returned: with O(step=read) and O(step=download)
   type: dict
-  sample: {fingerprint: 9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab, bytes: 21474836480}
+  sample:
+    fingerprint: 9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab
+    bytes: 21474836480
+    pinned: false
+    configuration: sha256:5e981582c25298a01492a4af9f5e9548e4855248106aecec35515f7a726dc396
 model:
   description: Commit, size and files of the model, if it is whole; else null.
   returned: with O(step=read) and O(step=download)

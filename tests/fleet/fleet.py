@@ -78,6 +78,10 @@ class Fleet(Rig):
 
     # -- in
 
+    def address(self, host: str) -> str:
+        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
+        return str(said["children"]["sparks"]["hosts"][host]["ansible_host"])
+
     def _ssh(self, host: str, *words: str) -> list[str]:
         said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
         mine, all_ = said["children"]["sparks"]["hosts"][host], said["vars"]

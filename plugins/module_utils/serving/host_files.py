@@ -90,6 +90,14 @@ def fingerprint(image: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
+def configuration(image: Mapping[str, Any]) -> str | None:
+    """The digest of an image's configuration, which names its layers too: the image's id in Docker's classic store.
+
+    None in containerd's, where the id is the pinned digest (`Files.is_pinned`); only a classic one has layers to mount.
+    """
+    return str(image["Id"]) if (image.get("GraphDriver") or {}).get("Data") else None
+
+
 class Files:
     """Image and model of one host. `run` starts commands; the folders are the real ones, except in tests."""
 
@@ -158,6 +166,7 @@ class Files:
                 "fingerprint": fingerprint(image),
                 "bytes": image["Size"],
                 "pinned": self.is_pinned(image),
+                "configuration": configuration(image),
             }
         if self.draft:
             said["draft"], said["draft_pin"] = self.draft.held().values()
@@ -182,6 +191,11 @@ class Files:
         """Whether the image's own name is the digest of the inventory; only containerd's store names it so."""
         _, _, digest = self.image.partition("@")
         return bool(digest) and digest in (image.get("Id"), (image.get("Descriptor") or {}).get("digest"))
+
+    def proves(self, image: Mapping[str, Any], offered: Mapping[str, Any]) -> bool:
+        """Whether this host sees that its image is the one that the first host has pulled by the digest."""
+        told, own = offered.get("configuration"), configuration(image)
+        return (told == own or not told or not own) and (self.is_pinned(image) or not offered.get("pinned"))
 
     def download(self, token: str, pin: str | None = None, move: bool = False) -> bool:
         """Name the image that is there, and get the model from the hub. Whether anything changed."""
@@ -404,8 +418,7 @@ class Files:
         self.ask(["docker", "load", "--quiet", "--input", str(path)])
         path.unlink()
         image = self.inspect(self.name)
-        pinned = image is not None and (self.is_pinned(image) or not offered.get("pinned"))
-        if image is None or fingerprint(image) != mark or not pinned:
+        if image is None or fingerprint(image) != mark or not self.proves(image, offered):
             self.run(["docker", "image", "rm", self.name])
             text = f"{self.name} is not what {peer.address} has"
             raise FilesError("image_differs", text, "see that both hosts run the same Docker, then run again")

@@ -23,7 +23,7 @@ def check_blocks(subject: Subject) -> Iterator[Finding]:
     if large < limits["large_least"]:
         yield subject.warn(
             "memory_fragmented",
-            f"{found['free_bytes'] / _GIB:.1f} GiB of memory are free, and only {large:.1f} GiB of it in blocks of 32 MiB"
+            f"{found['free_bytes'] / _GIB:.1f} GiB of memory are free, only {large:.1f} GiB of it in blocks of 32 MiB"
             f" or more; below {limits['large_least']} models were 4 to 5 % slower, or did not start",
-            "reboot this host before you start the model; dropping caches and compacting memory do not bring blocks back",
+            "reboot this host before you start the model; dropping caches or compacting brings no block back",
         )

@@ -3,19 +3,27 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How much a host may send. A sick or hostile one must not eat the controller's memory or disk.
 
-`scan` reads its own pipes and counts. Ansible's connection plugins collect all that comes, so there the process gets a
-bound on its memory.
+`scan` reads its own pipes and counts. Ansible's connection plugins collect all that comes. So a process that asks one
+host gets a bound on its memory, and where one process asks many hosts (`scan.Typist`), the plugin's pipes count.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import IO, Any
+
+from ansible.errors import AnsibleActionFail
 
 ANSWER_LIMIT = 16 * 2**20  # bytes; a real answer has some thousands
 ERRORS_LIMIT = 2**20  # bytes of standard error, of which the end is shown
+CHUNK = 2**16
 MEMORY_LIMIT = 256 * 2**20  # bytes; Ansible keeps an answer several times over
 
 
@@ -46,6 +54,67 @@ def memory(limit: int = MEMORY_LIMIT) -> Iterator[None]:
         raise TooMuch(too_much("standard output or error", limit)) from None
     finally:
         resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
+
+
+@contextlib.contextmanager
+def named(host: str) -> Iterator[None]:
+    """A call to one host, whose answer Ansible collects; the host fails where it sends too much."""
+    try:
+        with memory():
+            yield
+    except TooMuch as error:
+        raise AnsibleActionFail(f"{host}: {error}; see on the host what writes so much, then run again") from None  # type: ignore[no-untyped-call]
+
+
+def fit(said: object) -> None:
+    """TooMuch where an answer that somebody else has collected is longer than one may be."""
+    if _length(said) > ANSWER_LIMIT:
+        raise TooMuch(too_much("standard output or error", ANSWER_LIMIT))
+
+
+def _length(said: object) -> int:
+    if isinstance(said, str):
+        return len(said)
+    if isinstance(said, Mapping):
+        return sum(_length(key) + _length(value) for key, value in said.items())
+    return sum(map(_length, said)) if isinstance(said, (list, tuple)) else 1
+
+
+def count_pipes_of(plugin: object) -> None:
+    """What this connection plugin starts is ended where its host sends too much, and the plugin reads no further.
+
+    Ansible has no option for it. So the plugin's module gets a `Popen` whose pipes count.
+    """
+    module: Any = sys.modules[type(plugin).__module__]
+    if getattr(module, "subprocess", None) is subprocess:
+        module.subprocess = SimpleNamespace(**{**vars(subprocess), "Popen": _Counting})
+
+
+class _Counting(subprocess.Popen[bytes]):
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        pipes: Any = self
+        pipes.stdout = self.stdout and _Pipe(self, self.stdout, ANSWER_LIMIT)
+        pipes.stderr = self.stderr and _Pipe(self, self.stderr, ERRORS_LIMIT)
+
+
+class _Pipe:
+    """A pipe of a process; it ends, and the process with it, once too much came."""
+
+    def __init__(self, process: subprocess.Popen[bytes], pipe: IO[bytes], limit: int) -> None:
+        self._process, self._pipe, self._left = process, pipe, limit
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pipe, name)
+
+    def read(self) -> bytes:
+        """What is there now, for a reader that waits for something to be there."""
+        if self._left < 0:
+            self._process.kill()
+            return b""
+        chunk = os.read(self._pipe.fileno(), CHUNK)
+        self._left -= len(chunk)
+        return chunk
 
 
 def _taken() -> int | None:

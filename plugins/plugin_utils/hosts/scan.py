@@ -138,9 +138,11 @@ class Typist:
         become, command = self.connection.become, self.remote
         if become:
             command = become.build_become_command(command, self.connection._shell)
+        bounds.count_pipes_of(self.connection)
         with piped(self.connection):
             status, stdout, stderr = self.connection.exec_command(command, in_data=program, sudoable=True)
-        return Reply(self.host, status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+        errors = _shown(stderr, len(stderr)) + _cut(stdout)
+        return Reply(self.host, status, stdout.decode(errors="replace"), errors)
 
 
 @contextlib.contextmanager
@@ -312,10 +314,20 @@ class _Errors:
 
     def text(self) -> str:
         self.read_all()
-        said = self.begin.decode(errors="replace")
-        if self.length <= ERRORS_LIMIT:
-            return said
-        return f"{said[:SHOWN_OF_ERRORS]} ... {bounds.too_much('standard error', ERRORS_LIMIT)}\n"
+        return _shown(self.begin, self.length)
+
+
+def _shown(begin: bytes, length: int) -> str:
+    """Standard error of this length, or if that is too long, how it begins."""
+    said = begin.decode(errors="replace")
+    if length <= ERRORS_LIMIT:
+        return said
+    return f"{said[:SHOWN_OF_ERRORS]} ... {bounds.too_much('standard error', ERRORS_LIMIT)}\n"
+
+
+def _cut(answer: bytes) -> str:
+    """What to say of an answer that was too long."""
+    return f"\n{bounds.too_much('standard output', ANSWER_LIMIT)}\n" if len(answer) > ANSWER_LIMIT else ""
 
 
 def _attempt(target: Target, deadline: float) -> Reply:
@@ -335,9 +347,7 @@ def _attempt(target: Target, deadline: float) -> Reply:
         finally:
             process.kill()  # of one that has ended this does nothing
             process.wait()
-        said = errors.text()
-    if len(answer) > ANSWER_LIMIT:
-        said += f"\n{bounds.too_much('standard output', ANSWER_LIMIT)}\n"
+        said = errors.text() + _cut(answer)
     return Reply(target.host, status, answer.decode(errors="replace"), said, began, time.time())
 
 

@@ -179,11 +179,9 @@ def _send(action: ActionBase, request: Mapping[str, Any], task_vars: Mapping[str
         try:
             with bounds.memory(), scan.piped(action._connection):
                 done: dict[str, Any] = action._low_level_execute_command(remote, in_data=program, sudoable=True)  # type: ignore[no-untyped-call]
+                bounds.fit(done["stdout"])
         except bounds.TooMuch as error:
             raise NoAnswer(str(task_vars["inventory_hostname"]), str(error)) from None
-        if len(done["stdout"]) > bounds.ANSWER_LIMIT:
-            said = bounds.too_much("standard output", bounds.ANSWER_LIMIT)
-            raise NoAnswer(str(task_vars["inventory_hostname"]), said)
         return done
 
     done = run(message.program())

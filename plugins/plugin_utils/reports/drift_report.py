@@ -60,7 +60,7 @@ def judge(
         orphans = [{key: str(item[key]) for key in ("role", "resource")} for item in answer["orphans"]]
         state = DRIFT if changes else CLEAN if answer["recorded"] else UNFINISHED
     except (KeyError, TypeError, AttributeError) as error:
-        return silent("garbled", f"the answer is not as documented: {error!r}", _again(cluster))
+        return garbled(f"the answer is not as documented: {error!r}", cluster)
     return _record(state, changes, orphans)
 
 
@@ -93,8 +93,10 @@ def _difference(item: Mapping[str, Any], consented: Callable[[str], bool]) -> Re
     return {"resource": str(item["resource"]), "action": str(item["action"]), "detail": detail, "consent": consent}
 
 
-def _again(cluster: str) -> str:
-    return f"run `ansible-playbook gb10.fleet.doctor --limit {cluster} -vvv`; it shows all of what the host says"
+def garbled(text: str, cluster: str) -> Record:
+    """The record of a host whose answer nobody can use."""
+    way_out = f"run `ansible-playbook gb10.fleet.doctor --limit {cluster} -vvv`; it shows all of what the host says"
+    return silent("garbled", text, way_out)
 
 
 def _no_answer(reply: Reply, timeout_s: float, cluster: str) -> Record:
@@ -110,7 +112,7 @@ def _no_answer(reply: Reply, timeout_s: float, cluster: str) -> Record:
     if finding.id in REASONS:
         return silent(finding.id, finding.fact, finding.way_out)
     if reply.status == 0:
-        return silent("garbled", f"there is no answer in what the host printed: {_tail(reply.stdout)}", _again(cluster))
+        return garbled(f"there is no answer in what the host printed: {_tail(reply.stdout)}", cluster)
     text = f"the command ended with status {reply.status}: {said or _tail(reply.stdout)}"
     return silent("error", text, finding.way_out)
 

@@ -44,7 +44,17 @@ def ways(hosts: Mapping[str, HostFabric], giver: str) -> dict[str, dict[str, str
 def missing(giver: Mapping[str, Any], taker: Mapping[str, Any]) -> list[str]:
     """Of what the giver has, what the taker has not, or another one of."""
     held = [part for part in PARTS if giver.get(part) is not None]
-    return [part for part in held if _identity(part, giver) != _identity(part, taker)]
+    return [
+        part
+        for part in held
+        if _identity(part, giver) != _identity(part, taker) or _configured_otherwise(giver[part], taker.get(part) or {})
+    ]
+
+
+def _configured_otherwise(giver: Mapping[str, Any], taker: Mapping[str, Any]) -> bool:
+    """Whether both have an image in Docker's classic store, and two of them."""
+    told, own = giver.get("configuration"), taker.get("configuration")
+    return None not in (told, own) and told != own
 
 
 def _identity(part: str, said: Mapping[str, Any]) -> Any:

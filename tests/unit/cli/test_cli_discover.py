@@ -385,6 +385,28 @@ def test_a_real_host_says_who_it_is(ports: list[int]) -> None:
     assert len(discover.judge(asked, other).duplicates) == 1
 
 
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({"rails": 5}, "facts.rails is 5, and must be a list"),
+        ({"boot_id": ["x"]}, "facts.boot_id is ['x'], and must be a text"),
+        ({"product": {}}, "facts.product.dmi_vendor is missing"),
+        ({"gpu": None}, "facts.gpu is None, and must be a mapping"),
+    ],
+)
+def test_a_wrong_fact_is_called_by_its_name_and_the_others_go_on(
+    network: Path, wrong: dict[str, Any], says: str
+) -> None:
+    put(network, 11)
+    put(network, 12)
+    said = {"facts": {**(spark("192.0.2.12", 12).facts or {}), **wrong}, "error": None}
+    (network / "192.0.2.12.json").write_text(f"GB10-ANSWER:{json.dumps(said)}\n")
+    sound, silent = (discover.places([f"192.0.2.{number}"])[0] for number in (11, 12))
+    answers = {answer.place: answer for answer in discover.ask(discover.keys_of([sound, silent]), None)}
+    assert answers[sound].facts and not answers[sound].silence
+    assert answers[silent].facts is None and answers[silent].silence.startswith(f"{says}; ")
+
+
 def test_a_host_that_changes_its_key_after_the_scan_is_not_believed(ports: list[int]) -> None:
     (place,) = discover.places([f"127.0.0.1:{ports[0]}"])
     (answer,) = discover.ask({place: {"ssh-ed25519": key(1)}}, None)

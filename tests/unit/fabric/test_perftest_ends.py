@@ -151,7 +151,7 @@ def test_version_is_reported(tmp_path: Path) -> None:
 
 def test_a_client_stops_trying(tmp_path: Path, port: int) -> None:
     # A shell, for it starts within the time to pair also where a Python does not.
-    refused = f"#!/bin/sh\n[ $1 = -V ] || echo \"Couldn't connect to {SERVER_ADDRESS}:{port}\" >&2\nexit 1\n"
+    refused = f'#!/bin/sh\n[ $1 = -V ] || echo "Couldn\'t connect to {SERVER_ADDRESS}:{port}" >&2\nexit 1\n'
     (result,) = run(install(tmp_path, refused), make_test("client", port), pairing=1.5)
     assert (result["state"], result["fault"]["name"]) == ("failed", "refused")
     assert result["attempts"] >= 2

@@ -43,6 +43,8 @@ case $kind in
   key) echo "Host key verification failed." >&2; exit 255;;
   nosudo) echo "sudo: a password is required" >&2; exit 1;;
   garbled) echo "GB10-ANSWER:{";;
+  typed)
+    echo "GB10-ANSWER:{\\"facts\\": {\\"rails\\": 5}, \\"known\\": true, \\"changes\\": [], \\"pending\\": [], $rest}";;
   hangs) sleep 77;;
 esac
 """
@@ -111,7 +113,8 @@ def test_the_value_that_differs_is_named_and_a_consent_that_is_set_is_not_asked_
 
 def test_every_kind_of_host_is_told_apart(run: Run) -> None:
     silent = {
-        "away": "unreachable", "key": "host_key", "nosudo": "no_sudo", "garbled": "garbled", "hangs": "timeout"
+        "away": "unreachable", "key": "host_key", "nosudo": "no_sudo", "garbled": "garbled", "hangs": "timeout",
+        "typed": "garbled",
     }  # fmt: skip
     rc, output = run.play(kinds("clean", "drift", "waits", "new", *silent), task({"timeout_s": 2}))
     assert rc == 2, output
@@ -120,6 +123,7 @@ def test_every_kind_of_host_is_told_apart(run: Run) -> None:
     assert found == {f"spark-{kind}": states.get(kind, "silent") for kind in [*states, *silent]}
     for kind, reason in silent.items():
         assert run.document["hosts"][f"spark-{kind}"]["silence"]["reason"] == reason
+    assert run.document["hosts"]["spark-typed"]["silence"]["text"] == "facts.rails is 5, and must be a list"
     assert run.list("drifted") == ["spark-drift", "spark-waits", "spark-new"]
     assert run.list("silent") == [f"spark-{kind}" for kind in silent]
     inputs = {line.split()[1] for line in (run.tmp_path / "input").read_text().splitlines()}

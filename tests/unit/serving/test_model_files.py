@@ -260,6 +260,12 @@ def test_who_gets_what_from_whom() -> None:
     assert deciding.missing(giver, nothing) == ["image", "model"]
     assert deciding.missing(giver, json.loads(json.dumps(giver))) == []
     assert deciding.missing(giver, {**giver, "model": {**TINY.as_dict(), "commit": "b" * 40}}) == ["model"]
+    classic = [
+        {**giver, "image": {**giver["image"], "configuration": id_}}  # type: ignore[dict-item]
+        for id_ in ("sha256:a", "sha256:b", None)
+    ]
+    assert deciding.missing(classic[0], classic[1]) == ["image"], "of the same layers, and another one all the same"
+    assert deciding.missing(classic[0], classic[2]) == deciding.missing(classic[2], classic[0]) == []
     assert deciding.missing({**giver, "model": None}, nothing) == ["image"], "vLLM gets the model by itself"
     assert deciding.size(giver, ["image", "model"]) == TINY.size + 5
 
@@ -659,6 +665,41 @@ def test_an_image_that_should_bear_the_pinned_digest_and_does_not_is_taken_away_
     giver.save()
     take(host(tmp_path, "c", docker), giver, daemon, "image")
     assert docker.images["gb10-fleet/vllm:1"]["Descriptor"] == pinned["Descriptor"]
+
+
+@needs_rsync
+@pytest.mark.parametrize(
+    ("theirs", "ours", "comes"),
+    [
+        ("sha256:a", "sha256:a", True),
+        ("sha256:a", "sha256:b", False),  # history, date or another field that the fingerprint leaves out
+        ("sha256:a", None, True),  # one of them has containerd's store: the fingerprint counts
+        (None, "sha256:b", True),
+    ],
+)
+def test_in_the_classic_store_a_rank_compares_the_id_of_its_image(
+    tmp_path: Path, giver: host_files.Files, daemon: Daemon, theirs: str | None, ours: str | None, comes: bool
+) -> None:
+    """The id is the digest of the configuration. The first host pulled it by the pinned digest, and tells it by the
+    controller."""
+
+    def stored(id_: str | None) -> dict[str, Any]:
+        classic = {"Id": id_, "GraphDriver": {"Name": "overlay2", "Data": {"UpperDir": "/var/lib/docker/x"}}}
+        return {**image(), **(classic if id_ else {"Id": "sha256:index", "GraphDriver": {"Name": "overlayfs"}})}
+
+    name = "gb10-fleet/vllm:1"
+    giver.run.images[name] = stored(theirs)  # type: ignore[attr-defined]
+    assert giver.read()["image"]["configuration"] == theirs
+    giver.archive(host_files.fingerprint(image())).write_text(json.dumps({name: stored(ours)}))
+    docker = Docker({})
+    own = host(tmp_path, "b", docker)
+    if comes:
+        take(own, giver, daemon, "image")
+        assert own.read()["image"]["configuration"] == ours
+    else:
+        with pytest.raises(transfer_errors.FilesError, match="image_differs"):
+            take(own, giver, daemon, "image")
+        assert docker.images == {}
 
 
 @needs_rsync
