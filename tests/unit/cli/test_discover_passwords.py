@@ -16,27 +16,17 @@ from typer.testing import CliRunner
 from gb10_fleet import passwords
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.playbook import Outcome
+from tests.support.doors import OF_SSH, OF_SUDO, SSH_DOOR, opened, put_ways_to_root
 from tests.support.plays import environment
 from tests.unit.cli.test_cli_discover import fake, key
 
 CLI = CliRunner()
-OF_SSH, OF_SUDO = "of-ssh-41c9", "of-sudo-41c9"
 HERE = "127.0.0.1"
-# As OpenSSH: with BatchMode nobody is asked, and without it the program that SSH_ASKPASS names is.
-SSH = f"""for word in "$@"; do
-  case $word in BatchMode=yes) batch=1;; StrictHostKeyChecking=yes) strict=1;; esac; command=$word; done
-echo "$@" >>"${{0%/*}}/argv"
-denied() {{ echo "nvidia@{HERE}: Permission denied (publickey,password)." >&2; exit 255; }}
-[ -z "$batch" ] && [ -n "$strict" ] && [ -n "$SSH_ASKPASS" ] || denied
-[ "$("$SSH_ASKPASS" "nvidia@{HERE}'s password: ")" = {OF_SSH} ] || denied
-SSH_CONNECTION="192.0.2.1 50000 {HERE} 22" exec /bin/sh -c "$command"
-"""
-SUDO = f"""while [ $# -gt 0 ]; do case $1 in -p) prompt=$2; shift 2;; -u) shift 2; break;; *) shift;; esac; done
-printf '%s' "$prompt" >&2
-IFS= read -r word
-[ "$word" = {OF_SUDO} ] || {{ printf 'Sorry, try again.\\n%s' "$prompt" >&2; read -r _; exit 1; }}
-touch "${{0%/*}}/became-root"
-exec "$@"
+# Without the check of host keys no word is sent.
+SSH = f"""echo "$@" >>"${{0%/*}}/asked"
+case "$*" in *StrictHostKeyChecking=yes*) ;; *) exit 255;; esac
+{SSH_DOOR}
+SSH_CONNECTION="192.0.2.1 50000 {HERE} 22" exec /bin/sh -c "${{@: -1}}"
 """
 
 
@@ -47,7 +37,7 @@ def network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     programs.mkdir()
     fake(programs, "ssh-keyscan", f"cat >/dev/null; echo '{HERE} ssh-ed25519 {key(1)}'")
     fake(programs, "ssh", SSH)
-    fake(programs, "sudo", SUDO)
+    put_ways_to_root(programs)
     for name, value in environment(tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
@@ -79,15 +69,15 @@ def vault(folder: Path) -> Sequence[str]:
 def test_typed_passwords_open_a_host_and_its_root(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     status, answer = discover(monkeypatch, {"SSH": OF_SSH, "BECOME": OF_SUDO}, "-kK", HERE)
     assert (answer["locked"], answer["others"]) == ({}, [HERE]), "this machine is no Spark, and it answered"
-    assert status == Outcome.failed and (network / "bin/became-root").exists()
-    argv = (network / "bin/argv").read_text()
+    assert status == Outcome.failed and opened(network / "bin") == {"ssh", "sudo"}
+    argv = (network / "bin/asked").read_text()
     assert OF_SSH not in argv and OF_SUDO not in argv
 
 
 def test_a_password_from_a_vault_needs_no_root(network: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, answer = discover(monkeypatch, {}, HERE, "--", *vault(network))
     assert (answer["locked"], answer["others"]) == ({}, [HERE])
-    assert not (network / "bin/became-root").exists()
+    assert opened(network / "bin") == {"ssh"}
 
 
 @pytest.mark.parametrize(
@@ -109,7 +99,7 @@ def test_nobody_who_was_not_named_gets_a_password(network: Path, monkeypatch: py
     status, answer = discover(monkeypatch, {"SSH": OF_SSH}, "-k", "127.0.0.0/30")
     assert [*answer["locked"]] == [HERE] and status == Outcome.failed
     assert f"gb10 discover -k {HERE}" in answer["locked"][HERE]
-    assert "BatchMode=yes" in (network / "bin/argv").read_text().splitlines()[-1], "keys only"
+    assert "BatchMode=yes" in (network / "bin/asked").read_text().splitlines()[-1], "keys only"
 
 
 @pytest.mark.parametrize(("word", "opened"), [("y", True), ("n", False)])
