@@ -221,7 +221,7 @@ def test_who_ends_it_on_the_way_hears_what_does_not_serve_and_how_to_go_on(fleet
 
 def test_the_end_and_status_name_what_was_changed(fleet: Fleet) -> None:
     shown = CLI.invoke(cli.app, ["rollout", "play.yml", "--no-prove", *SIZES, "-i", "hosts.yml"])
-    line = "a, b, c and 1 more  driver  package:x  update"
+    line = "a, b, d and 1 more  driver  package:x  update"
     assert shown.exit_code == 0 and shown.output.splitlines().count(line) == 1, shown.output
     assert line in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output.splitlines()
 
