@@ -46,8 +46,8 @@ _SANITY_LEFT_OUT = (
     "yamllint",  # a gate of its own, with our rules
 )
 # Unit tests that start Ansible, 2 s each: they are part of `make test`. By the names of their files, without `.py`.
-_PLAYS = ("test_*_action", "test_benchmark_play", "test_fabric_play", "test_notify", "test_playbook_events",
-          "test_pull_login", "test_target",
+_PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_callbacks", "test_fabric_play",
+          "test_notify", "test_playbook_events", "test_pull_login", "test_target",
           *(f"test_rollout_{it}" for it in ("canaries", "cli", "drain", "pull")))  # fmt: skip
 # Unit tests of what is in the checkout only: by the packages that they import, and by their folders.
 _CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)

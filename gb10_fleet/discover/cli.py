@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gb10_fleet.options import Playbook
 from gb10_fleet.playbook import Outcome
 
 if TYPE_CHECKING:
-    from gb10_fleet.discover.mdns import Discovery
+    from gb10_fleet.discover.mdns import Answer, Discovery, Keys, Place
 
 app = typer.Typer()
 
 
-@app.command("discover")
+@app.command("discover", cls=Playbook)
 def find(
+    ctx: typer.Context,
     where: Annotated[
         list[str] | None,
         typer.Argument(
@@ -51,7 +54,9 @@ def find(
             raise typer.BadParameter(f"{file} is there; name another file with --output, or say --force")
     try:
         asked = discover.places(where or ()) if where else discover.browse(seconds)
-        found = discover.judge(asked, discover.ask(discover.keys_of(asked), user, progress=_progress))
+        keys = discover.keys_of(asked)
+        answers = discover.ask(keys, user, progress=_progress)
+        found = discover.judge(asked, _with_passwords(answers, keys, user, ctx.obj))
     except discover.BadPlace as error:
         raise typer.BadParameter(str(error)) from None
     except FileNotFoundError as error:
@@ -68,6 +73,39 @@ def find(
     else:
         _show(found, output if written else None)
     raise typer.Exit(outcome)
+
+
+def _with_passwords(
+    answers: list[Answer], keys: Mapping[Place, Keys], user: str | None, words: Sequence[str]
+) -> list[Answer]:
+    """The same, with what Ansible reads where keys alone open nothing; with a password of sudo, at every place."""
+    from gb10_fleet.discover import password
+
+    if not password.given(words):
+        return answers
+    wanted = [one.place for one in answers if one.facts is None or password.as_root(words)]
+    strangers = [place for place in wanted if not place.named]
+    where = password.trusted(wanted, confirmed=bool(strangers) and _vouched(strangers, keys))
+    if not where:
+        return answers
+    again = {one.place: one for one in password.ask({place: keys[place] for place in where}, user, words)}
+    return [again.get(one.place, one) for one in answers]
+
+
+def _vouched(strangers: Sequence[Place], keys: Mapping[Place, Keys]) -> bool:
+    """As ssh asks before it types a password. Where nobody can answer, nobody has vouched."""
+    from gb10_fleet.discover import mdns as discover
+
+    if not _at_a_terminal():
+        return False
+    for place in strangers:
+        shown = " ".join(discover.fingerprint(key) for key in keys[place].values())
+        print(f"{place}  {shown}", file=sys.stderr)
+    return typer.confirm("You did not name these hosts yourself. Send them your password?", err=True)
+
+
+def _at_a_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _progress(done: int, total: int) -> None:

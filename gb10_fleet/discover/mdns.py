@@ -269,6 +269,24 @@ def fingerprint(key: str) -> str:
     return "SHA256:" + base64.b64encode(hashlib.sha256(base64.b64decode(key)).digest()).decode().rstrip("=")
 
 
+def ssh_options(known_hosts: Path) -> dict[str, str]:
+    """Options of ssh towards hosts that nobody has vouched for."""
+    return {
+        "BatchMode": "yes",
+        "StrictHostKeyChecking": "yes",
+        "UserKnownHostsFile": str(known_hosts),
+        "GlobalKnownHostsFile": "/dev/null",
+        "ConnectTimeout": str(KEYSCAN_TIMEOUT_S),
+        "ForwardAgent": "no",
+        "ControlPath": "none",  # a master of an earlier run has seen other keys, or none
+    }
+
+
+def check_user(user: str | None) -> None:
+    if user is not None and not _USER.match(user):
+        raise BadPlace(f"{output.printable(user)}: no name of a user")
+
+
 def ask(
     keys: Mapping[Place, Keys],
     user: str | None,
@@ -280,8 +298,7 @@ def ask(
 
     Only the key that the scan saw is taken: who answers now with another one is another machine.
     """
-    if user is not None and not _USER.match(user):
-        raise BadPlace(f"{output.printable(user)}: no name of a user")
+    check_user(user)
     request = {
         "verb": "drift", "check": True, "facts": {"paths": []}, "project": catalog.collection_version(), "run": RUN,
     }  # fmt: skip
@@ -289,16 +306,7 @@ def ask(
     with tempfile.TemporaryDirectory(prefix="gb10-discover-") as folder:
         known_hosts = Path(folder) / "known_hosts"
         known_hosts.write_text("".join(known_hosts_lines(keys)), encoding="ascii")
-        options = {
-            "BatchMode": "yes",
-            "StrictHostKeyChecking": "yes",
-            "UserKnownHostsFile": str(known_hosts),
-            "GlobalKnownHostsFile": "/dev/null",
-            "ConnectTimeout": str(KEYSCAN_TIMEOUT_S),
-            "ForwardAgent": "no",  # nobody is trusted yet
-            "ControlPath": "none",  # a master of an earlier run has seen other keys, or none
-        }
-        words = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
+        words = [word for name, value in ssh_options(known_hosts).items() for word in ("-o", f"{name}={value}")]
         words += ["-l", user] if user else []
         remote = transport.command(transport.DEFAULT_INTERPRETER)
         by_name = {str(place): place for place in keys}
@@ -317,19 +325,40 @@ def ask(
 
 def _answer(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
     try:
-        facts = transport.parse(reply.stdout)["facts"]
-        if facts is not None and (wrong := facts_schema.missing(facts)):
-            raise facts_schema.WrongFact(wrong)
-        if facts["boot_id"] and facts["ssh"]:
-            return Answer(place, keys, facts, is_spark(facts))
+        return answer(place, keys, transport.parse(reply.stdout)["facts"])
     except facts_schema.WrongFact as error:
-        return Answer(
-            place, keys, silence=output.printable(f"{error}; if the machine is sound, this is a defect of gb10-fleet")
-        )
-    except (ValueError, KeyError, TypeError, AttributeError):
-        pass  # no answer, or not one of ours: said below
+        return _wrong(place, keys, error)
+    except (ValueError, KeyError, TypeError, AttributeError):  # no answer, or not one of ours
+        return silent(place, keys, reply)
+
+
+def _wrong(place: Place, keys: Keys, error: facts_schema.WrongFact) -> Answer:
+    said = f"{error}; if the machine is sound, this is a defect of gb10-fleet"
+    return Answer(place, keys, silence=output.printable(said))
+
+
+def answer(place: Place, keys: Keys, facts: Mapping[str, Any]) -> Answer:
+    """Of a machine that has said its facts; KeyError or TypeError where they are not ours."""
+    if facts is not None and (wrong := facts_schema.missing(facts)):
+        return _wrong(place, keys, facts_schema.WrongFact(wrong))
+    if not (facts["boot_id"] and facts["ssh"]):
+        raise KeyError("boot_id, ssh")
+    return Answer(place, keys, facts, is_spark(facts))
+
+
+def silent(place: Place, keys: Keys, reply: scan.Reply) -> Answer:
+    """Of one that has not, and why."""
     silence = drift_report.judge(reply, None, LOGIN_TIMEOUT_S, reply.host)["silence"]
-    return Answer(place, keys, silence=output.printable(f"{silence['text']}; {silence['way_out']}"))
+    way_out = _ways_in(place).get(silence["reason"], silence["way_out"])
+    return Answer(place, keys, silence=output.printable(f"{silence['text']}; {way_out}"))
+
+
+def _ways_in(place: Place) -> dict[str, str]:
+    """What to do where a password is missing or wrong, by the reason."""
+    return {
+        "permission": f"check the user (-u) and its key, or type its password: gb10 discover -k {place}",
+        "no_sudo": f"check the password of sudo; without -K, discover needs no root: gb10 discover {place}",
+    }
 
 
 # -- what it means -----------------------------------------------------------------------------------------------------

@@ -13,10 +13,10 @@ from typing import Any
 from urllib.parse import quote
 
 import jinja2
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes, evidence_page
 
 from gb10_fleet.rollout import models
-from gb10_fleet.rollout.journal import BAD, GOOD, moment_of
+from gb10_fleet.rollout.journal import BAD, GOOD, changes_of, moment_of
 
 Record = dict[str, Any]
 
@@ -86,6 +86,7 @@ def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Recor
         "rows": sorted(rows, key=lambda row: row["rank"]),
         "clusters": list(_clusters(document)),
         "drift": _drift(document["drift"]),
+        "changes": changes.of_fleet(changes_of(document)),
         "floors": _floors(document["hosts"]),
         "events": [_event(event) for event in document["events"]],
         "meta": _meta(document),

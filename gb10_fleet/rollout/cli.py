@@ -17,13 +17,25 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 from rich.console import Console
 
 from gb10_fleet.options import Asking, Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
 from gb10_fleet.rollout import live, locks, models, people, recipes, waves, window
 from gb10_fleet.rollout import loop as rollout
-from gb10_fleet.rollout.journal import WAY_OUT, Journal, JournalError, NoRun, place, refusal, resolved, text_of, utc
+from gb10_fleet.rollout.journal import (
+    WAY_OUT,
+    Journal,
+    JournalError,
+    NoRun,
+    changes_of,
+    place,
+    refusal,
+    resolved,
+    text_of,
+    utc,
+)
 from gb10_fleet.rollout.live import Lines, Silent, Terminal
 from gb10_fleet.rollout.waves import Policy, Refused, Wave
 
@@ -413,6 +425,8 @@ def _show(record: Mapping[str, Any]) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
     live.out(f"{_title(record)}: {counts}")
     for line in rollout.bad_lines(record):
+        live.out(line)
+    for line in changes.fleet_lines(changes_of(record), f"gb10 report {record['run']}"):
         live.out(line)
     if record["ended"] is not None:
         live.out(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}")

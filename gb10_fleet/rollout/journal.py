@@ -389,3 +389,8 @@ def _without(row: sqlite3.Row, *keys: str) -> Record:
 def hosts_of(record: Mapping[str, Any]) -> Iterable[Record]:
     """Every host of a run's record, in the order of the waves."""
     return (host for wave in record["waves"] for host in wave["hosts"])
+
+
+def changes_of(record: Mapping[str, Any]) -> dict[str, list[Record]]:
+    """What a run has changed on each of its hosts, as far as playbooks of ours say it."""
+    return {host["host"]: host["changes"] for host in hosts_of(record)}

@@ -62,9 +62,12 @@ class ActionModule(ActionBase):
         without = silence.tolerated(judged, most)
         beside = [name for name in names if name not in without and set(clusters.get(name, ())) & set(without)]
         result["warnings"] = [*_folded(judged), *_without(without, beside)]
+        loading = [name for name in unchanged if _probe(judged[name]).get("loading")]
         left_out = unchanged if arguments["recap"] == "changed" else []
         result.update(_of_the_left_out({name: judged.pop(name) for name in left_out}))
-        result.update(changed=False, unchanged=unchanged, judged=judged, tolerated=without, beside=beside)
+        result.update(
+            changed=False, unchanged=unchanged, loading=loading, judged=judged, tolerated=without, beside=beside
+        )
         result["msg"] = f"{len(unchanged)} of {len(names)} hosts are as they should be"
         return result
 
@@ -163,7 +166,12 @@ def _judged(
 
 
 def _unchanged(judged: Mapping[str, Any]) -> bool:
-    return bool(judged.get("ansible_facts", {}).get("gb10_probe", {}).get("unchanged"))
+    return bool(_probe(judged).get("unchanged"))
+
+
+def _probe(judged: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = judged.get("ansible_facts", {}).get("gb10_probe", {})
+    return found
 
 
 def _of_the_left_out(judged: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

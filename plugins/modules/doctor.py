@@ -141,6 +141,10 @@ ansible_facts:
           description: Whether there is nothing to do, and the documents were made from facts that hold.
           type: bool
           returned: always
+        loading:
+          description: Whether the model of the host still loads.
+          type: bool
+          returned: always
         changes:
           description: What would be changed, as M(gb10.fleet.host_state) returns it.
           type: list

@@ -83,6 +83,11 @@ unchanged:
   type: list
   elements: str
   sample: [spark-a, spark-b]
+loading:
+  description: Those of RV(unchanged) whose model still loads, by the fact C(model_phase).
+  returned: always
+  type: list
+  elements: str
 judged:
   description: The result of M(gb10.fleet.doctor) for each host that could be asked and is not left out, by host name.
   returned: always

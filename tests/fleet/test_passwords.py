@@ -142,6 +142,8 @@ def test_a_password_opens_ssh(operator: Operator) -> None:
         assert operator.drift(**own) == dict.fromkeys(operator.fleet.hosts, "clean")
         doctor = operator.play("playbooks/doctor.yml", **own)
         assert doctor.rc == 0, doctor.output
+        validate = operator.play("playbooks/validate.yml", *words, **no_key)
+        assert validate.rc == 0 and "verdict" in validate.output, validate.output
     finally:
         operator.password("typist", SUDO)
 
@@ -149,7 +151,18 @@ def test_a_password_opens_ssh(operator: Operator) -> None:
 def test_su_is_a_way_to_root_as_well(operator: Operator) -> None:
     own = {"ansible_become_method": "su", "ansible_become_password": ROOT_OWN}
     assert operator.drift(**own) == dict.fromkeys(operator.fleet.hosts, "clean")
-    assert operator.play("tests/fleet/state.yml", **own).rc == 0
+    site = operator.play("playbooks/site.yml", **own)
+    assert site.rc == 0, site.output
+
+
+def test_a_benchmark_asks_the_model_with_a_password(operator: Operator) -> None:
+    """No container serves: that is what the host itself says, and only root is heard."""
+    serves = {"gb10_roles": ["vllm"], "vllm_model": "m", "vllm_image": f"i@sha256:{'0' * 64}"}
+    served = operator.file("serves", serves)
+    words = ("-e", f"@{served}", "--become-password-file", str(operator.file("right", f"{SUDO}\n")))
+    run = operator.play("playbooks/benchmark.yml", *words)
+    assert run.rc != 0 and "is not measured, for it does not serve" in run.output, run.output
+    assert "not_listening" in run.output
 
 
 def gb10(operator: Operator, *words: str, secret: str, **variables: object) -> subprocess.CompletedProcess[str]:

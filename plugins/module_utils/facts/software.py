@@ -39,6 +39,8 @@ PACKAGES = re.compile(
 # Not installed, what sources offer them decides whether a role brings a source of its own.
 _SOURCED = ("docker-ce", "nvidia-container-toolkit")
 _RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
+_MODEL_STATUS = "/run/gb10-vllm/status.json"
+_PHASE = re.compile(r"[a-z]{1,20}\Z")
 _DOCKER_SOCKET = "/run/docker.sock"
 _MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer; a real one has some 5,000
 
@@ -127,6 +129,17 @@ def read_join_key(host: HostReader) -> dict[str, str] | None:
     text = host.system.text(JOIN_KEY) or ""
     purpose, _, secret = text.strip().partition(" ")
     return {"for": purpose, "sha256": sha256(text.encode())} if secret else None
+
+
+def read_model_phase(host: HostReader) -> str | None:
+    """How far the unit of the model is, in its own words; they outlive the unit, and then they say nothing."""
+    if not host.path(f"{_RUNNING}gb10-vllm.service").is_symlink():
+        return None
+    try:
+        phase = json.loads(host.read(_MODEL_STATUS) or "{}").get("phase")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return phase if isinstance(phase, str) and _PHASE.match(phase) else None
 
 
 def read_oom_daemons(host: HostReader) -> list[str]:

@@ -45,6 +45,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import (
     read_apt_sources,
     read_docker,
     read_join_key,
+    read_model_phase,
     read_oom_daemons,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.ssh_ports import read_ssh_ports
@@ -101,4 +102,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "clock": read_clock(host),
         "machine_digest": read_machine_digest(host),
         "join_key": read_join_key(host),
+        "model_phase": read_model_phase(host),
     }

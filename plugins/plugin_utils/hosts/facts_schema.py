@@ -224,6 +224,7 @@ class Facts(TypedDict):
     clock: Clock
     machine_digest: NotRequired[str | None]
     join_key: NotRequired[JoinKey | None]
+    model_phase: NotRequired[str | None]
 
 
 def problem(facts: object) -> str | None:

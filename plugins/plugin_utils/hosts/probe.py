@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible.errors import AnsibleError
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings, silence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
@@ -25,6 +26,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 CATALOGS = (
     *("products", "platforms", "host_sets", "security_floors", "software", "kernel_parameters", "memory", "thresholds"),
 )
+LOADING = PHASES[: PHASES.index("ready")]  # of a model that serves by itself, if nothing goes wrong
 _SHOWN = ("changes", "pending", "orphans")
 
 
@@ -116,7 +118,12 @@ def judge(
         said = answer if facts["root"] else {key: [] for key in _SHOWN}
         result["ansible_facts"] = {
             **host.said_now(facts),
-            "gb10_probe": {"run": RUN, "unchanged": unchanged, **{key: said[key] for key in _SHOWN}},
+            "gb10_probe": {
+                "run": RUN,
+                "unchanged": unchanged,
+                "loading": facts.get("model_phase") in LOADING,
+                **{key: said[key] for key in _SHOWN},
+            },
         }
     if refuse:
         result["warnings"] = [f"{f.host}: {f.id}: {f.fact}" for f in found if f.severity == "warn" and not f.accepted]

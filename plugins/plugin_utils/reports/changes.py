@@ -10,14 +10,47 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 
+Place = tuple[str, str]  # role and resource
+FLEET_LINES = 60  # on a terminal; a document has them all
+
 
 def lines(host: str, changes: Iterable[Mapping[str, Any]]) -> list[str]:
-    """One line for each change, in columns. Two steps of one resource, such as enable and start, are one line."""
-    said: dict[tuple[str, str], list[str]] = {}
+    """One line for each resource, in columns."""
+    return _columns([(host, *place, what) for place, what in _by_resource(changes).items()])
+
+
+def of_fleet(changes: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """What was changed, and on which hosts: the same on many is one row, `{hosts, role, resource, what}`."""
+    hosts: dict[tuple[str, str, str], list[str]] = {}
+    for host, own in changes.items():
+        for place, what in _by_resource(own).items():
+            hosts.setdefault((*place, what), []).append(host)
+    return [
+        {"hosts": names, "role": role, "resource": resource, "what": what}
+        for (role, resource, what), names in hosts.items()
+    ]
+
+
+def fleet_lines(changes: Mapping[str, Iterable[Mapping[str, Any]]], more: str) -> list[str]:
+    """Its rows for a terminal. `more` says where those are that do not fit."""
+    rows = of_fleet(changes)
+    said = _columns(
+        [(output.some(row["hosts"]), row["role"], row["resource"], row["what"]) for row in rows[:FLEET_LINES]]
+    )
+    return [*said, *([f"... and {len(rows) - FLEET_LINES} lines more: {more}"] if len(rows) > FLEET_LINES else [])]
+
+
+def _by_resource(changes: Iterable[Mapping[str, Any]]) -> dict[Place, str]:
+    """Two steps of one resource, such as enable and start, are one."""
+    said: dict[Place, list[str]] = {}
     for change in changes:
         words = ": ".join(filter(None, (change.get("action"), change.get("detail"))))
         said.setdefault((str(change["role"]), str(change["resource"])), []).append(words)
-    rows = [tuple(map(output.printable, (host, *place, "; ".join(words)))) for place, words in said.items()]
+    return {place: "; ".join(words) for place, words in said.items()}
+
+
+def _columns(found: Sequence[Sequence[str]]) -> list[str]:
+    rows = [tuple(map(output.printable, row)) for row in found]
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
     return ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
 

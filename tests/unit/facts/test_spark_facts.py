@@ -308,6 +308,18 @@ def test_a_daemon_that_kills_by_memory_is_named_while_it_runs(spark: HostReader)
     assert collect(spark)["oom_daemons"] == ["earlyoom"]
 
 
+def test_how_far_the_model_is_counts_while_its_unit_is_up(spark: HostReader) -> None:
+    write(spark.system.root, "/run/gb10-vllm/status.json", '{"phase": "weights"}')
+    assert collect(spark)["model_phase"] is None, "the last life's word"
+    units = spark.path("/run/systemd/units")
+    units.mkdir(parents=True)
+    (units / "invocation:gb10-vllm.service").symlink_to("0123456789abcdef0123456789abcdef")
+    assert collect(spark)["model_phase"] == "weights"
+    for text in ("half", "[]", '{"phase": 7}', '{"phase": "\\u001b[2J"}', "{" * 10000):
+        write(spark.system.root, "/run/gb10-vllm/status.json", text)
+        assert collect(spark)["model_phase"] is None, text
+
+
 def test_of_the_secret_of_a_cluster_only_its_digest_is_told(spark: HostReader) -> None:
     assert collect(spark)["join_key"] is None
     text = "0" * 64 + " " + "5" * 64 + "\n"

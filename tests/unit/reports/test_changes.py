@@ -29,6 +29,26 @@ def test_each_resource_is_one_line_with_host_role_and_what_was_done() -> None:
     ]
 
 
+def test_what_several_hosts_have_in_common_is_one_line() -> None:
+    fleet = {"a": MADE[:1], "b": [*MADE[:1], MADE[3]], "c": [], "d": [change("file:/etc/a", "update", "mode")]}
+    assert [(row["hosts"], row["resource"], row["what"]) for row in changes.of_fleet(fleet)] == [
+        (["a", "b"], "file:/etc/a", "create"),
+        (["b"], "sysctl:a.b", "update: 1 -> 2"),
+        (["d"], "file:/etc/a", "update: mode"),
+    ]
+    assert changes.fleet_lines(fleet, "the report") == [
+        "a, b  docker             file:/etc/a  create",
+        "b     kernel_parameters  sysctl:a.b   update: 1 -> 2",
+        "d     docker             file:/etc/a  update: mode",
+    ]
+
+
+def test_a_terminal_gets_so_many_lines_and_the_way_to_the_others() -> None:
+    many = {"a": [change(f"file:/etc/{number}", "create") for number in range(changes.FLEET_LINES + 2)]}
+    said = changes.fleet_lines(many, "gb10 report X")
+    assert len(said) == changes.FLEET_LINES + 1 and said[-1] == "... and 2 lines more: gb10 report X"
+
+
 def test_the_diff_is_the_engines_own_only_where_the_operator_asked_for_it() -> None:
     answer: dict[str, Any] = {"changes": MADE[:1], "diff": WHOLE}
     assert changes.diff("spark-a", answer, whole=True) == WHOLE

@@ -60,3 +60,36 @@ def test_a_check_runs_no_proof_and_says_so(plays: Plays, playbook: str) -> None:
     assert output.count("not proven: a check runs no proof") == 1
     assert "Write the evidence" not in output and "Look at the host" not in output
     assert not (plays.tmp_path / "evidence").exists()
+
+
+SKIP = ("--skip-tags", "validate")
+
+
+@pytest.mark.parametrize(
+    ("playbook", "args", "said"),
+    [
+        (SITE, SKIP, 1),
+        (SITE, ("--tags", "page_cache"), 1),
+        (CONVERGE, (), 1),
+        (SITE, (*SKIP, "--check"), 0),
+        # A typed password: each host is asked by its own doctor.
+        (SITE, (*SKIP, "--become-password-file", "typed"), 1),
+        (SITE, (*SKIP, "-e", "gb10_recap=changed"), 1),
+    ],
+)
+def test_an_unchanged_run_beside_a_model_that_loads_says_so(
+    plays: Plays, playbook: str, args: tuple[str, ...], said: int
+) -> None:
+    """The second run: nothing to do, and the model that the first one started is not there yet."""
+    (plays.tmp_path / "typed").write_text("x\n")
+    plays.host("ok", facts={"model_phase": "weights", "root": True})
+    assert plays.play(A, SITE, *SKIP, **OURS)[0] == 0  # keeps the facts
+    rc, output = plays.play(A, playbook, *args, **OURS)
+    flat = " ".join(output.split())
+    assert rc == 0 and "changed=1" not in flat and flat.count(LOADING) == said, output
+
+
+def test_an_unchanged_run_beside_a_model_that_serves_is_silent(plays: Plays) -> None:
+    for phase in ("ready", "failed", None):
+        plays.host("ok", facts={"model_phase": phase})
+        assert "not proven" not in play(plays, SITE, *SKIP)

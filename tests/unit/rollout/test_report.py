@@ -86,6 +86,22 @@ def test_changes_that_nobody_has_counted_are_a_dash(documents: dict[str, dict[st
     assert page.NOBODY_LOOKED in {row["changes"] for row in theirs} and "0" not in {row["changes"] for row in theirs}
 
 
+def test_the_page_names_what_was_changed_and_where(documents: dict[str, dict[str, Any]]) -> None:
+    change = {"role": "driver", "resource": "package:nvidia-driver", "action": "update", "detail": "580.95 -> 580.142"}
+    document = json.loads(json.dumps(documents["done"]))
+    for wave in document["waves"]:
+        for host in wave["hosts"]:
+            host["changes"] = [change]
+    everyone = [host["host"] for wave in document["waves"] for host in wave["hosts"]]
+    (row,) = page.page_model(document)["changes"]
+    assert row == {"hosts": everyone, "role": "driver", "resource": change["resource"], "what": row["what"]}
+    shown = page.render(document)
+    assert "What was changed" in shown and "update: 580.95 -&gt; 580.142" in shown
+    change["detail"] = HOSTILE
+    document["waves"][0]["hosts"][0]["changes"] = [change]
+    assert "<script" not in page.render(document)
+
+
 def test_what_proof_and_drift_scan_say_is_beside_each_host(documents: dict[str, dict[str, Any]]) -> None:
     hosts = documents["large"]["hosts"]
     assert hosts["spark-005"]["verdict"] == "unhealthy"

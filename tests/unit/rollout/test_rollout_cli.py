@@ -219,6 +219,13 @@ def test_who_ends_it_on_the_way_hears_what_does_not_serve_and_how_to_go_on(fleet
     assert gb10("status")[0] == 0
 
 
+def test_the_end_and_status_name_what_was_changed(fleet: Fleet) -> None:
+    shown = CLI.invoke(cli.app, ["rollout", "play.yml", "--no-prove", *SIZES, "-i", "hosts.yml"])
+    line = "a, b, d and 1 more  driver  package:x  update"
+    assert shown.exit_code == 0 and shown.output.splitlines().count(line) == 1, shown.output
+    assert line in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output.splitlines()
+
+
 def test_a_bad_host_whose_model_stays_stopped_is_said_too(fleet: Fleet) -> None:
     fleet.serves, fleet.bad = True, {"a": "failed"}
     status, record = start()
