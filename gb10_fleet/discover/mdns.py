@@ -473,7 +473,7 @@ def inventory(sparks: Collection[Machine], user: str | None, now: datetime) -> s
         "        # Only these keys are believed.",
         f"""        ansible_ssh_common_args: '-o UserKnownHostsFile="\\"{{{{ inventory_dir }}}}/{KNOWN_HOSTS}\\""'""",
         "        # vllm_model: openai/gpt-oss-120b      what to serve; the doctor asks for it",
-        "        # vllm_allow_tag: true                 or vllm_image: name@sha256:...",
+        "        # vllm_image: name@sha256:...          another image than the default one",
     ]
     return "\n".join([*lines, ""])
 
