@@ -486,7 +486,7 @@ def test_the_evidence_lists_them_in_json_and_on_the_page() -> None:
     assert document["verdict"] == "healthy", "known and visible, and no reason to stop serving"
 
 
-@pytest.mark.parametrize("image", ["nvcr.io/nvidia/vllm:26.10-py3", "registry/x@sha256:" + "0" * 64, "x:26.04-py3"])
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:v0.32.0", "registry/x@sha256:" + "0" * 64, "x:26.04-py3"])
 def test_what_is_at_its_floor_or_unknown_is_no_finding(image: str) -> None:
     assert floors(image, facts()["packages"]) == []
 
@@ -495,6 +495,13 @@ def test_an_image_is_judged_by_its_whole_name_and_only_where_it_is_served() -> N
     assert "vLLM is 0.19.0 in nvcr.io" in only(floors(IMAGE, facts()["packages"])).fact
     assert "vLLM is 0.21.0 in" in only(floors("vllm/vllm-openai:v0.21.0", facts()["packages"])).fact
     assert floors(IMAGE, facts()["packages"], gb10_roles=["driver"]) == []
+
+
+def test_an_image_by_tag_and_digest_is_judged_by_its_tag_and_the_default_is_one() -> None:
+    default = CATALOG["software"]["vllm_image"]["value"]
+    assert "@sha256:" in default and "vLLM is 0.28.0 in" in only(floors(default, facts()["packages"])).fact
+    newest = only(floors("nvcr.io/nvidia/vllm:26.10-py3", facts()["packages"]))
+    assert "vLLM is 0.31.0" in newest.fact and "is still below" in newest.fact
 
 
 @pytest.mark.parametrize(
