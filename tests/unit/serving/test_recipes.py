@@ -121,6 +121,12 @@ def test_what_there_is_not_is_said_with_what_there_is(name: str, hosts: int, say
         recipes.find(name, hosts)
 
 
+def test_a_recipe_that_leaves_the_context_to_vllm_says_auto() -> None:
+    recipe = recipes.find("deepseek-ai/DeepSeek-V4-Flash-0731")
+    argv = list(planned(recipe, pasted(recipe)).argv)
+    assert recipe.variables["vllm_max_model_len"] == -1 and argv[argv.index("--max-model-len") + 1] == "auto"
+
+
 def test_json_has_all_of_it() -> None:
     found = recipes.judged(recipes.find("deepseek-ai/DeepSeek-V4-Flash-0731"), {}).as_dict()
     assert json.loads(json.dumps(found))["measured"]["decode"] == 40.65
