@@ -240,6 +240,11 @@ def test_equal_lines_in_a_row_are_counted_and_boots_kept_apart() -> None:
     assert [(event["count"], event["at_s"], event["last_s"]) for event in events] == [(2, 1, 2), (1, 3, 3)]
 
 
+def test_the_newest_line_comes_first_out_of_journalctl_and_last_out_of_here() -> None:
+    text = "\n".join([entry("Linux version 7.0 (x)", 9), entry("Linux version 6.17 (x)", 5), entry("Kernel panic", 7)])
+    assert [event["key"] for event in kernel_log.parse_journal(text)] == ["6.17", "Kernel panic", "7.0"]
+
+
 def test_what_is_quoted_is_short_printable_and_names_no_gpu() -> None:
     said = quoted("GPU-9b10f1ee-0000-4b10-8121-000000000001\x1b[2J\nnext " + "y" * 999)
     assert said.startswith("GPU-(hidden)?[2J next y")
