@@ -142,16 +142,17 @@ def test_memory_in_use_by_an_engine_is_not_lost() -> None:
 
 
 @pytest.mark.parametrize(
-    ("counts", "found", "unsure"),
+    ("free", "large", "found", "unsure"),
     [
-        ([0] * 13 + [200], [], False),
-        ([5000] * 13 + [199], ["memory_fragmented"], False),
-        ([0] * 14 + [100], [], False),  # one of 64 MiB is two
-        ([5000] * 11, [], True),  # this kernel has no block of 32 MiB
+        (100, 6.25, [], False),
+        (96, 6.0, ["memory_fragmented"], False),
+        (95, 6.0, [], True),  # a full page cache, for example
+        (100, None, [], True),
     ],
 )
-def test_fragmentation(counts: list[int], found: list[str], unsure: bool) -> None:
-    record = reading([sample(blocks={"page_bytes": 4096, "counts": counts})])
+def test_fragmentation(free: int, large: float | None, found: list[str], unsure: bool) -> None:
+    blocks = {"free_bytes": free * GIB, "large_bytes": None if large is None else int(large * GIB)}
+    record = reading([sample(blocks=blocks)])
     assert ids(record) == found
     assert ("memory_fragmented" in said(record).unsure) is unsure
 
