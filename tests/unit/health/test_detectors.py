@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import Jud
 from tests.support import health
 from tests.support.health import GIB, MEMORY, NOW, QUIET, RULES, Record, boot, event, gpu, rail, reading, sample
 
+H100 = Path(__file__).parents[2] / "fixtures/health/h100"
 BUSY = {"clock": 2418, "power": 86.0, "busy": 96}
 FAULT = {"clock": 507, "power": 12.0, "busy": 96}
 IDLE_UNSURE = {"power_fault", "engine_hung"}
@@ -89,6 +92,14 @@ def test_everything_not_available_is_no_finding() -> None:
     judgement = said(record)
     assert judgement.findings == []
     assert {"power_fault", "gpu_throttled", "gpu_hot"} <= set(judgement.unsure)
+
+
+@pytest.mark.parametrize(("name", "unsure"), [("idle", True), ("loaded", False)])
+def test_what_the_module_read_beside_a_real_driver_gives_no_alarm(name: str, unsure: bool) -> None:
+    """Driver 580.159.04 and an H100, whose clock under load is below a GB10's limit: its driver says why."""
+    judgement = said(json.loads((H100 / f"reading-{name}.json").read_text()))
+    assert judgement.findings == []
+    assert ("power_fault" in judgement.unsure) is unsure
 
 
 @pytest.mark.parametrize(
