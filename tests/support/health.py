@@ -55,7 +55,7 @@ def rail(**more: Any) -> Record:
 def sample(at_s: float = NOW, **more: Any) -> Record:
     own = {
         "at_s": at_s, "gpu": gpu(), "serving": None, "memory": copy.deepcopy(MEMORY),
-        "blocks": {"page_bytes": 4096, "counts": [0] * 13 + [1000]},
+        "blocks": {"free_bytes": 100 * GIB, "large_bytes": 40 * GIB},
         "pressure": {"cpu": QUIET, "memory": QUIET, "io": QUIET}, "rails": [rail()],
     }  # fmt: skip
     return {**own, **more}

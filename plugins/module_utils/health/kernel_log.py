@@ -92,6 +92,7 @@ def parse_journal(text: str) -> list[Event]:
     entries = list(lines(checked(text, "journalctl")))
     if not entries:
         raise Unknown(f"journalctl gave no entries: {quoted(text[:200])}")
+    entries.sort(key=lambda entry: float(entry["at_s"]))  # with --grep and --lines the newest comes first
     return _events((entry["at_s"], entry["boot"], entry["MESSAGE"]) for entry in entries)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.facts import memory_blocks
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Part, Unknown, checked, quoted
 
 # What a detector needs, by the kernel's names.
@@ -28,7 +29,6 @@ LINES = {
     "cma_free_bytes": "CmaFree",
 }
 _LINE = re.compile(r"^(\w+): +(\d{1,15}) kB$", re.MULTILINE)
-_ZONE = re.compile(r"^Node +\d+, +zone +\w+((?: +\d{1,12})+) *$", re.MULTILINE)
 _PERCENT = r"(\d{1,3}\.\d{2})"
 _PRESSURE = re.compile(rf"^(some|full) avg10={_PERCENT} avg60={_PERCENT} avg300={_PERCENT} total=\d+$", re.MULTILINE)
 
@@ -60,11 +60,8 @@ def parse_oom_kills(text: str) -> int:
 
 
 def parse_blocks(text: str, page_bytes: int) -> dict[str, Any]:
-    """Free blocks of each size in all zones: `counts[n]` blocks of `page_bytes` * 2**n bytes."""
-    rows = _ZONE.findall(checked(text, "/proc/buddyinfo"))
-    if not rows:
+    """Free bytes, and those in large blocks, as the facts have them."""
+    found = memory_blocks.blocks(checked(text, "/proc/buddyinfo"), page_bytes)
+    if found is None:
         raise Unknown(f"/proc/buddyinfo has no zones: {quoted(text[:200])}")
-    zones = [[int(count) for count in row.split()] for row in rows]
-    if len({len(zone) for zone in zones}) != 1:
-        raise Unknown("/proc/buddyinfo has zones of different lengths")
-    return {"page_bytes": page_bytes, "counts": [sum(column) for column in zip(*zones)]}
+    return found

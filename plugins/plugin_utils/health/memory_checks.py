@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, MIB, Patient, Said, Unsure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Patient, Said, Unsure
 
 # What the kernel accounts for. CmaFree is a part of MemFree, Shmem of Cached.
 ACCOUNTS = (
@@ -48,18 +48,16 @@ def check_fragmentation(patient: Patient) -> Iterator[Said]:
     if busy or blocks is None:
         yield Unsure("memory_fragmented", busy or patient.why("blocks"))
         return
-    size = patient.limit("block_mib") * MIB
-    sizes = [blocks["page_bytes"] << order for order in range(len(blocks["counts"]))]
-    if not sizes or sizes[-1] < size:
-        largest = sizes[-1] / MIB if sizes else 0
-        yield Unsure("memory_fragmented", f"this kernel counts blocks of up to {largest:.0f} MiB")
+    if blocks["large_bytes"] is None:
+        yield Unsure("memory_fragmented", "this kernel keeps no blocks so large")
         return
-    large = sum(count * each // size for count, each in zip(blocks["counts"], sizes, strict=True) if each >= size)
-    if large < patient.limit("blocks_least"):
+    if blocks["free_bytes"] < patient.limit("judged_from") * GIB:
+        yield Unsure("memory_fragmented", f"{blocks['free_bytes'] / GIB:.0f} GiB are free; the rest hides the blocks")
+    elif blocks["large_bytes"] < patient.limit("large_least") * GIB:
         yield patient.warn(
             "memory_fragmented",
-            f"free memory has {large} blocks of {patient.limit('block_mib')} MiB, and a start wants"
-            f" {patient.limit('blocks_least')}",
+            f"{blocks['free_bytes'] / GIB:.0f} GiB are free, and {blocks['large_bytes'] / GIB:.1f} GiB of it in large"
+            f" blocks; a start wants {patient.limit('large_least')} GiB",
             "reboot before the next start of an engine; dropping caches does not bring blocks back",
         )
 

@@ -87,7 +87,7 @@ def check_boots(patient: Patient) -> Iterator[Said]:
         yield patient.warn(
             "unclean_boot",
             f"in the last {patient.limit('recent_days')} days the host stopped {times} without a shutdown",
-            "`gb10 why` says what came before it",
+            "see in the timeline what came before; look at wall, plug and power supply first",
         )
 
 
@@ -106,6 +106,7 @@ def check_log(patient: Patient) -> Iterator[Said]:
         rule = patient.rules.events[kind]
         xid = patient.rules.xids.get(number, {})
         severity, meaning = xid.get("severity", rule["severity"]), xid.get("meaning", rule["meaning"])
+        times = "once" if count == 1 else f"{count} times"
         say = {"error": patient.error, "warn": patient.warn, "info": patient.info}[severity]
         id_ = f"xid_{number}" if kind == "xid" else f"log_{kind}"
-        yield say(id_, f"{meaning}, {count} in {patient.limit('recent_days')} days, last: {text}", rule["way_out"])
+        yield say(id_, f"{meaning}, {times} in {patient.limit('recent_days')} days, last: {text}", rule["way_out"])

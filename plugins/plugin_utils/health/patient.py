@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Gpu, Reading, Sample
 
-GIB, MIB, DAY_S = 2**30, 2**20, 86400
+GIB, DAY_S = 2**30, 86400
 
 
 @dataclass(frozen=True)
@@ -32,9 +32,10 @@ class Rules:
 
 
 def rules() -> Rules:
-    """Those of the catalog. The figures of a load test and of a rail hold here as well."""
+    """Those of the catalog. The figures of a load test, of a rail and of fragmentation hold here as well."""
     thresholds, health = catalog.load("thresholds"), catalog.load("health")
-    figures = {**thresholds["benchmark"], **thresholds["thresholds"], **health["limits"]}
+    fragmentation = catalog.load("memory")["fragmentation"]
+    figures = {**thresholds["benchmark"], **thresholds["thresholds"], **fragmentation, **health["limits"]}
     return Rules(
         limits={name: entry["value"] for name, entry in figures.items()},
         rail_errors=frozenset([*thresholds["error_counters"]["value"], *health["link_errors"]["value"]]),

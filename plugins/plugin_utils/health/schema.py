@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Clock
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Clock, MemoryBlocks
 
 
 class Gpu(TypedDict):
@@ -47,11 +47,6 @@ class Memory(TypedDict):
     huge_bytes: int | None
     cma_total_bytes: int | None
     cma_free_bytes: int | None
-
-
-class Blocks(TypedDict):
-    page_bytes: int
-    counts: list[int]
 
 
 class Averages(TypedDict):
@@ -94,7 +89,7 @@ class Sample(TypedDict):
     gpu: Gpu | None
     serving: Serving | None
     memory: Memory | None
-    blocks: Blocks | None
+    blocks: MemoryBlocks | None
     pressure: Pressures
     rails: list[Rail] | None
 

@@ -6,7 +6,7 @@
 unclean_boot, unclean_again    one boot, or several, ended without a shutdown
 silent_end, end_<kind>         shortly before the last such end the journal had no fault, or one of that kind
 end_serving                    vLLM's unit ran when the last such boot ended
-kernel_changed, firmware_changed, driver_changed    shortly before the last trouble
+kernel_changed, firmware_changed, driver_changed    shortly before what the cause is about
 service_<verdict>, service_failed                   what vLLM's unit gave as its reason
 log_xid                        any Xid
 """
@@ -14,10 +14,11 @@ log_xid                        any Xid
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import DAY_S, Patient
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import Patient
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.timeline import (
     APT,
     CHANGES,
@@ -31,52 +32,75 @@ _DRIVER, _KERNEL = re.compile(r"\bnvidia-(driver|kernel)\S*|\blibnvidia-\S+"), r
 _SERVING = re.compile(r"gb10-vllm|vllm", re.IGNORECASE)
 
 
-def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) -> dict[str, str]:
-    """Each sign with what shows it."""
-    signs = {finding.id: finding.fact for finding in findings}
-    xids = [fact for id_, fact in signs.items() if id_.startswith("xid_")]
-    if xids:
-        signs["log_xid"] = xids[-1]
+@dataclass(frozen=True)
+class Sign:
+    """`at_s`: when it was last so."""
+
+    text: str
+    at_s: float
+
+
+@dataclass(frozen=True)
+class Signs:
+    """By name; and the changes of kernel, driver and firmware, each of which may be long before a fault or after it."""
+
+    found: Mapping[str, Sign]
+    changes: Sequence[Entry]
+
+    def before(self, name: str, fault_s: float, within_s: float) -> Sign | None:
+        """The last change of that kind shortly before a fault."""
+        near = [one for one in self.changes if one.kind == name and 0 <= fault_s - one.at_s <= within_s]
+        return Sign(near[-1].text, near[-1].at_s) if near else None
+
+
+def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) -> Signs:
     recent = [entry for entry in entries if patient.recent(entry.at_s)]
+    found = {finding.id: Sign(finding.fact, _last(patient, finding.id, recent)) for finding in findings}
+    xids = [sign for id_, sign in found.items() if id_.startswith("xid_")]
+    if xids:
+        found["log_xid"] = xids[-1]
     ends = [entry for entry in recent if entry.kind == UNCLEAN]
     if len(ends) > 1:
-        signs["unclean_again"] = f"{len(ends)} boots ended without a shutdown"
+        found["unclean_again"] = Sign(f"{len(ends)} boots ended without a shutdown", ends[-1].at_s)
     if ends:
-        signs.update(_before_end(patient, ends[-1], recent))
+        found.update(_before_end(patient, ends[-1], recent))
     for entry in recent:
         if entry.kind == SERVICE:
-            signs[f"service_{entry.key}"] = signs["service_failed"] = entry.text
-    trouble = _last_trouble(patient, recent, findings)
-    if trouble is not None:
-        signs.update(_changes(patient, trouble, entries))
-    return signs
+            found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s)
+    return Signs(found, [change for entry in entries for change in _changes(entry)])
 
 
-def _before_end(patient: Patient, end: Entry, entries: Sequence[Entry]) -> Mapping[str, str]:
+def _last(patient: Patient, id_: str, entries: Sequence[Entry]) -> float:
+    """When a finding was last true: now, or where the timeline has it."""
+    kind, _, key = id_.partition("_")
+    times = [
+        entry.at_s
+        for entry in entries
+        if (id_ == "unclean_boot" and entry.kind == UNCLEAN)
+        or (kind == "xid" and (entry.kind, entry.key) == (kind, key))
+        or (kind == "log" and entry.kind == key)
+    ]
+    return max(times, default=patient.reading["at_s"])
+
+
+def _before_end(patient: Patient, end: Entry, entries: Sequence[Entry]) -> Mapping[str, Sign]:
     span = float(patient.limit("before_end_s"))
     before = [entry for entry in entries if 0 <= end.at_s - entry.at_s <= span]
-    faults = {f"end_{entry.kind}": entry.text for entry in before if entry.kind in patient.rules.events}
-    found = faults or {"silent_end": f"the journal has no fault in the last {span:.0f} s of boot {end.key}"}
+    found = {f"end_{entry.kind}": Sign(entry.text, end.at_s) for entry in before if entry.kind in patient.rules.events}
+    if not found:
+        quiet = f"the journal has no fault in the last {span:.0f} s of boot {end.key}"
+        found["silent_end"] = Sign(quiet, end.at_s)
     lines = [entry.text for entry in before if entry.kind == LAST_LINE and _SERVING.search(entry.text)]
-    return {**found, **({"end_serving": lines[-1]} if lines else {})}
-
-
-def _last_trouble(patient: Patient, entries: Sequence[Entry], findings: Sequence[Finding]) -> float | None:
-    """When: now, where a finding is of this very moment; else the last fault of the timeline."""
-    faults = [entry.at_s for entry in entries if entry.kind in (UNCLEAN, SERVICE) or entry.kind in patient.rules.events]
-    told = {"unclean_boot", *(finding.id for finding in findings if finding.id.startswith(("xid_", "log_")))}
-    if any(finding.id not in told and finding.severity != "info" for finding in findings):
-        return patient.reading["at_s"]
-    return max(faults, default=None)
-
-
-def _changes(patient: Patient, trouble_s: float, entries: Sequence[Entry]) -> dict[str, str]:
-    span = float(patient.limit("change_days")) * DAY_S
-    near = [entry for entry in entries if 0 <= trouble_s - entry.at_s <= span]
-    found = {entry.kind: entry.text for entry in near if entry.kind in CHANGES.values()}
-    for entry in near:
-        if entry.kind == APT and _DRIVER.search(entry.text):
-            found.setdefault("driver_changed", entry.text)
-        if entry.kind == APT and _KERNEL.search(entry.text):
-            found.setdefault("kernel_changed", entry.text)
+    if lines:
+        found["end_serving"] = Sign(lines[-1], end.at_s)
     return found
+
+
+def _changes(entry: Entry) -> Iterator[Entry]:
+    """What an entry changed, by the names of signs."""
+    if entry.kind in CHANGES.values():
+        yield entry
+    if entry.kind == APT and _DRIVER.search(entry.text):
+        yield replace(entry, kind=CHANGES["driver"])
+    if entry.kind == APT and _KERNEL.search(entry.text):
+        yield replace(entry, kind=CHANGES["kernel"])

@@ -45,7 +45,9 @@ def build(reading: Reading, since_s: float) -> list[Entry]:
         *(_apt(change) for change in reading["apt"] or ()),
         *_failure(reading),
     ]
-    return sorted((entry for entry in found if entry.at_s >= since_s), key=lambda entry: entry.at_s)
+    told = {(entry.at_s, entry.text) for entry in found if entry.kind != LAST_LINE}
+    kept = [entry for entry in found if entry.kind != LAST_LINE or (entry.at_s, entry.text) not in told]
+    return sorted((entry for entry in kept if entry.at_s >= since_s), key=lambda entry: entry.at_s)
 
 
 def _boot(boot: Boot) -> Iterator[Entry]:

@@ -67,22 +67,32 @@ def answer(host: str, reading: Reading, rules: Rules, days: float) -> Answer:
     return Answer(host, reading["at_s"], reading["uptime_s"], found, judgement, shown, reading["unknown"])
 
 
-def rank(found: Mapping[str, str], rules: Rules) -> list[Cause]:
+def rank(found: signs.Signs, rules: Rules) -> list[Cause]:
     """The causes for which the signs speak, the likeliest first. Equal ones keep the order of the catalog."""
-    causes = [_cause(rule, found, rules) for rule in rules.causes if _fits(rule, found)]
+    causes = [_cause(rule, found, rules) for rule in rules.causes if _fits(rule, found.found)]
     return sorted(causes, key=lambda cause: -cause.score)
 
 
-def _fits(rule: Mapping[str, Any], found: Mapping[str, str]) -> bool:
+def _fits(rule: Mapping[str, Any], found: Mapping[str, signs.Sign]) -> bool:
     every, some = rule.get("all", ()), rule.get("any", ())
     return all(sign in found for sign in every) and (not some or any(sign in found for sign in some))
 
 
-def _cause(rule: Mapping[str, Any], found: Mapping[str, str], rules: Rules) -> Cause:
-    needed = [sign for sign in (*rule.get("all", ()), *rule.get("any", ())) if sign in found]
-    more = [sign for sign in rule.get("supports", ()) if sign in found]
-    less = [sign for sign in rule.get("against", ()) if sign in found]
+def _cause(rule: Mapping[str, Any], found: signs.Signs, rules: Rules) -> Cause:
+    needed = [found.found[name] for name in (*rule.get("all", ()), *rule.get("any", ())) if name in found.found]
+    fault_s = max(sign.at_s for sign in needed)
+    more, less = (_weighing(rule.get(role, ()), found, fault_s, rules) for role in ("supports", "against"))
     score = round(min(1.0, max(0.0, rule["score"] + rules.step * (len(more) - len(less)))), 2)
     word = next(level["word"] for level in rules.sure if score >= level["least"])
-    told = [found[sign] for sign in dict.fromkeys([*needed, *more])]
-    return Cause(rule["value"], score, word, rule["fact"], rule["way_out"], list(dict.fromkeys(told)))
+    told = dict.fromkeys(sign.text for sign in (*needed, *more))
+    return Cause(rule["value"], score, word, rule["fact"], rule["way_out"], list(told))
+
+
+def _weighing(names: Sequence[str], found: signs.Signs, fault_s: float, rules: Rules) -> list[signs.Sign]:
+    """A change counts where it came shortly before the fault; everything else where it is there."""
+    within_s = float(rules.limits["change_days"]) * DAY_S
+    seen = [
+        found.before(name, fault_s, within_s) if name in timeline.CHANGES.values() else found.found.get(name)
+        for name in names
+    ]
+    return [sign for sign in seen if sign is not None]

@@ -183,7 +183,8 @@ def test_a_real_kernel() -> None:
     assert values["available_bytes"] == 131471012 * 1024
     assert set(reasons) == {"cma_total_bytes", "cma_free_bytes"}
     blocks = memory.parse_blocks((H100 / "buddyinfo").read_text(), 4096)
-    assert blocks["counts"][-1] == 3 + 753 + 84
+    assert blocks["large_bytes"] is None  # its largest are of 4 MiB
+    assert blocks["free_bytes"] > 840 * 4 * 2**20
     assert memory.parse_pressure((H100 / "pressure-io").read_text())["some"]["avg60"] == 2.06
     assert memory.parse_oom_kills((H100 / "vmstat").read_text()) == 0
     events = kernel_log.parse_dmesg((H100 / "dmesg.txt").read_text(), 1000)
@@ -238,6 +239,11 @@ def test_equal_lines_in_a_row_are_counted_and_boots_kept_apart() -> None:
     text = "\n".join([entry(line, 1), entry(line, 2), entry(line, 3, "b" * 32), entry([78, 86, 300, "x"], 4)])
     events = kernel_log.parse_journal(text)
     assert [(event["count"], event["at_s"], event["last_s"]) for event in events] == [(2, 1, 2), (1, 3, 3)]
+
+
+def test_the_newest_line_comes_first_out_of_journalctl_and_last_out_of_here() -> None:
+    text = "\n".join([entry("Linux version 7.0 (x)", 9), entry("Linux version 6.17 (x)", 5), entry("Kernel panic", 7)])
+    assert [event["key"] for event in kernel_log.parse_journal(text)] == ["6.17", "Kernel panic", "7.0"]
 
 
 def test_what_is_quoted_is_short_printable_and_names_no_gpu() -> None:
@@ -348,13 +354,6 @@ def test_wear_by_both_programs(text: str) -> None:
     values, reasons = sensors.parse_wear(text, "nvme")
     assert (values["used_percent"], values["spare_percent"], values["unsafe_shutdowns"]) == (2, 100, 9)
     assert set(reasons) == {"media_errors", "power_cycles"}
-
-
-def test_blocks_of_all_zones_are_summed() -> None:
-    text = "Node 0, zone    DMA   1   2   3\nNode 0, zone Normal  10  20  30 \n"
-    assert memory.parse_blocks(text, 65536) == {"page_bytes": 65536, "counts": [11, 22, 33]}
-    with pytest.raises(Unknown, match="different lengths"):
-        memory.parse_blocks(text + "Node 1, zone Normal 1\n", 4096)
 
 
 @pytest.mark.parametrize(

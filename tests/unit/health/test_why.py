@@ -89,6 +89,19 @@ def test_a_change_long_before_is_not_suspected() -> None:
     assert any("nvidia-driver-580-open 1 -> 2" in sign for sign in near.causes[0].signs)
 
 
+def test_a_change_after_a_fault_is_not_its_cause() -> None:
+    xid = event("xid", NOW - DAY, "119")
+    kernels = [event("kernel", NOW - 5 * DAY, "6.17"), event("kernel", NOW - 60, "7.0")]
+    after = why(reading(events=[kernels[0], xid, kernels[1]], samples=FAULT))
+    torn = next(cause for cause in after.causes if cause.id == "torn_update")
+    assert (torn.score, len(torn.signs)) == (0.6, 1)
+
+
+def test_a_last_line_that_is_an_event_is_told_once() -> None:
+    record = reading(boots=unclean("oom_kill python3"), events=[event("oom_kill", END - 1, "python3", of_boot=FORMER)])
+    assert [entry.text for entry in why(record).timeline].count("oom_kill python3") == 1
+
+
 def test_the_timeline_is_in_order_and_ends_where_it_is_told_to() -> None:
     events = [
         event("kernel", NOW - 20 * DAY, "6.17.0-1014-nvidia"),
