@@ -124,7 +124,8 @@ def _of_host(image: str, host: str, inventory: list[str], words: Any) -> dict[st
 def lines(facts: Facts, judged: Judgement) -> Iterator[str]:
     """The table for a person."""
     platform = f"{facts['os']}/{facts['architecture']}"
-    yield f"{facts['reference']}: {platform}, {_size(facts['bytes'])} in {facts['layers']} layers"
+    count = f"{facts['layers']} layer{'' if facts['layers'] == 1 else 's'}"
+    yield f"{facts['reference']}: {platform}, {_size(facts['bytes'])} in {count}"
     for key, name in _OF_VERSIONS.items():
         yield f"  {name:<13} {facts['versions'][key] or '-'}"
     yield f"  {'user':<13} {facts['user'] or 'root'}"
@@ -159,7 +160,7 @@ def _kernels(facts: Facts, judged: Judgement) -> Iterator[str]:
     }
     for owner, counts in sorted(states.items()):
         told = ", ".join(f"{counts[state]} {word}" for state, word in words.items() if counts[state])
-        yield f"kernels of {owner}: {counts.total()} files: {told}"
+        yield f"kernels of {owner}, by file: {told}"
 
 
 def _size(count: int) -> str:

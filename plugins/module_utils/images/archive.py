@@ -146,26 +146,29 @@ def _of_docker(saved: Any) -> _Parts:
 
 
 def _of_oci(index: Any, load: Load, depth: int) -> _Parts:
-    """Of several platforms ours, else the first one that is no attestation."""
+    """Of several platforms ours, else the first one that is here and no attestation."""
     entries = [_object(each, "an index") for each in _list(_object(index, "an index").get("manifests"), "manifests")]
-    platforms = [each.get("platform") or {} for each in entries]
-    told = [(each.get("os"), each.get("architecture")) for each in platforms]
-    real = [number for number, platform in enumerate(told) if "unknown" not in platform]
-    if not real or not depth:
-        raise ImageError("no_image", "its index names no image", _WAY_OUT)
-    chosen = entries[next((number for number in real if told[number] == _WANTED), real[0])]
-    digest = str(chosen.get("digest"))
-    manifest = _object(load(_blob(digest)), f"the manifest {digest}")
+    there = [each for each in entries if depth and "unknown" not in _platform(each) and load(_named(each)) is not None]
+    if not there:
+        raise ImageError("no_image", "its index names no image that is in it", _WAY_OUT)
+    chosen = next((each for each in there if _platform(each) == _WANTED), there[0])
+    manifest = _object(load(_named(chosen)), "the manifest")
     if "manifests" in manifest:
         return _of_oci(manifest, load, depth - 1)
-    config = _object(manifest.get("config"), "the manifest")
     blobs = [_object(each, "a layer") for each in _list(manifest.get("layers"), "layers")]
-    name = (chosen.get("annotations") or {}).get("org.opencontainers.image.ref.name")
-    paths = [_blob(str(each.get("digest"))) for each in blobs]
-    return _Parts(_blob(str(config.get("digest"))), paths, [str(name)] if name else [], digest)
+    name = _object(chosen.get("annotations") or {}, "annotations").get("org.opencontainers.image.ref.name")
+    config = _named(_object(manifest.get("config"), "the manifest"))
+    return _Parts(config, [_named(each) for each in blobs], [str(name)] if name else [], str(chosen["digest"]))
 
 
-def _blob(digest: str) -> str:
+def _platform(entry: dict[str, Any]) -> tuple[Any, Any]:
+    platform = _object(entry.get("platform") or {}, "a platform")
+    return platform.get("os"), platform.get("architecture")
+
+
+def _named(entry: dict[str, Any]) -> str:
+    """The path of the blob whose digest an entry has."""
+    digest = str(entry.get("digest"))
     match = _DIGEST.match(digest)
     if not match:
         raise ImageError("bad_image", f"{digest[:80]!r} is no digest", AGAIN)

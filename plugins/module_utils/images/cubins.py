@@ -28,6 +28,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _BITS_64, _LITTLE = 2, 1
 _CUDA = 190  # e_machine of a cubin
 _NO_BITS, _COMPRESSED = 8, 0x800
+_PIECE = 1024  # bytes of one read: padding, header and entry
 _MANY = 0xFFFF  # section 0 has the index of the names
 _NAME_BYTES = 32
 # `__nv_relfatbin` is that of relocatable device code.
@@ -108,18 +109,24 @@ def of(read_at: ReadAt, size: int) -> Code:
     return code
 
 
-@dataclass(frozen=True)
 class _File:
-    read_at: ReadAt
-    size: int
+    """The last piece that was read is kept: headers that stand together cost one read."""
+
+    def __init__(self, read_at: ReadAt, size: int) -> None:
+        self.size = size
+        self._read_at = read_at
+        self._start, self._piece = 0, b""
 
     def bytes(self, offset: int, length: int) -> bytes:
         if offset + length > self.size:
             raise CubinError("truncated", f"it ends at {self.size}, before offset {offset} and {length} bytes")
-        found = self.read_at(length, offset)
-        if len(found) != length:
+        if not self._start <= offset <= offset + length <= self._start + len(self._piece):
+            self._piece = self._read_at(min(max(length, _PIECE), self.size - offset), offset)
+            self._start = offset
+        at = offset - self._start
+        if len(self._piece) < at + length:
             raise CubinError("truncated", f"it has become shorter than {offset + length} while it was read")
-        return found
+        return self._piece[at : at + length]
 
     def unpack(self, layout: struct.Struct, offset: int) -> tuple[int, ...]:
         return layout.unpack(self.bytes(offset, layout.size))

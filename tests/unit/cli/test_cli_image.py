@@ -30,11 +30,11 @@ def test_an_archive_as_a_table(archive: Path) -> None:
     result = CLI.invoke(cli.app, ["image", "inspect", str(archive)])
     lines = result.stdout.splitlines()
     assert result.exit_code == 0, result.output
-    assert lines[0].startswith(f"{archive}: linux/arm64, ") and lines[0].endswith(" in 1 layers")
+    assert lines[0].startswith(f"{archive}: linux/arm64, ") and lines[0].endswith(" in 1 layer")
     assert "  vLLM          0.30.0" in lines and "  Ray           -" in lines and "  user          1000" in lines
     at = next(number for number, line in enumerate(lines) if line.startswith("kernels of vLLM: no gap: nothing to"))
     assert lines[at + 1] == "  _C_stable_libtorch      1 sm_120, 1 sm_120f; PTX: 1 compute_80"
-    assert "kernels of FlashInfer AOT: 1 files: 1 native" in lines
+    assert "kernels of FlashInfer AOT, by file: 1 native" in lines
     assert any(line.startswith("cache: FlashInfer AOT: 1 files") for line in lines)
     assert "warn: security_floor: vLLM 0.30.0 is below 0.31.0: CVE-2026-114053" in lines
     assert "info: nccl_conf: /etc/nccl.conf sets NCCL_X=\\x1b[31m" in lines

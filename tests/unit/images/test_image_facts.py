@@ -146,6 +146,15 @@ def test_what_is_no_image_has_a_name(body: bytes, error: str) -> None:
         archive.of_stream(io.BytesIO(body))
 
 
+def test_of_an_index_the_platform_is_read_that_is_here(tmp_path: Path) -> None:
+    """Docker keeps an index whole, and the layers of one platform."""
+    root = oci_folder(tmp_path, [BASE], {**CONFIG, "architecture": "amd64"})
+    index = json.loads((root / "index.json").read_text())
+    absent = {"digest": "sha256:" + "1" * 64, "platform": {"os": "linux", "architecture": "arm64"}}
+    (root / "index.json").write_text(json.dumps({"manifests": [absent, *index["manifests"]]}))
+    assert docker.of_path(root)["architecture"] == "amd64"
+
+
 def test_an_index_that_names_itself_ends(tmp_path: Path) -> None:
     digest = "sha256:" + "0" * 64
     blob = tmp_path / "blobs" / "sha256" / ("0" * 64)

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Stream, unpacked
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.support.fatbins import entry, extension
@@ -106,6 +106,12 @@ def test_a_packed_layer_is_unpacked(pack: type[bytes]) -> None:
     assert set(layers.of_archive(io.BytesIO(pack(body))).seen) == {_SO, "etc/nccl.conf"}
 
 
+def test_half_of_what_gzip_packed_is_an_error() -> None:
+    body = gzip.compress(layer({_SO: _CODE}))
+    with pytest.raises(ImageError, match=r"^bad_layer: what gzip has packed ends in the middle"):
+        layers.of_archive(io.BytesIO(body[:-20]))
+
+
 @pytest.mark.skipif(shutil.which("zstd") is None, reason="needs the command zstd")
 @pytest.mark.parametrize("spoiled", [False, True])
 def test_zstd(spoiled: bool) -> None:
@@ -160,8 +166,10 @@ def test_a_spoiled_archive_is_read_or_named(spots: list[tuple[int, bytes]], pack
         assert error.name in ("bad_layer", "no_tool")
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.integers(1, len(_WHOLE.rstrip(b"\0"))))
+@example(512)
+@example(len(_WHOLE.rstrip(b"\0")) // 512 * 512)  # between two members
 def test_half_an_archive_is_an_error(length: int) -> None:
     with pytest.raises(ImageError, match=r"^bad_layer: the archive ends"):
         layers.of_archive(io.BytesIO(_WHOLE[:length]))
