@@ -7,12 +7,13 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 PYTHON := .venv/bin/python
 
-.PHONY: help demo test test-all check lab-up lab-down campaign docs release bench clean
+.PHONY: help demo test test-all test-realvllm check lab-up lab-down campaign docs release bench clean
 
 help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
 	@echo "make test       every gate, role tests, the pair suite, the page        (45 min at most on 2 cores; root)"
 	@echo "make test-all   the tests on the lab's hosts, those included that take long         (3.5 hours; root)"
+	@echo "make test-realvllm   the unit's lives with a real vLLM on the CPU, if GB10_REAL_VLLM names one   (10 min)"
 	@echo "make check      the gates that need neither root nor a lab              (3 min, the first time 6)"
 	@echo "make lab-up     two virtual Sparks, nothing on them yet                 (5 min, the second time seconds; root)"
 	@echo "make lab-down   stop them and remove their state                        (seconds; root)"
@@ -32,6 +33,10 @@ test-all: .venv/.installed-dev
 	@echo "Every test on containers and virtual Sparks. Takes about three hours and a half; needs root."
 	@scripts/as-root $(PYTHON) -m lab deps
 	@scripts/as-root $(PYTHON) -m pytest tests/security tests/fleet tests/lab -v
+
+test-realvllm: .venv/.installed-dev
+	@echo "Lives of vLLM's unit with the real program, of the folder that GB10_REAL_VLLM names. Takes about 10 minutes."
+	@$(PYTHON) -m pytest tests/realvllm -v
 
 check: .venv/.installed-dev
 	@$(PYTHON) -m scripts.check

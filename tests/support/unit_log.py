@@ -3,30 +3,29 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Timing, parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import Log
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
 
-def new_log() -> Log:
-    said, figures = catalog.load("units")["vllm_log"], catalog.load("units")["supervisor"]
-    raw = {
-        **{
-            "container": "gb10-vllm",
-            "argv": ["docker"],
-            "image": "image",
-            "memory_gib": 7,
-            "cache": "/",
-            "disk_gib": 0,
-        },
-        **{"env_file": None, "gid_file": None, "rails": [], "join": None},
+def settings() -> dict[str, Any]:
+    """Those of the unit on a host alone, as the role writes them."""
+    units = catalog.load("units")
+    said, figures = units["vllm_log"], units["supervisor"]
+    return {
+        **{"container": "gb10-vllm", "argv": ["docker"], "image": "image", "memory_gib": 1, "cache": "/"},
+        **{"disk_gib": 0, "env_file": None, "gid_file": None, "rails": [], "join": None},
         "timing": {name: figures[name]["value"] for name in Timing._fields},
         "phases": [[each["phase"], each["value"]] for each in said["phases"]],
         "failures": [[each["verdict"], each["value"]] for each in said["failures"]],
         "gone": [each["value"] for each in said["gone"]],
     }
-    return Log(parse_config(json.dumps(raw)), [])
+
+
+def new_log() -> Log:
+    return Log(parse_config(json.dumps(settings())), [])
 
 
 def read(*lines: str, log: Log | None = None) -> Log:

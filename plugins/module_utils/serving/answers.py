@@ -88,7 +88,8 @@ class Questions(NamedTuple):
         used = _completion_tokens(data)
         sane = "\ufffd" not in thoughts + text
         thinks = choice.get("finish_reason") == "length" and bool(thoughts or THINKS in text) and sane
-        return Said(reply, text, _fault(reply, question, text, thoughts, used), used, thinks, seconds)
+        shown = text or (f"(thoughts) {thoughts}" if thoughts else "")
+        return Said(reply, shown, _fault(reply, question, text, thoughts, used), used, thinks, seconds)
 
     def _other_kind(self) -> dict[str, Any] | None:
         for kind in OTHER_KINDS:

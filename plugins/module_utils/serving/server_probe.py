@@ -43,8 +43,9 @@ ON_THE_WAY = tuple(phase for phase in PHASES if phase not in ("waiting", "ready"
 WAYS_OUT = {
     "garbage": "do not use this server: compare image, quantization and kernel flags with what works on SM121",
     "rejected": "see the reply: a base model has no chat template, a short context has no room (vllm_max_model_len)",
-    "still_thinking": "no garbage, and no proof: ask it by hand; raise vllm_max_model_len if its context ended the"
-    " thoughts, or let it think less (--default-chat-template-kwargs in vllm_extra_args)",
+    "still_thinking": "it may be well, and nothing is proven: read its thoughts, ask it by hand; raise"
+    " vllm_max_model_len if its context ended the thoughts, or let it think less"
+    " (--default-chat-template-kwargs in vllm_extra_args)",
     "engine_dead": "read `journalctl -u gb10-vllm` for the first error",
 }
 STRANGER = "stranger"

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -511,6 +512,18 @@ def test_the_program_takes_what_the_role_writes() -> None:
         assert {phase for phase, _ in config.phases} <= set(status.PHASES)
         assert {verdict for verdict, _ in config.failures} <= set(failures.WAYS_OUT)
         assert config.timing.heartbeat + config.timing.silence <= 15, "as docs and catalog promise"
+
+
+def test_the_program_is_installed_whole_and_each_of_its_files_restarts_the_unit(tmp_path: Path) -> None:
+    document, home = vllm(), Path("/usr/local/lib/gb10-fleet")
+    files = [Path(found["file"]) for found in document.resources if f"{home}/vllm_unit/" in found.get("file", "")]
+    (tmp_path / "vllm_unit").mkdir()
+    for file in files:
+        (tmp_path / file.relative_to(home)).write_text(content(document, str(file)))
+    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import vllm_unit.main"
+    ran = subprocess.run([sys.executable, "-IS", "-c", program], check=False)
+    assert ran.returncode == 0, "it imports a file that the role does not install"
+    assert {str(file) for file in files} <= set(declared(document, "unit", "gb10-vllm.service")["restart_on"])
 
 
 def test_hosts_that_do_not_share_layers_are_pipeline_stages() -> None:
