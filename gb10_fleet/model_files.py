@@ -37,4 +37,4 @@ def draft(flags: models.Flags, file: Path | None = None) -> ModelFacts | None:
     """The facts of the second model that --speculative-config names."""
     given = {serving_plan.canonical(flag): value for flag, value in flags.items()}
     name, revision = speculation.draft_model(given), str(speculation.said(given).get("revision") or "")
-    return sources.find(name, revision, file) if name else None
+    return known.facts(name, revision, file, network=True) if name else None

@@ -235,12 +235,12 @@ def plan(
     reference = image or catalog.load("software")["vllm_image"]["value"]
     known = models.image(reference)
     used = version or (known.version if known else None)
-    hosts, smallest = len(memories_bytes), min(memories_bytes)
+    hosts = len(memories_bytes)
     kv_dtype = flags.get("--kv-cache-dtype") or catalog.load("models")["fit"]["kv_cache_dtype"]["value"]
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     choice = quantization.choose(
         model,
-        smallest,
+        min(memories_bytes),
         hosts,
         used,
         only,
@@ -256,12 +256,10 @@ def plan(
         *(["--concurrency"] if concurrency else []),
         *(f"--set {flag.lstrip('-')}" for flag in flags),
     ]
-    found = Plan(
-        model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected, asked=asked,
-        given=given or Given(),
-    )  # fmt: skip
+    found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
+    found = replace(found, asked=asked, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
-        return _without_checkpoint(found, smallest, only)
+        return _without_checkpoint(found, min(memories_bytes), only)
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, executor, flags)
     return _judged(served, accepted or {}, executor, driver, judge, draft)
 

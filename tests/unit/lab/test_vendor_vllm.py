@@ -14,12 +14,14 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.log import verdict_of_end
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import load
 
 from lab.vendor.packages import FILES
 from tests.support.ports import free_port
@@ -256,6 +258,19 @@ def test_bench_sends_what_it_says_and_counts_what_comes_back(start: Start, tmp_p
             metrics = ask(port, "/metrics")[1]
             assert 'vllm:prefix_cache_queries_total{engine="0",model_name="m"} 192.0' in metrics
             assert 'vllm:prefix_cache_hits_total{engine="0",model_name="m"} 64.0' in metrics  # of the second and third
+
+
+def test_draft_tokens_are_counted(start: Start) -> None:
+    port = free_port()
+    config = '{"method": "ngram", "num_speculative_tokens": 2}'
+    start("m", "--port", str(port), "--speculative-config", config, GB10_SIM="slow-load=0.1")
+    wait_for_health(port, 200)
+    body = json.dumps({"model": "m", "prompt": "a", "max_tokens": 10, "ignore_eos": True}).encode()
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/completions", body)
+    with urllib.request.urlopen(request) as answer:  # noqa: S310
+        assert json.load(answer)["usage"]["completion_tokens"] == 10
+    counted = load.drafts("", ask(port, "/metrics")[1])
+    assert counted == {"drafts": 5.0, "draft_tokens": 10.0, "accepted_tokens": 5.0}
 
 
 def test_refused_while_loading_then_dies_with_code_zero(start: Start, tmp_path: Path) -> None:

@@ -211,13 +211,15 @@ def test_each_term_says_how_it_is_known() -> None:
 
 
 def test_a_second_service_takes_its_share_of_the_host() -> None:
-    alone = fit("Qwen/Qwen3-8B", 1, 40960, 4, "auto", 0.0, Load())
-    beside = fit("Qwen/Qwen3-8B", 1, 40960, 4, "auto", 0.0, Load(others_gib=80.0))
+    def found(others: float, requests: int) -> memory_fit.Fit:
+        return fit("Qwen/Qwen3-8B", 1, 40960, requests, "auto", 0.0, Load(others_gib=others))
+
+    alone, beside = found(0, 1), found(80.0, 1)
     assert "others" not in alone.need and beside.need["others"] == 80.0 and beside.sure["others"] == "asked"
-    assert alone.fits and not beside.fits and beside.sequences < alone.sequences
-    assert beside.utilization == alone.utilization, "vLLM's own share is what it was"
-    small = fit("Qwen/Qwen3-8B", 1, 8192, 1, "auto", 0.0, Load(others_gib=80.0))
-    assert small.fits and small.needed < small.total
+    assert alone.fits and beside.fits and beside.utilization == alone.utilization, "vLLM's own share is what it was"
+    assert beside.sequences < alone.sequences and beside.needed == pytest.approx(alone.needed + 80)
+    assert found(80.0, 4).utilization < found(0, 4).utilization, "what the second service leaves"
+    assert not found(100.0, 1).fits
 
 
 def test_a_share_that_leaves_the_second_service_too_little_does_not_fit() -> None:
