@@ -59,7 +59,7 @@ def subject(
     """A healthy host of a pair; `changed` replaces facts, nested ones by mapping."""
     own = facts()
     for key, value in changed.items():
-        own[key] = {**own[key], **value} if isinstance(value, dict) else value
+        own[key] = {**own.get(key, {}), **value} if isinstance(value, dict) else value
     return Subject("spark-a", own, PAIR if variables is None else variables, groups, CATALOG, DECLARED)
 
 
@@ -326,6 +326,10 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (
             subject(clock={"synchronized": False}),
             "clock_free", "warn", ["systemd-timesyncd runs, and has not reached", "journalctl -u systemd-timesyncd"],
+        ),
+        (
+            subject(memory_blocks={"free_bytes": 110 * 2**30, "large_bytes": 2**30}),
+            "memory_fragmented", "warn", ["110.0 GiB", "1.0 GiB", "reboot this host"],
         ),
         (subject(apt={"lock_held_by": 4711}), "apt_lock", "warn", ["4711"]),
         (subject(apt={"dpkg_interrupted": True}), "dpkg_interrupted", "warn", ["dpkg --configure -a"]),

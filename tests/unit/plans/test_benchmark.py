@@ -82,7 +82,7 @@ def test_ansible_waits_longer_than_a_step_may_take() -> None:
 def test_the_conditions_say_how_the_model_is_served() -> None:
     made = planned(
         vllm_served_model_name="served", vllm_extra_args=["--seed", 5], vllm_max_model_len="4096",
-        vllm_environment={"A": "b"}, vllm_image="i@sha256:1",
+        vllm_environment={"A": "b"}, vllm_image="i@sha256:1", vllm_speculative={"method": "mtp", "tokens": "2"},
     )  # fmt: skip
     shown = plans.shown(made)["conditions"]
     assert shown.pop("gpu_memory_utilization") == pytest.approx(
@@ -90,7 +90,7 @@ def test_the_conditions_say_how_the_model_is_served() -> None:
     )
     assert shown == {
         "model": MODEL, "served_name": "served", "image": "i@sha256:1", "args": ["--seed", "5"],
-        "environment": {"A": "b"}, "max_model_len": 4096,
+        "environment": {"A": "b"}, "max_model_len": 4096, "speculative": {"method": "mtp", "tokens": 2},
     }  # fmt: skip
     json.dumps(plans.shown(made))
 
