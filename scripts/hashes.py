@@ -36,8 +36,8 @@ def wanted(content: dict[str, Any]) -> list[str]:
 
 def resolved(uv: Path, requirements: Sequence[str]) -> str:
     """As text for pip. Neither a command nor an index is in it: whoever installs it has his own."""
-    argv: list[str | Path] = [uv, "pip", "compile", "-", "--quiet", "--upgrade", "--universal", "--python-version", "3.11"]
-    argv += ["--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
+    argv: list[str | Path] = [uv, "pip", "compile", "-", "--quiet", "--upgrade", "--universal"]
+    argv += ["--python-version", "3.11", "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url"]
     lines = "".join(f"{line}\n" for line in requirements)
     return subprocess.run(argv, input=lines, check=True, stdout=subprocess.PIPE, text=True).stdout
 
