@@ -33,7 +33,8 @@ test: .venv/.installed-dev
 test-all: .venv/.installed-dev
 	@echo "Every test on containers and virtual Sparks. Takes about three hours and a half; needs root."
 	@scripts/as-root $(PYTHON) -m lab deps
-	@scripts/as-root $(PYTHON) -m pytest tests/security tests/fleet tests/lab -v
+	@scripts/as-root $(PYTHON) -m scripts.attacks --whole
+	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v
 
 test-realvllm: .venv/.installed-dev
 	@echo "Lives of vLLM's unit with the real program, of the folder that GB10_REAL_VLLM names. Takes about 10 minutes."
