@@ -32,7 +32,10 @@ PLANTED = {
         "echo 'spark ALL=(root) NOPASSWD: /bin/true' >/etc/sudoers.d/gb10-planted",
         "rm /etc/sudoers.d/gb10-planted",
     ),
-    "cron": ("echo '* * * * * root true' >/etc/cron.d/gb10-planted", "rm /etc/cron.d/gb10-planted"),
+    "cron": (
+        "mkdir -p /etc/cron.d; echo '* * * * * root true' >/etc/cron.d/gb10-planted",
+        "rm /etc/cron.d/gb10-planted; rmdir --ignore-fail-on-non-empty /etc/cron.d",
+    ),
     "units": (
         "printf '[Service]\\nExecStart=/bin/true\\n' >/etc/systemd/system/gb10-planted.service",
         "rm /etc/systemd/system/gb10-planted.service",
@@ -43,8 +46,8 @@ PLANTED = {
         "rm -r /etc/systemd/system/cron.service.d",
     ),
     "kernel_parameters": (
-        "sysctl -q net.ipv4.conf.all.route_localnet=1",
-        "sysctl -q net.ipv4.conf.all.route_localnet=0",
+        "echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet",
+        "echo 0 >/proc/sys/net/ipv4/conf/all/route_localnet",
     ),
     "nftables": ("nft add table inet planted; nft add chain inet planted gb10", "nft delete table inet planted"),
     "listening": (
