@@ -7,7 +7,7 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory
 PYTHON := .venv/bin/python
 
-.PHONY: help demo test test-all test-realvllm check lab-up lab-down campaign docs release bench clean
+.PHONY: help demo test test-all test-realvllm check lab-up lab-down campaign docs hashes release bench clean
 
 help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
@@ -20,6 +20,7 @@ help:
 	@echo "make campaign   100 killed runs of site.yml, each completed by the next   (30 min; root)"
 	@echo "make bench      what a run costs, beside pyinfra and others, on 1 to 60 hosts   (35 min on 2 cores; root)"
 	@echo "make docs       the manual as a site in site/                             (1 min)"
+	@echo "make hashes     requirements-hashed.txt from the package index            (10 s)"
 	@echo "make release VERSION=X.Y.Z   wheel, tarball, site, checksums in dist/, a commit and a tag; pushes nothing   (2 min)"
 	@echo "make clean      remove what these targets wrote here, the lab's cache excepted"
 
@@ -32,7 +33,8 @@ test: .venv/.installed-dev
 test-all: .venv/.installed-dev
 	@echo "Every test on containers and virtual Sparks. Takes about three hours and a half; needs root."
 	@scripts/as-root $(PYTHON) -m lab deps
-	@scripts/as-root $(PYTHON) -m pytest tests/security tests/fleet tests/lab -v
+	@scripts/as-root $(PYTHON) -m scripts.attacks --whole
+	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v
 
 test-realvllm: .venv/.installed-dev
 	@echo "Lives of vLLM's unit with the real program, of the folder that GB10_REAL_VLLM names. Takes about 10 minutes."
@@ -57,6 +59,10 @@ campaign: .venv/.installed-dev
 docs: .venv/.installed-dev
 	@echo "Writing the manual to site/; takes about a minute."
 	@$(PYTHON) -m scripts.docs
+
+hashes: .venv/.installed-dev
+	@echo "Asking the package index for versions and checksums; takes about ten seconds."
+	@$(PYTHON) -m scripts.hashes
 
 release: .venv/.installed-dev
 	@$(PYTHON) -m scripts.release $(VERSION)

@@ -19,7 +19,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
 from tests.support.kinds import FLEET
-from tests.support.rig import ROOT, SNAPSHOT, Play, Rig
+from tests.support.rig import ROOT, Play, Rig
 
 HERE = Path(__file__).parent
 PYTHON = "/usr/bin/python3"
@@ -117,10 +117,9 @@ class Fleet(Rig):
 
     # -- what is there
 
-    def snapshot(self, host: str) -> dict[str, str]:
+    def on_host(self, host: str, program: Path) -> str:
         """As any rig's, over the kept connection."""
-        state: dict[str, str] = json.loads(self.root(host, PYTHON, "-", program=SNAPSHOT.read_bytes()))
-        return state
+        return self.root(host, PYTHON, "-", program=program.read_bytes())
 
     def manifest(self, host: str) -> dict[str, Any] | None:
         """What the host has for a manifest; json fails here if it is half of one."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
-from tests.fleet.fleet import PYTHON, Fleet
+from tests.fleet.fleet import Fleet
 from tests.support.baseline import compare, declared
 
 pytestmark = pytest.mark.lab
 
-READER = Path(__file__).parent / "on_host/baseline.py"
 # All that a container can carry. Docker's engine leaves a group behind; the model needs Docker.
 ROLES = tuple(role for role in catalog.ROLES if role not in ("docker", "vllm"))
 GIVEN = {
@@ -34,7 +32,10 @@ PLANTED = {
         "echo 'spark ALL=(root) NOPASSWD: /bin/true' >/etc/sudoers.d/gb10-planted",
         "rm /etc/sudoers.d/gb10-planted",
     ),
-    "cron": ("echo '* * * * * root true' >/etc/cron.d/gb10-planted", "rm /etc/cron.d/gb10-planted"),
+    "cron": (
+        "mkdir -p /etc/cron.d; echo '* * * * * root true' >/etc/cron.d/gb10-planted",
+        "rm /etc/cron.d/gb10-planted; rmdir --ignore-fail-on-non-empty /etc/cron.d",
+    ),
     "units": (
         "printf '[Service]\\nExecStart=/bin/true\\n' >/etc/systemd/system/gb10-planted.service",
         "rm /etc/systemd/system/gb10-planted.service",
@@ -45,8 +46,8 @@ PLANTED = {
         "rm -r /etc/systemd/system/cron.service.d",
     ),
     "kernel_parameters": (
-        "sysctl -q net.ipv4.conf.all.route_localnet=1",
-        "sysctl -q net.ipv4.conf.all.route_localnet=0",
+        "echo 1 >/proc/sys/net/ipv4/conf/all/route_localnet",
+        "echo 0 >/proc/sys/net/ipv4/conf/all/route_localnet",
     ),
     "nftables": ("nft add table inet planted; nft add chain inet planted gb10", "nft delete table inet planted"),
     "listening": (
@@ -56,11 +57,6 @@ PLANTED = {
         "systemctl stop gb10-planted-port",
     ),
 }  # fmt: skip
-
-
-def read(fleet: Fleet, host: str) -> dict[str, list[str]]:
-    state: dict[str, list[str]] = json.loads(fleet.root(host, PYTHON, "-", program=READER.read_bytes()))
-    return state
 
 
 @dataclass(frozen=True)
@@ -76,10 +72,10 @@ class Reads:
 
 @pytest.fixture(scope="module")
 def reads(cleared: Fleet) -> Iterator[Reads]:
-    before = {host: read(cleared, host) for host in cleared.hosts}
+    before = {host: cleared.baseline(host) for host in cleared.hosts}
     run = cleared.site("-e", json.dumps(GIVEN), playbook="tests/fleet/state.yml")
     assert run.rc == 0
-    yield Reads(cleared, before, {host: read(cleared, host) for host in cleared.hosts})
+    yield Reads(cleared, before, {host: cleared.baseline(host) for host in cleared.hosts})
     for host in cleared.hosts:
         cleared.clear(host)
 
@@ -98,7 +94,7 @@ def test_the_reader_sees_what_an_intruder_leaves(reads: Reads) -> None:
     assert PLANTED.keys() == catalog.load("baseline").keys()
     try:
         reads.fleet.shell(host, "\n".join(plant for plant, _ in PLANTED.values()) + "\nsystemctl daemon-reload")
-        said = compare(reads.after[host], read(reads.fleet, host), declared(), ROLES, reads.settings(host))
+        said = compare(reads.after[host], reads.fleet.baseline(host), declared(), ROLES, reads.settings(host))
     finally:
         reads.fleet.shell(
             host, "set +e\n" + "\n".join(remove for _, remove in PLANTED.values()) + "\nsystemctl daemon-reload"
@@ -113,7 +109,7 @@ RULES, FIREWALL, GATEWAY = "/etc/gb10-fleet/firewall.nft", "gb10-firewall.servic
 
 
 def gateway_listens(fleet: Fleet, host: str) -> bool:
-    return any(entry.endswith(":8443 nginx") for entry in read(fleet, host)["listening"])
+    return any(entry.endswith(":8443 nginx") for entry in fleet.baseline(host)["listening"])
 
 
 def test_the_gateway_comes_behind_the_rules_as_at_boot(reads: Reads) -> None:

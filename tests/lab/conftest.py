@@ -20,6 +20,7 @@ class Pair(Rig):
 
     def __init__(self) -> None:
         self.before: dict[str, dict[str, str]] = {}  # the state of each host before the first run
+        self.offered: dict[str, dict[str, list[str]]] = {}  # what it offers before that run
 
     def reboot(self) -> None:
         """As an operator would: over SSH. Comes back when every host is up again, with another boot id."""

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
+from tests.support.baseline import compare, declared
 from tests.support.rig import ROOT, Play, differences
 
 from .conftest import Pair
@@ -96,6 +98,10 @@ class TestProvision:
         """For the last test of this file, which undoes everything."""
         pair.before.update({host: pair.snapshot(host) for host in pair.hosts})
 
+    @pytest.mark.long  # reads all files of two hosts on an emulated CPU
+    def test_what_hosts_offer_before_is_kept(self, pair: Pair) -> None:
+        pair.offered.update({host: pair.baseline(host) for host in pair.hosts})
+
     def test_check_on_untouched_hosts_is_clean(self, pair: Pair) -> None:
         run = pair.play("--check", "--diff")
         assert run.rc == 0
@@ -109,6 +115,13 @@ class TestProvision:
         evidence = pair.evidence()
         assert evidence["verdict"] == "healthy", evidence["verdict"]
         assert set(evidence["hosts"]) == set(pair.hosts)
+
+    @pytest.mark.long
+    def test_hosts_have_got_what_is_declared_and_nothing_else(self, pair: Pair) -> None:
+        for host in pair.hosts:
+            said = compare(pair.offered[host], pair.baseline(host), declared(), catalog.ROLES, {})
+            assert said.undeclared == (), f"{host} has what catalog/baseline.yml does not declare"
+            assert said.absent == (), f"{host} lacks what catalog/baseline.yml declares"
 
     def test_what_an_operator_would_look_at(self, pair: Pair) -> None:
         for index, host in enumerate(pair.hosts):

@@ -16,6 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 SNAPSHOT = ROOT / "tests/fleet/on_host/snapshot.py"
+BASELINE = ROOT / "tests/fleet/on_host/baseline.py"
 
 
 @dataclass(frozen=True)
@@ -68,9 +69,18 @@ class Rig:
 
     def snapshot(self, host: str) -> dict[str, str]:
         """The state of a host, by name, for `differences`."""
-        program = base64.b64encode(SNAPSHOT.read_bytes()).decode()
-        state: dict[str, str] = json.loads(self.ssh(host, f"echo {program} | base64 -d | sudo python3 -"))
+        state: dict[str, str] = json.loads(self.on_host(host, SNAPSHOT))
         return state
+
+    def baseline(self, host: str) -> dict[str, list[str]]:
+        """What the host offers, by kind, for tests/support/baseline.py."""
+        state: dict[str, list[str]] = json.loads(self.on_host(host, BASELINE))
+        return state
+
+    def on_host(self, host: str, program: Path) -> str:
+        """What a program of tests/fleet/on_host says there, as root."""
+        text = base64.b64encode(program.read_bytes()).decode()
+        return self.ssh(host, f"echo {text} | base64 -d | sudo python3 -", timeout=600)
 
     def ansible(self, *args: str, playbook: str = "site.yml") -> tuple[list[str], dict[str, str]]:
         """argv and environment of an ansible-playbook run."""

@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, probe, transport
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
+from tests.support.attacker import tally
 from tests.support.proofs import facts
 
 WRONG: tuple[Any, ...] = (
@@ -128,6 +129,7 @@ def test_no_fact_of_a_wrong_type_reaches_what_is_behind() -> None:
         except Exception as error:
             shown = "is gone" if wrong is GONE else repr(wrong)[:40]
             tracebacks.append(f"{way} {shown}: {type(error).__name__}: {error}")
+    tally("a host sends a fact of a wrong type", refused + harmless, len(tracebacks))
     assert not tracebacks, f"{len(tracebacks)} of {refused + harmless}:\n" + "\n".join(tracebacks[:60])
     assert refused + harmless >= 1500 and refused > harmless
 

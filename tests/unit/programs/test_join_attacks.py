@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit impo
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.attacker import TRIES
+from tests.support.attacker import TRIES, tally
 from tests.unit.programs.test_vllm_unit import (
     QUICK,
     SECRET,
@@ -78,6 +78,7 @@ def test_no_line_without_the_secret_ends_a_model_that_serves(hosts: Callable[...
     for number in range(TRIES):
         knock(pair[0], lines[number % len(lines)]).close()
     assert hung_up(knock(pair[0], b"{}\n")), "all of them were heard"
+    tally("a line on the join port without the secret", TRIES, sum(host.status["failures"] for host in pair))
     assert [host.status["phase"] for host in pair] == ["ready", "ready"]
     assert [host.status["failures"] for host in pair] == [0, 0]
 

@@ -13,7 +13,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
-from tests.support.attacker import NOBODY, TRIES, attacking, clear, exchange, needs_root, public_folder
+from tests.support.attacker import NOBODY, TRIES, attacking, clear, exchange, needs_root, public_folder, tally
+
+RACE = "a user exchanges what root works on"
 
 
 class Place:
@@ -72,6 +74,7 @@ def wins(place: Place, resource: File, action: str, moving: Path, link: Path) ->
             place.private.chmod(0o700)
             place.secret.write_text("only root reads this")
             begin_anew(place, moving, link)
+    tally(RACE, TRIES, won)
     return won
 
 
@@ -125,6 +128,7 @@ def test_nothing_is_removed_where_a_folder_leads_to(place: Place) -> None:
             with contextlib.suppress(OSError, HostError):
                 files._apply(place.system, File(0, "/srv/new/kept", "demo", state="absent"), "remove")
             won += not kept.exists()
+    tally(RACE, TRIES, won)
     assert won == 0
 
 
@@ -139,6 +143,7 @@ def test_what_root_shows_of_a_file_is_of_that_file(place: Place) -> None:
             with contextlib.suppress(OSError, HostError):
                 found = files._find(place.system, "/srv/mine", {}, {})
                 won += found is not None and b"only root" in found.content
+    tally(RACE, TRIES, won)
     assert won == 0
 
 
@@ -156,6 +161,7 @@ def test_the_access_of_a_secret_is_that_of_the_file_that_was_looked_at(place: Pl
                 files._apply(place.system, wanted, "update")
             won += place.lost()
             place.private.chmod(0o700)
+    tally(RACE, TRIES, won)
     assert won == 0
 
 

@@ -1,0 +1,65 @@
+"""`python -m scripts.attacks [--whole]`: the attackers of the tests, and how often each class of them won, as a table.
+
+The short form is part of `make test`, the whole one of `make test-all`. Takes root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from scripts.gates import ROOT
+
+# Where attackers are. Some of these files hold other tests, too.
+TESTS = (
+    "tests/security",
+    "tests/unit/engine/resources/test_places.py",
+    "tests/unit/serving/test_transfer_attacks.py",
+    "tests/unit/programs/test_join_attacks.py",
+    "tests/unit/hosts/test_facts_schema.py",
+)
+WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py
+
+
+def rows(lines: Iterable[str]) -> list[Mapping[str, int | str]]:
+    """What the tests have counted, one row for each class, in the order in which they came."""
+    found: dict[str, dict[str, int | str]] = {}
+    for line in lines:
+        one = json.loads(line)
+        row = found.setdefault(one["class"], {"class": one["class"], "tries": 0, "wins": 0})
+        for key in ("tries", "wins"):
+            row[key] = int(row[key]) + one[key]
+    return list(found.values())
+
+
+def table(counted: Iterable[Mapping[str, int | str]]) -> str:
+    shown = [("class of attack", "tries", "wins"), *((row["class"], row["tries"], row["wins"]) for row in counted)]
+    width = max(len(str(name)) for name, _, _ in shown)
+    return "\n".join(f"{name:{width}} {tries:>8} {wins:>6}" for name, tries, wins in shown)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.attacks")
+    parser.add_argument("--whole", action="store_true", help="all attackers, with more tries")
+    whole = parser.parse_args().whole
+    with tempfile.TemporaryDirectory(prefix="gb10-attacks-") as folder:
+        counts = Path(folder, "counts")
+        counts.touch()
+        environment = {**os.environ, "GB10_ATTACKS": str(counts)}
+        if whole:
+            environment["GB10_ATTACK_TRIES"] = str(WHOLE_TRIES)
+        chosen = [] if whole else ["-m", "not long"]
+        argv = [sys.executable, "-m", "pytest", *TESTS, "-v", *chosen]
+        done = subprocess.run(argv, cwd=ROOT, env=environment, check=False, stdin=subprocess.DEVNULL)
+        print(table(rows(counts.read_text(encoding="utf-8").splitlines())), flush=True)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
