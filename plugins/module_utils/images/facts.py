@@ -83,8 +83,7 @@ def _texts(files: Mapping[str, Seen], pattern: re.Pattern[str]) -> Iterator[str]
 
 def _is_installed(path: str) -> bool:
     """Python finds it: it is no copy in uv's store, and in no other package."""
-    match = _INSTALLED.match(path)
-    return match is not None and "-packages/" not in match.group(1)
+    return _INSTALLED.match(path) is not None
 
 
 def _packages(files: Mapping[str, Seen]) -> tuple[dict[str, dict[str, Any]], list[str]]:

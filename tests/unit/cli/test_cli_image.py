@@ -36,7 +36,7 @@ def test_an_archive_as_a_table(archive: Path) -> None:
     assert lines[at + 1] == "  _C_stable_libtorch      1 sm_120, 1 sm_120f; PTX: 1 compute_80"
     assert "kernels of FlashInfer AOT, by file: 1 native" in lines
     assert any(line.startswith("cache: FlashInfer AOT: 1 files") for line in lines)
-    assert "warn: security_floor: vLLM 0.30.0 is below 0.31.0: CVE-2026-114053" in lines
+    assert any(line.startswith("warn: security_floor: vLLM 0.30.0 is below ") for line in lines)
     assert "info: nccl_conf: /etc/nccl.conf sets NCCL_X=\\x1b[31m" in lines
 
 
