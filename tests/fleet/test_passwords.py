@@ -157,7 +157,7 @@ def test_su_is_a_way_to_root_as_well(operator: Operator) -> None:
 
 def test_a_benchmark_asks_the_model_with_a_password(operator: Operator) -> None:
     """No container serves: that is what the host itself says, and only root is heard."""
-    serves = {"gb10_roles": ["vllm"], "vllm_model": "m", "vllm_image": f"i@sha256:{'0' * 64}"}
+    serves = {"gb10_roles": ["vllm"], "vllm_model": "openai/gpt-oss-120b"}
     served = operator.file("serves", serves)
     words = ("-e", f"@{served}", "--become-password-file", str(operator.file("right", f"{SUDO}\n")))
     run = operator.play("playbooks/benchmark.yml", *words)

@@ -11,6 +11,7 @@ import pytest
 from tests.support.plays import FACTS, Plays
 
 STATE = "- ansible.builtin.import_playbook: gb10.fleet.converge\n"
+VALIDATE = "- ansible.builtin.import_playbook: gb10.fleet.validate\n"
 DOCTOR = """
 - hosts: sparks
   gather_facts: false
@@ -148,3 +149,17 @@ def test_a_refusal_of_the_plan_names_its_host_once(plays: Plays) -> None:
     assert '"msg": "spark-a has no rail on port p0' in words
     assert "spark-b: spark-a has no rail on port p0" in words, "the other host of the cluster has the same refusal"
     assert "spark-a: spark-a" not in words and "spark-a: fabric_refused: spark-a" not in words
+
+
+def test_the_proof_of_a_pair_surveys_its_rails_in_one_call(plays: Plays) -> None:
+    """No machine here has such rails: nobody is heard, each ping says why, and the evidence has it."""
+    pair(plays, live=True)
+    rc, output = plays.play(BOTH, VALIDATE, **{**PAIR, "gb10_roles": ["fabric"]})
+    assert rc == 2 and "Prove | Read the GID tables, find the partner" in output, output
+    found = json.loads((plays.tmp_path / "evidence/latest/evidence.json").read_text())
+    assert "proof_stopped" not in json.dumps(found), output
+    hosts = found["hosts"]
+    for name in BOTH:
+        assert hosts[name]["heard"] == [] and len(hosts[name]["pings"]) == 2
+        assert {ping["ok"] for ping in hosts[name]["pings"]} == {False}
+        assert [rail["netdev"] for rail in hosts[name]["gids"]["rails"]] == ["enp1s0f0np0", "enP2p1s0f0np0"]

@@ -13,12 +13,14 @@ from tests.support.plays import Plays, recap
 PING = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}])
 ON_A_HOST = {"drain", "fetch", "serve", "reboot"}
 PLAYBOOKS = {
-    *("site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate", "discover", "why", "release"),
+    *("site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate"),
+    *("discover", "why", "release", "image"),
     *ON_A_HOST,
 }
 KINDS = ("ok", "away", "key", "nosudo", "nopython")
 VARIABLES: dict[str, Any] = {
     "gb10_roles": ["page_cache"], "ansible_become": False, "gb10_undo": "all", "reboot_allow": True,
+    "gb10_image": "i:1",
 }  # fmt: skip
 
 
