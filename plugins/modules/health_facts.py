@@ -15,7 +15,7 @@ description:
   - Reads GPU, memory, rails, sensors and disks of an NVIDIA DGX Spark (GB10), and what its journal and apt's history
     tell of boots, faults and changes. One call.
   - Changes nothing, and is no part of a probe. Every external command is optional and has a deadline.
-  - What cannot be read is V(none), never 0, and RV(health.unknown) has the reason.
+  - What cannot be read is V(none), never 0, and C(unknown) in RV(health) has the reason.
 options:
   samples:
     description:
