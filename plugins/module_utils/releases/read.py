@@ -19,6 +19,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import PACKAGES
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.apt import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
 
 RECIPES = "/opt/nvidia/spark-ota-check/metadata"
@@ -46,6 +47,7 @@ def read_release(host: HostReader) -> dict[str, Any]:
         "broken_recipes": broken,
         "packages": packages,
         "held": held,
+        "pinned_by_us": host.path(OUR_PREFERENCES).exists(),
         "board_vendor": host.read("/sys/class/dmi/id/board_vendor"),
         "firmware": read_firmware(host),
         "fwupd": read_fwupd(host),

@@ -150,8 +150,9 @@ def _state(
         board = host["board_vendor"] or "the board's maker"
         return WAITING, f"the packages are those of {latest}, {_listed(firmware)}: {board} has published no newer", []
     held = [check.name for check in packages if check.name in host["held"]]
-    if held and len(held) == len(packages):
-        return HELD, f"{len(held)} packages of {latest} are on hold: {_named(held)}", []
+    if host["pinned_by_us"] and held and len(held) == len(packages):
+        at = f"driver {host['driver'] or 'not loaded'} and kernel {host['kernel']}"
+        return HELD, f"held by gb10-fleet at {at}: {len(held)} packages of {latest} ({_named(held)})", []
     return (
         BEHIND,
         f"{len(packages)} packages of {latest} are older or missing: {_named([each.name for each in packages])}",
