@@ -18,6 +18,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import read_disks
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import PACKAGES
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.apt import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
@@ -55,6 +56,7 @@ def read_release(host: HostReader) -> dict[str, Any]:
         "kernel": host.read("/proc/sys/kernel/osrelease"),
         "driver": host.read("/sys/module/nvidia/version"),
         "command_line": (host.read("/proc/cmdline") or "").split(),
+        "disks": read_disks(host, ()),
         "reboot_required": host.path("/run/reboot-required").exists(),
     }
 

@@ -68,6 +68,7 @@ class Release(TypedDict):
     kernel: str | None
     driver: str | None
     command_line: list[str]
+    disks: list[facts_schema.Disk]
     reboot_required: bool
 
 

@@ -97,6 +97,7 @@ def test_a_host_that_says_all(tmp_path: Path) -> None:
     assert "secret" not in json.dumps(found) and "serial" not in json.dumps(found)
     assert found["connectx"] == [{"device": "rocep1s0f0", "version": "28.45.4028"}]
     assert (found["board_vendor"], found["reboot_required"]) == ("NVIDIA", True)
+    assert {disk["mount"] for disk in found["disks"]} <= {"/"}
     assert "kho=off" in found["command_line"] and found["pinned_by_us"] is True
 
 

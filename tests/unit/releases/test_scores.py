@@ -36,7 +36,7 @@ def machine(name: str, **changed: Any) -> dict[str, Any]:
         "recipes": [],
         "broken_recipes": [],
     }
-    more |= {"command_line": [], "reboot_required": False}
+    more |= {"command_line": [], "reboot_required": False, "disks": []}
     return {**shared, **more, **KNOWN["machines"][name], **changed}
 
 
@@ -170,6 +170,13 @@ def test_the_catalog_names_sets_that_there_are() -> None:
     for entry in sets.values():
         assert all(version.startswith(entry["modules"]) for version in entry["modules_seen"])
         assert (entry["kernel_parameters"] == ["kho=off"]) == entry["kernel"].startswith("7.0.")
+
+
+def test_a_full_disk_is_in_the_way() -> None:
+    disks = [{"mount": "/", "size_bytes": 2**40, "free_bytes": 2**30}]
+    minimums = [{"path": "/var/lib/docker", "value": 20}, {"path": "/boot", "value": 0.5}]
+    found = verdict.judge(machine("a", disks=disks), RECIPES, catalog.load("releases"), minimums)
+    assert found.blocks == ["/var/lib/docker has 1.0 GiB free, needed are 20 GiB"]
 
 
 def test_mixed_firmware_of_a_cluster_is_told() -> None:
