@@ -18,6 +18,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     wrong = {host: answer_.problem(answer["release"]) for host, answer in answers.items()}
     hosts = {host: answer["release"] for host, answer in answers.items() if wrong[host] is None}
     known, floors = catalog.load("releases"), catalog.load("security_floors")["floors"]
+    minimums = catalog.load("platforms")["minimum_free_disk"]
     recipes = verdict.union(hosts)
     newest = score.newest(recipes)
     clusters: dict[str, dict[str, Mapping[str, Any]]] = {}
@@ -28,7 +29,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         "newest": newest and {"name": newest.name, "shown": newest.shown, "date": newest.date},
         "hosts": {
             host: {
-                **verdict.judge(facts, recipes, known).as_dict(),
+                **verdict.judge(facts, recipes, known, minimums).as_dict(),
                 "below_floors": verdict.below_floors(facts, newest, known, floors),
                 "broken_recipes": facts["broken_recipes"],
                 "recipes": {each["content"]["metadata"]["name"]: each["sha256"] for each in facts["recipes"]},

@@ -42,8 +42,9 @@ RETURN = r"""
 release:
   description:
     - C(recipes), each with C(file), C(sha256) and C(content); C(broken_recipes), files that are none; C(packages) and
-      C(held), of the names that the recipes have; C(board_vendor); C(firmware), null where SMBIOS cannot be read;
-      C(fwupd), null where it does not answer; C(connectx); C(kernel); C(driver), the loaded module; C(command_line);
+      C(held), of the names that the recipes have; C(pinned_by_us), whether the pins of the role C(driver) are there;
+      C(board_vendor); C(firmware), null where SMBIOS cannot be read; C(fwupd), null where it does not answer;
+      C(connectx); C(kernel); C(driver), the loaded module; C(command_line); C(disks);
       C(reboot_required).
   returned: always
   type: dict

@@ -18,7 +18,9 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import read_disks
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import PACKAGES
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.apt import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
 
 RECIPES = "/opt/nvidia/spark-ota-check/metadata"
@@ -46,6 +48,7 @@ def read_release(host: HostReader) -> dict[str, Any]:
         "broken_recipes": broken,
         "packages": packages,
         "held": held,
+        "pinned_by_us": host.path(OUR_PREFERENCES).exists(),
         "board_vendor": host.read("/sys/class/dmi/id/board_vendor"),
         "firmware": read_firmware(host),
         "fwupd": read_fwupd(host),
@@ -53,6 +56,7 @@ def read_release(host: HostReader) -> dict[str, Any]:
         "kernel": host.read("/proc/sys/kernel/osrelease"),
         "driver": host.read("/sys/module/nvidia/version"),
         "command_line": (host.read("/proc/cmdline") or "").split(),
+        "disks": read_disks(host, ()),
         "reboot_required": host.path("/run/reboot-required").exists(),
     }
 

@@ -60,6 +60,7 @@ class Release(TypedDict):
     broken_recipes: list[str]
     packages: dict[str, str]
     held: list[str]
+    pinned_by_us: bool
     board_vendor: str | None
     firmware: list[Component] | None
     fwupd: list[Fwupd] | None
@@ -67,6 +68,7 @@ class Release(TypedDict):
     kernel: str | None
     driver: str | None
     command_line: list[str]
+    disks: list[facts_schema.Disk]
     reboot_required: bool
 
 

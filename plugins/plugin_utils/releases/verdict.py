@@ -10,11 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of, upstream_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import is_below
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
 
+GIB = 2**30
 CURRENT, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
     "current", "behind", "torn", "waiting_for_firmware", "held_by_us", "unknown",
 )  # fmt: skip
@@ -65,8 +66,13 @@ def _checker(host: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(int(part) for part in version.replace("-", ".").split(".") if part.isdigit())
 
 
-def judge(host: Mapping[str, Any], recipes: Sequence[Recipe], catalog: Mapping[str, Any]) -> Verdict:
-    """`catalog`: catalog/releases.yml."""
+def judge(
+    host: Mapping[str, Any],
+    recipes: Sequence[Recipe],
+    catalog: Mapping[str, Any],
+    minimums: Sequence[Mapping[str, Any]] = (),
+) -> Verdict:
+    """`catalog`: catalog/releases.yml. `minimums`: minimum_free_disk of catalog/platforms.yml."""
     accepted = [entry["value"] for entry in catalog["accepted_absent"]]
     unread = _unread(host, recipes)
     if unread:
@@ -88,7 +94,7 @@ def judge(host: Mapping[str, Any], recipes: Sequence[Recipe], catalog: Mapping[s
         torn=torn,
         missing={kind: [_entry(check) for check in checks] for kind, checks in missing.items() if checks},
         set=next((entry["set"] for entry in catalog["releases"] if entry["name"] == latest.name), None),
-        blocks=_blocks(missing, host, state, catalog["kernel_parameters"]),
+        blocks=[*_blocks(missing, host, state, catalog["kernel_parameters"]), *_full(host["disks"], minimums)],
     )
 
 
@@ -150,8 +156,9 @@ def _state(
         board = host["board_vendor"] or "the board's maker"
         return WAITING, f"the packages are those of {latest}, {_listed(firmware)}: {board} has published no newer", []
     held = [check.name for check in packages if check.name in host["held"]]
-    if held and len(held) == len(packages):
-        return HELD, f"{len(held)} packages of {latest} are on hold: {_named(held)}", []
+    if host["pinned_by_us"] and held and len(held) == len(packages):
+        at = f"driver {host['driver'] or 'not loaded'} and kernel {host['kernel']}"
+        return HELD, f"held by gb10-fleet at {at}: {len(held)} packages of {latest} ({_named(held)})", []
     return (
         BEHIND,
         f"{len(packages)} packages of {latest} are older or missing: {_named([each.name for each in packages])}",
@@ -177,6 +184,16 @@ def _blocks(
         if (host["kernel"] or "").startswith(entry["kernel"]) and entry["parameter"] not in host["command_line"]:
             found.append(f"kernel {host['kernel']} runs without {entry['parameter']}: {entry['reason']}")
     return found
+
+
+def _full(disks: Sequence[Mapping[str, Any]], minimums: Sequence[Mapping[str, Any]]) -> list[str]:
+    free = {disk["mount"]: disk["free_bytes"] / GIB for disk in disks}
+    wanted = [(entry["path"], mount_of(entry["path"], set(free)), entry["value"]) for entry in minimums]
+    return [
+        f"{path} has {free[mount]:.1f} GiB free, needed are {gib} GiB"
+        for path, mount, gib in wanted
+        if mount in free and free[mount] < gib
+    ]
 
 
 def below_floors(

@@ -11,9 +11,9 @@ from tests.unit.releases.test_scores import RECIPES, machine
 
 OWN = [{"file": "x", "sha256": recipe.name, "content": dict(recipe.content)} for recipe in RECIPES]
 SILENT = {
-    "recipes": [], "broken_recipes": ["spark-ota-1.json"], "packages": {}, "held": [], "board_vendor": None,
-    "firmware": None, "fwupd": None, "connectx": [], "kernel": None, "driver": None, "command_line": [],
-    "reboot_required": False,
+    "recipes": [], "broken_recipes": ["spark-ota-1.json"], "packages": {}, "held": [], "pinned_by_us": False,
+    "board_vendor": None, "firmware": None, "fwupd": None, "connectx": [], "kernel": None, "driver": None,
+    "command_line": [], "reboot_required": False, "disks": [],
 }  # fmt: skip
 ANSWERS = {
     "spark-a": {"release": machine("a", recipes=OWN), "cluster": "pair1"},

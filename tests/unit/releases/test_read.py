@@ -62,6 +62,7 @@ def test_a_host_that_says_nothing(tmp_path: Path) -> None:
     reader, calls = host(tmp_path, {})
     found = read_release(reader)
     assert (found["recipes"], found["packages"], found["firmware"], found["fwupd"]) == ([], {}, None, None)
+    assert found["pinned_by_us"] is False
     assert calls == [FWUPD], "and no command that updates itself or apt"
 
 
@@ -83,6 +84,7 @@ def test_a_host_that_says_all(tmp_path: Path) -> None:
         "/sys/class/infiniband/rocep1s0f0/fw_ver": "28.45.4028\n",
         "/proc/cmdline": "quiet kho=off\n",
         "/run/reboot-required": "",
+        "/etc/apt/preferences.d/10-gb10-nvidia": "",
     }
     reader, _calls = host(tmp_path, files, Completed((), 0, json.dumps(devices)))
     found = read_release(reader)
@@ -95,7 +97,8 @@ def test_a_host_that_says_all(tmp_path: Path) -> None:
     assert "secret" not in json.dumps(found) and "serial" not in json.dumps(found)
     assert found["connectx"] == [{"device": "rocep1s0f0", "version": "28.45.4028"}]
     assert (found["board_vendor"], found["reboot_required"]) == ("NVIDIA", True)
-    assert "kho=off" in found["command_line"]
+    assert {disk["mount"] for disk in found["disks"]} <= {"/"}
+    assert "kho=off" in found["command_line"] and found["pinned_by_us"] is True
 
 
 @pytest.mark.parametrize(

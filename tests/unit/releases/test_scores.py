@@ -29,8 +29,14 @@ OF_NVIDIA = [device("SOCFW", "0x029B0B00"), device("EC", "0x03050800"), device("
 
 def machine(name: str, **changed: Any) -> dict[str, Any]:
     shared = {key: KNOWN[key] for key in ("packages", "kernel", "driver", "connectx")}
-    more = {"fwupd": OF_NVIDIA if name == "a" else [CAPSULE], "held": [], "recipes": [], "broken_recipes": []}
-    more |= {"command_line": [], "reboot_required": False}
+    more = {
+        "fwupd": OF_NVIDIA if name == "a" else [CAPSULE],
+        "held": [],
+        "pinned_by_us": True,
+        "recipes": [],
+        "broken_recipes": [],
+    }
+    more |= {"command_line": [], "reboot_required": False, "disks": []}
     return {**shared, **more, **KNOWN["machines"][name], **changed}
 
 
@@ -92,7 +98,18 @@ OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "58
         ("a", {"kernel": "6.11.0-1016-nvidia"}, "torn", "kernel is 6.11.0-1016-nvidia"),
         ("a", {"driver": None}, "torn", "driver is unknown"),
         ("a", {"packages": OLDER}, "behind", "2 packages of OTA2607 are older or missing"),
-        ("a", {"packages": OLDER, "held": ["dgx-oobe", "nvidia-driver-580-open"]}, "held_by_us", "on hold"),
+        (
+            "a",
+            {"packages": OLDER, "held": ["dgx-oobe", "nvidia-driver-580-open"]},
+            "held_by_us",
+            "held by gb10-fleet at",
+        ),
+        (
+            "a",
+            {"packages": OLDER, "held": ["dgx-oobe", "nvidia-driver-580-open"], "pinned_by_us": False},
+            "behind",
+            "2 packages of OTA2607 are older or missing",
+        ),
         ("a", {"reboot_required": True}, "unknown", "a reboot is missing"),
         ("a", {"firmware": None}, "unknown", "SMBIOS cannot be read"),
         ("a", {"packages": {}}, "unknown", "no DGX OS"),
@@ -153,6 +170,13 @@ def test_the_catalog_names_sets_that_there_are() -> None:
     for entry in sets.values():
         assert all(version.startswith(entry["modules"]) for version in entry["modules_seen"])
         assert (entry["kernel_parameters"] == ["kho=off"]) == entry["kernel"].startswith("7.0.")
+
+
+def test_a_full_disk_is_in_the_way() -> None:
+    disks = [{"mount": "/", "size_bytes": 2**40, "free_bytes": 2**30}]
+    minimums = [{"path": "/var/lib/docker", "value": 20}, {"path": "/boot", "value": 0.5}]
+    found = verdict.judge(machine("a", disks=disks), RECIPES, catalog.load("releases"), minimums)
+    assert found.blocks == ["/var/lib/docker has 1.0 GiB free, needed are 20 GiB"]
 
 
 def test_mixed_firmware_of_a_cluster_is_told() -> None:
