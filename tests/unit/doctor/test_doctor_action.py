@@ -72,7 +72,7 @@ def test_the_first_look_only_asks_and_the_second_settles_in_one_call(plays: Play
     (request,) = plays.requests()
     assert (request["documents"], request["expect"], request["check"]) == ([], {}, True)
     plays.host("ok")
-    assert look(plays) == {"unchanged": True, "changes": [], "pending": [], "orphans": []}
+    assert look(plays) == {"unchanged": True, "changes": [], "pending": [], "orphans": [], "loading": False}
     (request,) = plays.requests()
     assert [document["role"] for document in request["documents"]] == list(catalog.ROLES)
     assert {"packages", "apt_sources"} <= set(request["expect"])
@@ -97,7 +97,7 @@ def test_what_the_documents_would_change_is_told(plays: Plays) -> None:
     changes = [{"role": "driver", "resource": "file:/x", "action": "create", "detail": "absent"}]
     look(plays)
     plays.host("ok", changes=changes)
-    assert look(plays) == {"unchanged": False, "changes": changes, "pending": [], "orphans": []}
+    assert look(plays) == {"unchanged": False, "changes": changes, "pending": [], "orphans": [], "loading": False}
     pending = [
         {"role": "docker", "resource": "unit:docker.service", "action": "restart", "consent": "docker_allow_restart"}
     ]
