@@ -14,10 +14,17 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings imp
 
 _FOLDER = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colons
 _DOTS = re.compile(r"/[.][.]?(/|\Z)")
-# Who writes there is root on the host, or reads its secrets. A folder below /home or /var may be somebody's own.
+# Who writes there is root on the host, or reads its secrets. A folder below /home or /var may be somebody's own; what
+# cron, apt, snap and logs have below /var is not, and what is hidden in a home are its keys and what runs at a login.
 _OF_THE_HOST = re.compile(
-    r"/(bin|boot|dev|etc|lib|lib64|proc|root|run|sbin|sys|tmp|usr|var/(run|lib/(docker|containerd)))(/.*)?\Z"
-    r"|/(home(/[^/]+)?|mnt|media|opt|srv|var(/(cache|lib|log|spool|tmp))?)\Z"
+    r"/(bin|boot|dev|etc|lib|lib32|lib64|lost[+]found|proc|root|run|sbin|snap|sys|tmp|usr)(/.*)?\Z"
+    r"|/var/(backups|crash|log|mail|run|snap|spool)(/.*)?\Z"
+    r"|/var/lib/(AccountsService|NetworkManager|apt|cloud|containerd|dkms|docker|dpkg|fwupd|gdm3|kubelet|polkit-1|snapd"
+    r"|sudo|systemd|tailscale|ucf|update-manager|update-notifier)(/.*)?\Z"
+    r"|/var/cache/(apparmor|apt|debconf|private|snapd)(/.*)?\Z"
+    r"|/opt/(cni|containerd|mellanox|nvidia)(/.*)?\Z"
+    r"|/home/[^/]+/[.](?!cache/)"
+    r"|/(home(/[^/]+)?|mnt|media|opt|srv|var(/(cache|lib|tmp))?)\Z"
 )
 # What comes from the hub and is proven there, and what is compiled.
 _KEPT = ("/var/cache/gb10-files", vllm_container.COMPILED)

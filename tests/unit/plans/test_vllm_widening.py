@@ -64,6 +64,9 @@ def test_without_the_consent_it_is_refused_by_name(variables: dict[str, Any], co
         "/etc/gb10-fleet:/b", "/etc:/b", "/run/docker.sock:/b", "/var/run:/b", "/dev:/b", "/root/.ssh:/b", "/home:/b",
         "/home/x:/b", "/var/lib/docker/volumes:/b", "/var/cache:/b", "/usr/local:/b", "/sys/class:/b", "/proc/1:/b",
         "/var/cache/gb10-vllm:/b", "/var/cache/gb10-vllm/huggingface:/b", "/var/cache/gb10-files:/b",
+        "/var/spool/cron/crontabs:/b", "/var/lib/dpkg/info:/b", "/var/lib/systemd/linger:/b", "/var/lib/sudo:/b",
+        "/var/lib/cloud/scripts:/b", "/var/backups:/b", "/var/log/journal:/b:ro", "/var/cache/debconf:/b:ro",
+        "/home/x/.ssh:/b", "/home/x/.config/systemd:/b", "/snap/x:/b", "/opt/nvidia/spark-ota-check:/b", "/lib32:/b",
         "/a:/root/.cache", "/a:/root/.cache/huggingface/hub", "/a:/root/.cache/huggingface/hub/models--x",
         "/a:/usr/lib",
         "/a:/root", "/a:/gb10-ray-start", "/a:/proc",
@@ -74,8 +77,12 @@ def test_a_folder_that_is_not_ones_own_is_refused_with_the_consent_too(mount: st
 
 
 @pytest.mark.parametrize(
-    "mount", ["/srv/models:/models:ro", "/mnt/models/llm:/models", "/a:/root/.cache/vllm", "/var/lib/models:/models"]
-)
+    "mount",
+    [
+        "/srv/models:/models:ro", "/mnt/models/llm:/models", "/a:/root/.cache/vllm", "/var/lib/models:/models",
+        "/home/x/models:/models", "/home/x/.cache/triton:/triton", "/opt/models:/models", "/var/tmp/x:/x",
+    ],
+)  # fmt: skip
 def test_a_folder_of_ones_own_is_taken(mount: str) -> None:
     assert alone(vllm_mounts=[mount], vllm_allow_mounts=True).refusals == ()
 
