@@ -253,3 +253,10 @@ def test_tracebacks_of_two_processes_do_not_mix() -> None:
         "KeyError: 'x' (worker.py, work)",
         "AssertionError (other.py, idle)",
     ]
+
+
+def test_tracebacks_without_an_end_of_ever_new_processes_are_forgotten() -> None:
+    log = read(*(f"(Worker pid={pid}) Traceback (most recent call last):" for pid in range(1000)))
+    assert len(log.errors.frames) <= 100
+    read("(Worker pid=999) KeyError: 'x'", log=log)
+    assert log.cause == "KeyError: 'x'"

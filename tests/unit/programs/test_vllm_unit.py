@@ -465,6 +465,13 @@ def test_systemd_is_told_over_its_socket() -> None:
     Notify("")("READY=1")
 
 
+def test_what_a_container_says_steers_neither_systemd_nor_a_terminal(tmp_path: Path) -> None:
+    told: list[str] = []
+    status = Status(tmp_path / "status.json", lambda *lines: told.extend(lines), "")  # type: ignore[arg-type]
+    status.fail(failures.Failure("start_failed", "error \x1b]0;x\x07 \x9b2J\nMAINPID=1"), [])
+    assert told == ["STATUS=start_failed: error ?]0;x? ?2J?MAINPID=1"]
+
+
 # -- a cluster ---------------------------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 KEPT_ERRORS = 20  # the first ones: what follows is a consequence
 LONGEST_ERROR = 2000
+MOST_PROCESSES = 100  # that show a traceback at once; a container can invent them without an end
 BARE_ERROR = 40  # a message this short says too little without the function that raised it
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _BEGINNING = re.compile(
@@ -52,6 +53,8 @@ class Errors:
         if (level and level not in _LEVELS) or _HARMLESS.match(text):
             return None  # also in the middle of a traceback, by another thread
         if text.startswith(_TRACEBACK):
+            if len(self.frames) >= MOST_PROCESSES:
+                del self.frames[next(iter(self.frames))]
             self.frames[process] = ""
             return None
         if process in self.frames:

@@ -91,7 +91,8 @@ class Status:
         self.enter("stopped", "stopped in good order")
 
     def show(self) -> None:
-        self.notify(f"STATUS={self.text}")
+        # A line of the container may be in it: a line break would be a message to systemd of its own.
+        self.notify(f"STATUS={_UNPRINTABLE.sub('?', self.text)}")
         names = ("phase", "text", "since", "attempt", "failures", "phases", "waiting", "failure", "settings")
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")
