@@ -97,7 +97,7 @@ def _packages(fields: dict[str, str]) -> tuple[list[dict[str, Any]], int]:
             if not (PACKAGES.match(name) or _MORE.match(name)):
                 others += 1
                 continue
-            versions = [word for word in inner.split(", ") if word != "automatic"]
+            versions = [quoted(word) for word in inner.split(", ") if word != "automatic"]
             before = versions[0] if action in ("upgrade", "downgrade", "remove") and versions else None
             after = None if action == "remove" else (versions[-1] if versions else None)
             found.append({"name": name, "action": action, "before": before, "after": after})

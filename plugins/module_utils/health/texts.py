@@ -19,6 +19,8 @@ Values = dict[str, Any]
 Reasons = dict[str, str]
 Part = tuple[Values, Reasons]  # a value that is None has its reason
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?\Z")
+# What opens a door somewhere: account and password in an address, a token of the hub or of an HTTP header.
+_SECRET = re.compile(r"(?<=://)[^/@\s]{1,200}(?=@)|\bhf_[A-Za-z0-9]{16,}|(?<=Bearer )\S{8,}")
 _GPU_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
@@ -80,6 +82,6 @@ def number(cell: str) -> float:
 
 
 def quoted(text: str) -> str:
-    """What somebody else said, on one line, short, and without the identity of a GPU."""
-    line = " ".join(_GPU_UUID.sub("GPU-(hidden)", text).split())
+    """What somebody else said, on one line, short, without the identity of a GPU and without what looks secret."""
+    line = " ".join(_SECRET.sub("(hidden)", _GPU_UUID.sub("GPU-(hidden)", text)).split())
     return "".join(char if char.isprintable() else "?" for char in line)[:LARGEST_QUOTE]

@@ -141,7 +141,7 @@ def _of_docker(saved: Any) -> _Parts:
         all_names = ", ".join(str(name) for each in images for name in each.get("RepoTags") or [])
         raise ImageError("bad_image", f"it has {len(images)} images ({all_names})", "save one image by itself")
     paths = [tar.plain(str(path)) for path in _list(images[0].get("Layers"), "Layers")]
-    names = [str(name) for name in images[0].get("RepoTags") or []]
+    names = [str(name) for name in _list(images[0].get("RepoTags") or [], "RepoTags")]
     return _Parts(tar.plain(str(images[0].get("Config"))), paths, names)
 
 

@@ -17,7 +17,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import La
 from ansible_collections.gb10.fleet.plugins.module_utils.images.places import Seen
 
 HIDDEN = "(hidden)"
-_SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|KEY)$", re.IGNORECASE)
+_SECRET = re.compile(r"(?:TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIALS?|KEY)(?:_?\d+)?$", re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+(?=@)")  # of a package index or a proxy: account and password
+_LONGEST_VERSION = 100
 _INSTALLED = re.compile(r"^(.*(?:site|dist)-packages)/[^/]+/[^/]+$")
 _OWNED = re.compile(r"-packages/([^/.]+)")
 _PYTHON = re.compile(r"/python(\d+\.\d+)/")
@@ -43,19 +45,20 @@ def of(reference: str, source: str, config: Mapping[str, Any], found: Sequence[L
 def build(config: Mapping[str, Any], files: Mapping[str, Seen]) -> dict[str, Any]:
     """The facts of an image: of `config` as OCI has it, and of its files by path."""
     packages, sites = _packages(files)
-    inside = config.get("config") or {}
-    environment = _environment(inside.get("Env") or [])
+    told = config.get("config")
+    inside = told if isinstance(told, dict) else {}
+    environment = _environment(_words(inside.get("Env")))
     vllm = next(iter(sites), None)
     torch_cuda = next((found for text in _texts(files, places.TORCH) for found in _OF_TORCH.findall(text)), None)
     return {
         "architecture": config.get("architecture"),
         "os": config.get("os"),
         "created": config.get("created"),
-        "entrypoint": list(inside.get("Entrypoint") or []),
-        "command": list(inside.get("Cmd") or []),
+        "entrypoint": _words(inside.get("Entrypoint")),
+        "command": _words(inside.get("Cmd")),
         "environment": environment,
-        "user": inside.get("User") or "",
-        "working_directory": inside.get("WorkingDir") or "",
+        "user": str(inside.get("User") or ""),
+        "working_directory": str(inside.get("WorkingDir") or ""),
         "versions": {
             **{fact: (packages.get(name) or {}).get("version") for fact, name in _NAMED.items()},
             "cuda": _toolkit(files) or environment.get("CUDA_VERSION"),
@@ -72,8 +75,13 @@ def build(config: Mapping[str, Any], files: Mapping[str, Seen]) -> dict[str, Any
     }
 
 
-def _environment(words: Sequence[Any]) -> dict[str, str]:
-    pairs = (str(word).partition("=") for word in words)
+def _words(told: Any) -> list[str]:
+    """Without what an address says of who asks there."""
+    return [_IN_ADDRESS.sub(HIDDEN, str(word)) for word in told] if isinstance(told, list) else []
+
+
+def _environment(words: Sequence[str]) -> dict[str, str]:
+    pairs = (word.partition("=") for word in words)
     return {name: HIDDEN if value and _SECRET.search(name) else value for name, _, value in pairs}
 
 
@@ -110,6 +118,8 @@ def _package(text: str) -> tuple[str, dict[str, Any]]:
             fields.setdefault(key.lower(), []).append(value.strip())
     name = re.sub(r"[-_.]+", "-", next(iter(fields.get("name", [])), "")).lower()
     version = next(iter(fields.get("version", [])), None)
+    if version and len(version) > _LONGEST_VERSION:
+        version = None
     return name, {"version": version, "requires": fields.get("requires-dist", [])}
 
 
@@ -119,9 +129,10 @@ def _toolkit(files: Mapping[str, Seen]) -> str | None:
     for path, seen in files.items():
         if places.TOOLKIT.search(path):
             try:
-                found.append(str(json.loads(seen.text)["cuda"]["version"]))
+                version = str(json.loads(seen.text)["cuda"]["version"])
             except (KeyError, TypeError, ValueError, RecursionError):
                 continue
+            found += [version] if len(version) <= _LONGEST_VERSION else []
     return max(found, key=lambda version: [int(part) for part in re.findall(r"\d+", version)], default=None)
 
 

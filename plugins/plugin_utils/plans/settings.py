@@ -58,7 +58,7 @@ def converted(role: str, given: Mapping[str, Any]) -> dict[str, Any]:
     wrong = mistakes(options, own)
     if wrong:
         raise SettingsError("; ".join(wrong))
-    values: dict[str, Any] = json.loads(_converted(role, json.dumps(own, sort_keys=True)))
+    values: dict[str, Any] = json.loads(_converted(role, json.dumps(own, sort_keys=True, default=str)))
     return values
 
 

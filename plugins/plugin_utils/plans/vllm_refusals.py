@@ -216,12 +216,17 @@ def _listening(view: View, said: VllmSettings) -> Iterator[str]:
 
 def _words(_view: View, said: VllmSettings) -> Iterator[str]:
     flags = [word.split("=")[0].replace("_", "-") for word in said.vllm_extra_args]  # vLLM takes _ for - in a flag
-    twice = [flag for flag in flags if flag in _OWN_FLAGS] + [flag for flag in flags if _SHORT_FLAG.match(flag)]
+    twice = [flag for flag in flags if _is_own(flag)] + [flag for flag in flags if _SHORT_FLAG.match(flag)]
     if twice:
         yield (f"vllm_extra_args holds {', '.join(twice)}, which the role sets itself: it has a variable for each.")
     words = [*said.vllm_extra_args, said.vllm_served_model_name, said.vllm_host, *said.vllm_environment.values()]
     if any(_LINE_BREAK.search(str(word)) for word in words):
         yield "a variable of vLLM holds a line break. Arguments and environment are one line each."
+
+
+def _is_own(flag: str) -> bool:
+    """vLLM takes a flag by its beginning too, so that one would be said twice unnoticed."""
+    return len(flag) > len("--") and any(own.startswith(flag) for own in _OWN_FLAGS)
 
 
 def _secrets(_view: View, said: VllmSettings) -> Iterator[str]:

@@ -413,3 +413,14 @@ def test_a_file_without_an_end_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "big").write_text("y" * (LARGEST_TEXT + 1))
     with pytest.raises(Unknown, match="more than"):
         text_of(HostReader(system=System(tmp_path)), "/big")
+
+
+def test_what_is_quoted_holds_no_password_of_an_address_and_no_token() -> None:
+    said = quoted("proxy http://me:sesame@proxy.test:1 with hf_" + "sesame" * 6 + " and Bearer sesame-0123456789")
+    assert "sesame" not in said and "proxy.test:1" in said
+
+
+def test_versions_of_apt_are_quoted_too() -> None:
+    text = "Start-Date: 2026-01-01  10:00:00\nUpgrade: linux-image-x:arm64 (1\x1b[31m, 2" + "9" * 999 + ")\n"
+    (package,) = apt_history.parse_history(text, lambda _: 1.0)[0]["packages"]
+    assert package["before"] == "1?[31m" and len(package["after"]) == 200

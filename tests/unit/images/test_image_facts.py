@@ -114,6 +114,32 @@ def test_an_image_without_vllm_or_configuration_has_absent_facts() -> None:
     assert read["extensions"] == read["caches"] == read["vllm_folders"] == read["entrypoint"] == []
 
 
+def test_a_password_in_an_address_is_hidden() -> None:
+    words = ["PIP_INDEX_URL=https://me:sesame@pypi.test/simple", "A_PASSWORD_FILE=/x", "HF_TOKEN_2=sesame"]
+    inside = {"Env": words, "Cmd": ["--proxy", "http://sesame@proxy.test:1"]}
+    read = _of(docker_archive([BASE], {"config": inside}))
+    assert read["environment"]["PIP_INDEX_URL"] == f"https://{facts.HIDDEN}@pypi.test/simple"
+    assert read["command"] == ["--proxy", f"http://{facts.HIDDEN}@proxy.test:1"]
+    assert "sesame" not in json.dumps(read)
+
+
+@pytest.mark.parametrize(
+    "inside", ["x", {"Env": 5}, {"Entrypoint": 5}, {"Cmd": "sh"}, {"Entrypoint": [1, None]}, {"User": ["a"]}]
+)
+def test_a_configuration_of_wrong_types_is_no_defect(inside: Any) -> None:
+    read = _of(docker_archive([BASE], {"config": inside}))
+    assert all(isinstance(word, str) for word in [*read["entrypoint"], *read["command"], read["user"]])
+
+
+@pytest.mark.parametrize("version", ["9" * 6000, "13.0." + "9" * 6000])
+def test_a_version_of_many_digits_is_no_defect(version: str) -> None:
+    files = {
+        "usr/local/cuda/version.json": json.dumps({"cuda": {"version": version}}),
+        "x.dist-info/METADATA": "Name: x",
+    }
+    assert _of(docker_archive([layer(files)]))["versions"]["cuda"] is None
+
+
 def test_of_a_package_in_a_store_or_inside_another_nothing_is_said() -> None:
     files = {
         **package("setuptools", "80.0"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import itertools
 from typing import Any
 
@@ -101,3 +102,19 @@ def test_the_context_that_fits_is_a_length() -> None:
     argv = alone(vllm_max_model_len=-1).argv
     assert said(argv, "--max-model-len") == ["auto"]
     assert "vllm_max_model_len is -2" in refused(vllm_max_model_len=-2)
+
+
+@pytest.mark.parametrize("word", ["--api-k=sesame", "--hos", "--max_model", "--served"])
+def test_a_shortened_flag_of_the_roles_own_is_refused_too(word: str) -> None:
+    assert "which the role sets itself" in refused(vllm_extra_args=[word])
+    assert "sesame" not in refused(vllm_extra_args=[word])
+
+
+def test_a_separator_and_flags_of_others_are_no_short_forms() -> None:
+    assert alone(vllm_extra_args=["--enforce-eager", "--max-num-seqs", "4"]).refusals == ()
+
+
+def test_a_date_of_yaml_is_its_text() -> None:
+    wish = {"method": "ngram", "tokens": 3, "further": {"since": datetime.date(2026, 1, 1)}}
+    (config,) = said(alone(vllm_speculative=wish).argv, "--speculative-config")
+    assert '"since": "2026-01-01"' in config
