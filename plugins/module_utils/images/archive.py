@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import La
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Reader, Stream, unpacked
 
 _LONGEST = 8 << 20  # of a document in JSON
+MOST_DOCUMENTS = 64 << 20  # bytes of all of them; an image has some ten KB
 _DEPTH = 4  # of an index in an index
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
 _WANTED = ("linux", "arm64")
@@ -54,6 +55,7 @@ class _Blobs:
     documents: dict[str, Any] = field(default_factory=dict)
     layers: dict[str, Layer | ImageError] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
+    read: int = 0  # bytes of documents
 
     def document(self, path: str) -> Any:
         return self.documents.get(self.links.get(path, path))
@@ -98,7 +100,11 @@ def _keep(blobs: _Blobs, member: tar.Member) -> None:
     body = Stream(member.body)
     head = body.peek(262)
     if head[:1] in (b"{", b"[") and not head.endswith(b"ustar"):
-        blobs.documents[member.path] = _json(body.read(_LONGEST), member.path)
+        text = body.read(_LONGEST)
+        blobs.read += len(text)
+        if blobs.read > MOST_DOCUMENTS:
+            raise ImageError("bad_image", f"its documents have more than {MOST_DOCUMENTS} bytes", AGAIN)
+        blobs.documents[member.path] = _json(text, member.path)
         return
     try:
         blobs.layers[member.path] = layers.of_archive(body)
@@ -117,11 +123,11 @@ def _of_folder(root: Path) -> Image:
     parts = _parts(load)
     found = []
     for path in parts.layers:
-        try:
-            with (root / tar.plain(path)).open("rb") as blob:
-                found.append(layers.of_archive(blob))
-        except FileNotFoundError:
-            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN) from None
+        file = root / tar.plain(path)
+        if not file.is_file():  # a pipe or a device would never end
+            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
+        with file.open("rb") as blob:
+            found.append(layers.of_archive(blob))
     return Image(_object(load(parts.config), "its configuration"), found, parts.names, parts.digest)
 
 

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import places, tar
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.places import Seen
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, unpacked
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Reader, unpacked
 
 # In an archive (OCI image specification): the file that is gone, and everything of the folder.
 _GONE, _EMPTIED, _RESERVED = ".wh.", ".wh..wh..opq", ".wh..wh."
+MOST_TEXTS = 64 << 20  # characters that are kept of one layer; the packages of a large one have 5 MB
 _OPAQUE = "trusted.overlay.opaque"
 
 
@@ -34,6 +36,7 @@ class Layer:
     gone: set[str] = field(default_factory=set)
     emptied: set[str] = field(default_factory=set)  # folders of which nothing below shows
     bytes: int = 0
+    texts: int = 0  # characters that are kept
 
 
 def of_archive(source: Reader) -> Layer:
@@ -61,6 +64,9 @@ def _take(layer: Layer, member: tar.Member) -> None:
     elif member.kind == tar.HARD_LINK:  # uv links what it installs to its own store
         seen = layer.seen.get(tar.plain(member.target))
     if seen is not None:
+        layer.texts += len(seen.text)
+        if layer.texts > MOST_TEXTS:
+            raise ImageError("bad_layer", f"its texts have more than {MOST_TEXTS} characters", AGAIN)
         layer.seen[member.path] = seen
 
 

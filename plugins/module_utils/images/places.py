@@ -36,6 +36,7 @@ CACHES = (
 )
 # Bounds: of a text; of what is looked through in memory and not on the disk.
 MOST_TEXT, SMALL = 1 << 20, 8 << 20
+MOST_CODE = 16 << 30  # of a library that goes to the disk meanwhile; the largest known have 3 GB
 _ELF = b"\x7fELF"
 _WORK = "/var/tmp"  # noqa: S108 - files without a name; /tmp may be memory, which is the GPU's
 
@@ -80,6 +81,8 @@ def _code(head: bytes, size: int, body: Reader, descriptor: int | None) -> tuple
             return cubins.of_file(descriptor), ""
         if size <= SMALL:
             return cubins.of_bytes(head + body.read(size)), ""
+        if size > MOST_CODE:
+            return None, f"too_many: it has {size} bytes, more than {MOST_CODE}"
         with tempfile.TemporaryFile(dir=_WORK) as kept:  # the table of an ELF file is at its end
             kept.write(head)
             while piece := body.read(CHUNK):

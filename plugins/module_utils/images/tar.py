@@ -19,6 +19,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import A
 
 _BLOCK = 512
 _LONGEST = 1 << 20  # of a header that extends another one
+# All of an archive's, for they are kept; the layers of a large image have some hundred thousand files of 80 characters.
+MOST_MEMBERS, MOST_NAMES = 2_000_000, 256 << 20
 _BASE_256 = 0x80
 _CHECKSUM = slice(148, 156)
 FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
@@ -40,7 +42,7 @@ class Member:
 def members(stream: Stream) -> Iterator[Member]:
     """Every member; then the stream is at its end. ImageError where it is no tar archive, or ends in the middle."""
     more: dict[str, str] = {}
-    begun = False
+    begun, count, names = False, 0, 0
     while True:
         block = stream.read(_BLOCK)
         if not block and begun:
@@ -60,6 +62,11 @@ def members(stream: Stream) -> Iterator[Member]:
             continue
         size = _size(more.get("size"), size) if _KINDS.get(kind) == FILE else 0
         name = more.get("path") or _joined(block)
+        count, names = count + 1, names + len(name)
+        if count > MOST_MEMBERS or names > MOST_NAMES:
+            raise ImageError(
+                "bad_layer", f"it has {count} files, their names {names} characters; no image has so many", AGAIN
+            )
         body = Part(stream, size)
         target = more.get("linkpath") or _text(block[157:257].split(b"\0", 1)[0])
         yield Member(plain(name), _KINDS.get(kind, OTHER), size, target, body)

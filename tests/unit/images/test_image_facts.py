@@ -181,6 +181,21 @@ def test_of_an_index_the_platform_is_read_that_is_here(tmp_path: Path) -> None:
     assert docker.of_path(root)["architecture"] == "amd64"
 
 
+def test_documents_without_an_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(archive, "MOST_DOCUMENTS", 120)
+    with pytest.raises(ImageError, match=r"^bad_image: its documents"):
+        archive.of_stream(io.BytesIO(layer({f"{number}.json": "[1" + " " * 50 + "]" for number in range(3)})))
+
+
+def test_a_pipe_in_a_folder_is_no_layer(tmp_path: Path) -> None:
+    root = oci_folder(tmp_path, [BASE])
+    blob = max((root / "blobs/sha256").iterdir(), key=lambda file: file.stat().st_size)
+    blob.unlink()
+    os.mkfifo(blob)
+    with pytest.raises(ImageError, match=r"^bad_image: the layer"):
+        archive.of_path(root)
+
+
 def test_an_index_that_names_itself_ends(tmp_path: Path) -> None:
     digest = "sha256:" + "0" * 64
     blob = tmp_path / "blobs" / "sha256" / ("0" * 64)

@@ -188,3 +188,35 @@ def test_a_bomb_is_unpacked_in_pieces() -> None:
     with unpacked(io.BytesIO(bomb)) as stream:
         assert {len(stream.read(1 << 20)) for _ in range(8)} == {1 << 20}
         assert stream.read(1) == b""
+
+
+@pytest.mark.parametrize(
+    ("bound", "least", "files"),
+    [
+        ("MOST_MEMBERS", 3, {f"opt/{number}": "" for number in range(4)}),
+        ("MOST_NAMES", 100, {f"opt/{'x' * 60}{number}": "" for number in range(2)}),
+    ],
+)
+def test_an_archive_of_nothing_but_names_ends(
+    monkeypatch: pytest.MonkeyPatch, bound: str, least: int, files: Files
+) -> None:
+    archive = layer(files)
+    assert len(layers.of_archive(io.BytesIO(archive)).taken) == len(files)
+    monkeypatch.setattr(tar, bound, least)
+    with pytest.raises(ImageError, match=r"^bad_layer: .* names"):
+        layers.of_archive(io.BytesIO(archive))
+
+
+def test_texts_without_an_end_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    files: Files = {f"opt/{number}.dist-info/METADATA": "x" * 50 for number in range(3)}
+    monkeypatch.setattr(layers, "MOST_TEXTS", 120)
+    with pytest.raises(ImageError, match=r"^bad_layer: its texts"):
+        layers.of_archive(io.BytesIO(layer(files)))
+
+
+def test_a_library_that_would_fill_the_disk_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layers.places, "SMALL", 10)
+    monkeypatch.setattr(layers.places, "MOST_CODE", 100)
+    monkeypatch.setattr(layers.places, "_WORK", "/nowhere")
+    seen = layers.of_archive(io.BytesIO(layer({_SO: _CODE}))).seen[_SO]
+    assert seen.error.startswith("too_many: ") and seen.code is None
