@@ -184,7 +184,9 @@ def _software(recipe: Recipe, host: Mapping[str, Any]) -> Iterator[Check]:
 
 def _pieces(version: str) -> list[tuple[int, int, str]]:
     """Compared piece by piece at `.` and `-`; a number is more than a word."""
-    return [(1, int(each), "") if each.isdigit() else (0, 0, each) for each in re.split(r"[.-]", version)]
+    return [
+        (1, int(each), "") if re.fullmatch("[0-9]{1,18}", each) else (0, 0, each) for each in re.split(r"[.-]", version)
+    ]
 
 
 def _inventory(name: str, inventory: Sequence[Mapping[str, str]]) -> str | None:

@@ -63,7 +63,7 @@ def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, A
 
 def _checker(host: Mapping[str, Any]) -> tuple[int, ...]:
     version = host["packages"].get("nvidia-spark-ota-check", "0")
-    return tuple(int(part) for part in version.replace("-", ".").split(".") if part.isdigit())
+    return tuple(int(part) for part in re.findall(r"(?:^|(?<=[.-]))[0-9]{1,18}(?=[.-]|$)", version))
 
 
 def judge(

@@ -198,3 +198,10 @@ def test_a_host_with_a_newer_checker_tells_the_others_of_its_releases() -> None:
     }
     found = verdict.union({"new": new, "old": old})
     assert [(recipe.name, recipe.shown) for recipe in found] == [("OTA2604", "corrected"), ("OTA2607", "July 2026")]
+
+
+@pytest.mark.parametrize("version", ["\u00b2", "9" * 5000, "1.\u0663-x"])
+def test_a_version_of_odd_digits_on_one_host_is_no_defect(version: str) -> None:
+    assert judged("a", kernel=version, driver=version).state
+    host = {"packages": {"nvidia-spark-ota-check": version}, "recipes": [{"sha256": "1", "content": APRIL.content}]}
+    assert len(verdict.union({"a": host})) == 1
