@@ -62,6 +62,14 @@ def test_what_is_no_image_ends_with_its_reason(words: list[str], tmp_path: Path)
     assert result.exit_code == Outcome.failed
     said = json.loads(result.stdout)["error"] if words else result.stderr
     assert said.startswith("bad_layer: ")
+    assert said.startswith(f"bad_layer: {file}: ")
+
+
+@pytest.mark.parametrize("name", ["nowhere.tar", "./nowhere", "/nowhere/image.tar.gz"])
+def test_a_path_that_is_not_there_is_no_question_for_docker(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker, "read", lambda _name: pytest.fail("Docker was asked"))
+    result = CLI.invoke(cli.app, ["image", "inspect", name])
+    assert result.exit_code == Outcome.failed and result.stderr.startswith(f"{name} is not there; ")
 
 
 def test_a_name_that_is_no_file_is_asked_of_docker(monkeypatch: pytest.MonkeyPatch) -> None:
