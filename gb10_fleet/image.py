@@ -88,7 +88,7 @@ def _fail(error: _Failed, as_json: bool) -> NoReturn:
     if as_json:  # a program gets one object, whatever happens
         print(json.dumps({"error": str(error)}, indent=2))
     else:
-        print(printable(str(error)), file=sys.stderr)
+        print("\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
     raise typer.Exit(error.outcome)
 
 

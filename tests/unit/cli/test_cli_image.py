@@ -132,6 +132,12 @@ def test_a_host_that_has_no_answer(use: Use, archive: Path, outcome: Outcome, ho
     assert result.exit_code == (outcome or Outcome.failed) and result.stderr.strip() == said
 
 
+def test_each_reason_is_a_line_of_its_own(use: Use) -> None:
+    use(Outcome.failed, {}, Report(errors=["[ERROR]: no hosts", "spark-z is no host there"]))
+    result = CLI.invoke(cli.app, ["image", "inspect", "x:1", "--host", "spark-z", "-i", "spark-a,"])
+    assert result.stderr.splitlines() == ["[ERROR]: no hosts", "spark-z is no host there"]
+
+
 @pytest.mark.parametrize("words", [["--host", "spark-a"], ["-i", "spark-a,"], ["--host", "a", "-i", "nowhere"]])
 def test_a_host_needs_its_inventory(words: list[str]) -> None:
     assert CLI.invoke(cli.app, ["image", "inspect", "x:1", *words]).exit_code == 2
