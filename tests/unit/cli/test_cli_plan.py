@@ -111,6 +111,13 @@ def test_facts_by_hand_need_no_parameters(tmp_path: Path) -> None:
     assert ran.exit_code == 0 and "expected     not measured; its active parameters are not known" in ran.stdout
 
 
+def test_layers_that_keep_nothing_are_no_facts(tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    file.write_text(json.dumps(HAND | {"attention": [{"kind": "full", "layers": 40}]}), encoding="utf-8")
+    ran = CLI.invoke(cli.app, ["plan", "acme/x", "--facts", str(file), "--json"])
+    assert ran.exit_code == 2 and "attention[0].kind is full, and needs kv_heads, key_dim and value_dim" in ran.stdout
+
+
 def test_a_folder_is_named_as_a_host_can_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = CASES[0].folder(tmp_path / "mine")
     monkeypatch.chdir(tmp_path)
