@@ -334,6 +334,7 @@ def plan(
 
     if (model is not None) == everything:
         raise typer.BadParameter("name a model, or say --all; one of the two")
+    model = model_files.absolute(model) if model else None
     memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
     found: serving_plan.Plan | recipes.Recipe
     try:

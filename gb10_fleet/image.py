@@ -34,6 +34,8 @@ _OF_VERSIONS = {
     },
 }
 _MODULE = "gb10.fleet.image_facts"
+_PATHS = ("/", "./", "../", "~")  # no image of Docker begins so
+_ARCHIVES = (".tar", ".tar.gz", ".tgz")
 
 
 class _Failed(Exception):
@@ -86,7 +88,7 @@ def _fail(error: _Failed, as_json: bool) -> NoReturn:
     if as_json:  # a program gets one object, whatever happens
         print(json.dumps({"error": str(error)}, indent=2))
     else:
-        print(printable(str(error)), file=sys.stderr)
+        print("\n".join(map(printable, str(error).splitlines())), file=sys.stderr)
     raise typer.Exit(error.outcome)
 
 
@@ -95,10 +97,15 @@ def _of_here(image: str) -> dict[str, Any]:
     from ansible_collections.gb10.fleet.plugins.module_utils.images import docker
     from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 
+    if (image.startswith(_PATHS) or image.endswith(_ARCHIVES)) and not Path(image).exists():
+        raise _Failed(
+            Outcome.failed, f"{image} is not there; give the path of an archive or folder, or IMAGE:TAG of an image"
+        )
     try:
         return docker.of_path(Path(image)) if Path(image).exists() else docker.read(image)
     except ImageError as error:
-        raise _Failed(Outcome.failed, str(error)) from None
+        text = f"{error.name}: {image}: {error.said}" if Path(image).exists() else str(error)
+        raise _Failed(Outcome.failed, text) from None
     except OSError as error:
         raise _Failed(Outcome.failed, f"{error.filename or image}: {error.strerror}") from None
 

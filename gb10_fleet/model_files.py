@@ -12,10 +12,20 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
 __all__ = ["FactsError", "draft", "facts", "file", "written"]
 
 
+def absolute(model: str) -> str:
+    """A folder as the inventory has to name it, for a host has no current folder; an id of the hub as it is."""
+    return str(Path(model).expanduser().absolute()) if sources.is_path(model) else model
+
+
 def facts(model: str, revision: str, file: Path | None) -> ModelFacts | None:
     """The facts of a model. None where the catalog has the model and its files are not on this machine."""
     try:
-        return known.facts(model, revision, file, network=True)
+        found = known.facts(model, revision, file, network=True)
+        if file and found and found.id.lower() != model.lower():
+            raise FactsError(
+                f"{file} has the facts of {found.id}, and not of {model}. Ask for that one, or correct its id"
+            )
+        return found
     except FactsError as error:
         near = models.nearest(model)
         raise FactsError(f"{error}" + (f"; near it: {', '.join(near)}" if near else "")) from None

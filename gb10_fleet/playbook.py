@@ -323,7 +323,17 @@ def run(
             timeout=order.timeout_s,
             quiet=quiet,
         )
-    return report.outcome(_end_of(result, report)), report
+    status = _end_of(result, report)
+    report.errors += _unknown(order, report.errors)
+    return report.outcome(status), report
+
+
+def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
+    """Which host it was that Ansible did not find: its own line names none."""
+    if order.limit is None or not any("leaves us with no hosts" in line for line in errors):
+        return []
+    words = " ".join(f"-i {name}" for name in order.inventories)
+    return [f"{order.limit} is no host or group there; `ansible-inventory {words} --graph` lists them"]
 
 
 def _environment(quiet: bool) -> dict[str, str]:

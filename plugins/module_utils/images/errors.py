@@ -12,3 +12,4 @@ class ImageError(Exception):
     def __init__(self, name: str, text: str, way_out: str) -> None:
         super().__init__(f"{name}: {text}; {way_out}")
         self.name = name
+        self.said = f"{text}; {way_out}"

@@ -112,7 +112,8 @@ def _unread(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> str:
     """Why no release can be told; a guess without these facts is worse than none."""
     if not recipes:
         return (
-            "no recipe of a release is known: the host lacks nvidia-spark-ota-check, as one of March 2026 or older does"
+            "no recipe of a release is known: the host lacks nvidia-spark-ota-check: it is no DGX OS, "
+            "or one of March 2026 or older"
         )
     if host["firmware"] is None:
         return "the firmware inventory of SMBIOS cannot be read, and packages alone would name a wrong release"

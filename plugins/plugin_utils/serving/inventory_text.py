@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import plan_lines
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
 # Why a variable needs a consent of its own, by that consent.
 CONSENTS = {
@@ -17,6 +18,10 @@ CONSENTS = {
     "vllm_allow_security_options": "the container loses a part of Docker's confinement",
 }
 _NEEDS = {"vllm_mounts": "vllm_allow_mounts", "vllm_security_options": "vllm_allow_security_options"}
+# A path of ours may be none of the hosts, so the reader has to look before the container gets it.
+_MOUNTED = (
+    "# vllm_mounts: {}   # with vllm_allow_mounts: true; the folder is on each host, and the container sees no other"
+)
 
 
 def consents(variables: Mapping[str, Any]) -> list[str]:
@@ -29,4 +34,7 @@ def consents(variables: Mapping[str, Any]) -> list[str]:
 def lines(variables: Mapping[str, Any]) -> list[str]:
     """A line for each variable, and one, commented out, for each consent."""
     said = [f"{name}: {plan_lines.yaml(value)}" for name, value in variables.items()]
-    return said + [f"# {name}: true   # consent: {CONSENTS[name]}" for name in consents(variables)]
+    said += [f"# {name}: true   # consent: {CONSENTS[name]}" for name in consents(variables)]
+    named = (variables.get("vllm_model", ""), variables.get("vllm_speculative", {}).get("model", ""))
+    mounts = [f"{folder}:{folder}:ro" for folder in named if sources.is_path(folder)]
+    return said + ([_MOUNTED.format(plan_lines.yaml(mounts))] if mounts else [])

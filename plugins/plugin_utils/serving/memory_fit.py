@@ -68,7 +68,12 @@ class Fit:
 def parallel(geometry: Geometry, hosts: int) -> tuple[int, int]:
     """Tensor and pipeline parallel size: hosts share each layer where they divide the heads, else the layers."""
     heads = [geometry.query_heads] + ([geometry.linear.value_heads] if geometry.linear else [])
-    return (hosts, 1) if all(count % hosts == 0 for count in heads) else (1, hosts)
+    shared = all(count % hosts == 0 for count in heads)
+    # vLLM starts only where each host gets as many KV heads, or each KV head as many hosts.
+    shared = shared and all(
+        each.kv_heads % hosts == 0 or hosts % each.kv_heads == 0 for each in kinds(geometry) if each.kv_heads
+    )
+    return (hosts, 1) if shared else (1, hosts)
 
 
 def kinds(geometry: Geometry) -> tuple[Attention, ...]:

@@ -30,6 +30,8 @@ class Bound:
 
     @property
     def text(self) -> str:
+        if not self.plain:
+            return "its active parameters are not known (`active` of the facts), so there is no upper bound either"
         plain = f"{self.plain:.0f} tok/s for one request without draft tokens"
         if self.accepted:
             with_drafts = f"{self.plain * self.accepted:.0f} tok/s for one request with {self.drafts} draft tokens"
@@ -51,11 +53,16 @@ def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, 
 
 
 def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:
-    """Tokens a second that reading the active weights once for each allows, without speculative decoding."""
+    """Tokens a second that reading the active weights once for each allows, without speculative decoding.
+
+    0: nobody knows, for facts that somebody wrote by hand may lack the active parameters.
+    """
     data = catalog.load("models")
     gigabytes = model.parameters_active * data["bits"][checkpoint.quantization] / 8
     if model.kind == "dense" and checkpoint.basis in _COUNTED:  # some of its layers are of a larger format
         gigabytes = max(gigabytes, checkpoint.weight_gib * memory_fit.GIB / _GB)
+    if not gigabytes:
+        return 0.0
     limit: float = catalog.load("sm")["chip"]["memory_bandwidth"]["value"] / gigabytes
     times: float = data["fit"]["second_spark"]["value"] ** math.log2(memory_fit.parallel(model.geometry, hosts)[0])
     return limit * times

@@ -62,6 +62,14 @@ def test_what_is_no_image_ends_with_its_reason(words: list[str], tmp_path: Path)
     assert result.exit_code == Outcome.failed
     said = json.loads(result.stdout)["error"] if words else result.stderr
     assert said.startswith("bad_layer: ")
+    assert said.startswith(f"bad_layer: {file}: ")
+
+
+@pytest.mark.parametrize("name", ["nowhere.tar", "./nowhere", "/nowhere/image.tar.gz"])
+def test_a_path_that_is_not_there_is_no_question_for_docker(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(docker, "read", lambda _name: pytest.fail("Docker was asked"))
+    result = CLI.invoke(cli.app, ["image", "inspect", name])
+    assert result.exit_code == Outcome.failed and result.stderr.startswith(f"{name} is not there; ")
 
 
 def test_a_name_that_is_no_file_is_asked_of_docker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +130,12 @@ def test_a_host_that_has_no_answer(use: Use, archive: Path, outcome: Outcome, ho
     use(outcome, {host: docker.of_path(archive) for host in hosts}, report)
     result = CLI.invoke(cli.app, ["image", "inspect", "x:1", "--host", "sparks", "-i", "spark-a,"])
     assert result.exit_code == (outcome or Outcome.failed) and result.stderr.strip() == said
+
+
+def test_each_reason_is_a_line_of_its_own(use: Use) -> None:
+    use(Outcome.failed, {}, Report(errors=["[ERROR]: no hosts", "spark-z is no host there"]))
+    result = CLI.invoke(cli.app, ["image", "inspect", "x:1", "--host", "spark-z", "-i", "spark-a,"])
+    assert result.stderr.splitlines() == ["[ERROR]: no hosts", "spark-z is no host there"]
 
 
 @pytest.mark.parametrize("words", [["--host", "spark-a"], ["-i", "spark-a,"], ["--host", "a", "-i", "nowhere"]])

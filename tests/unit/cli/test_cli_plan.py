@@ -20,6 +20,14 @@ from tests.support.model_folders import CASES
 
 OWN = next(case for case in CASES if case.id == "Qwen/Qwen3-30B-A3B")
 DRAFT = next(case for case in CASES if case.id == "Qwen/Qwen3-0.6B")
+# As docs/models.md says that facts can be written by hand.
+HAND = {
+    "id": "acme/x",
+    "architecture": "LlamaForCausalLM",
+    "context": 32768,
+    "weights": {"gib": 61},
+    "attention": [{"kind": "full", "layers": 40, "kv_heads": 8, "key_dim": 128, "value_dim": 128}],
+}
 
 CLI = CliRunner()
 
@@ -86,6 +94,36 @@ def test_facts_are_written_and_read_again(tmp_path: Path) -> None:
         CLI.invoke(cli.app, ["plan", *words, "--json"]).stdout for words in ([folder], [folder, "--facts", str(file)])
     )
     assert written.exit_code == 0 and json.loads(first)["fit"] and first == again
+
+
+def test_facts_of_another_model_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    file.write_text(json.dumps(HAND), encoding="utf-8")
+    ran = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--facts", str(file), "--json"])
+    assert ran.exit_code == 2 and "has the facts of acme/x, and not of openai/gpt-oss-120b" in ran.stdout
+
+
+def test_facts_by_hand_need_no_parameters(tmp_path: Path) -> None:
+    """docs/models.md says that these fields are enough."""
+    file = tmp_path / "facts.json"
+    file.write_text(json.dumps(HAND), encoding="utf-8")
+    ran = CLI.invoke(cli.app, ["plan", "acme/x", "--facts", str(file)])
+    assert ran.exit_code == 0 and "expected     not measured; its active parameters are not known" in ran.stdout
+
+
+def test_layers_that_keep_nothing_are_no_facts(tmp_path: Path) -> None:
+    file = tmp_path / "facts.json"
+    file.write_text(json.dumps(HAND | {"attention": [{"kind": "full", "layers": 40}]}), encoding="utf-8")
+    ran = CLI.invoke(cli.app, ["plan", "acme/x", "--facts", str(file), "--json"])
+    assert ran.exit_code == 2 and "attention[0].kind is full, and needs kv_heads, key_dim and value_dim" in ran.stdout
+
+
+def test_a_folder_is_named_as_a_host_can_find_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = CASES[0].folder(tmp_path / "mine")
+    monkeypatch.chdir(tmp_path)
+    lines = CLI.invoke(cli.app, ["plan", "./mine"]).stdout.splitlines()
+    assert f'vllm_model: "{folder}"' in lines
+    assert any(line.startswith(f'# vllm_mounts: ["{folder}:{folder}:ro"]   # with vllm_allow_mounts') for line in lines)
 
 
 def test_the_hubs_cache_goes_before_the_figures_of_the_catalog(tmp_path: Path) -> None:

@@ -159,3 +159,11 @@ def test_a_playbook_that_is_none_is_said_in_ansibles_words(play: Play, tmp_path:
     outcome, report = play({"no_such_module": {}})
     assert outcome is Outcome.failed
     assert any("no_such_module" in line for line in report.errors)
+
+
+def test_a_host_that_the_inventory_lacks_is_named() -> None:
+    said = ["[ERROR]: Specified inventory, host pattern and/or --limit leaves us with no hosts to target."]
+    order = playbook.Order("gb10.fleet.why", ["inventory/mine"], "spark-z")
+    (line,) = playbook._unknown(order, said)
+    assert line.startswith("spark-z is no host or group there; `ansible-inventory -i inventory/mine --graph`")
+    assert playbook._unknown(order, ["[ERROR]: another one"]) == []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Geometry, Model
 
 MANUAL = Path(__file__).parents[3] / "docs/models.md"
@@ -167,6 +168,14 @@ def test_the_smallest_share_is_bounded_by_the_reserve() -> None:
 def test_hosts_share_layers_where_they_divide_the_heads() -> None:
     geometry = known("openai/gpt-oss-120b")[0].geometry
     assert [memory_fit.parallel(geometry, hosts) for hosts in (1, 2, 3, 4)] == [(1, 1), (2, 1), (1, 3), (4, 1)]
+
+
+def test_hosts_share_layers_where_they_divide_the_kv_heads_too() -> None:
+    """24 query heads and 48 of linear attention go into three, and 4 KV heads do not: vLLM would not start."""
+    geometry = known("Qwen/Qwen3.6-27B")[0].geometry
+    assert [memory_fit.parallel(geometry, hosts) for hosts in (2, 3, 4, 8)] == [(2, 1), (1, 3), (4, 1), (8, 1)]
+    read = replace(geometry, linear=None, attention=(Attention("full", 16, kv_heads=4, key_dim=256, value_dim=256),))
+    assert [memory_fit.parallel(read, hosts) for hosts in (2, 3, 4, 8)] == [(2, 1), (1, 3), (4, 1), (8, 1)]
 
 
 def test_a_kv_head_is_not_cut_and_a_latent_is_everywhere() -> None:

@@ -25,6 +25,13 @@ def of(name: str) -> tuple[models.Model, models.Checkpoint]:
     return model, checkpoint
 
 
+def test_no_bound_where_nobody_says_how_much_is_active() -> None:
+    model, checkpoint = of(DENSE)
+    unknown = replace(model, parameters_active=0.0), replace(checkpoint, basis="facts")
+    assert speed.bandwidth_limit(*unknown) == 0
+    assert speed.bound(*unknown, 1, {}).text.startswith("its active parameters are not known")
+
+
 def test_a_dense_model_reads_all_that_was_loaded() -> None:
     """26.02 GiB at 273 GB/s, and not the 15.6 GB that its parameters would take in 4.5 bits."""
     assert speed.bandwidth_limit(*of(DENSE)) == pytest.approx(273 / (26.02 * 2**30 / 1e9))

@@ -88,7 +88,13 @@ def _attention(said: Fields, index: int) -> Attention:
     numbers = {
         each.name: found.whole(each.name) for each in fields(Attention) if each.name != "kind" and found.has(each.name)
     }
-    return Attention(kind, **{"layers": 0, **numbers, "every": max(1, numbers.get("every", 1))})
+    layers = Attention(kind, **{"layers": 0, **numbers, "every": max(1, numbers.get("every", 1))})
+    if kind != "linear" and layers.layers and not (layers.numbers or layers.token_bytes):
+        # A cache of no size would let any context fit.
+        raise FactsError(
+            f"{found.where('kind')} is {kind}, and needs kv_heads, key_dim and value_dim, or latent, or token_bytes"
+        )
+    return layers
 
 
 def _experts(said: Fields | None) -> Experts:

@@ -44,7 +44,7 @@ def find(
         try:
             return build.facts(Hub(model, revision, environment), model, revision)
         except _Unreachable as error:
-            tried.append(str(error))
+            tried.append(str(error).rstrip("."))
     raise FactsError(
         f"the files of {model} were not read: {'; '.join(tried)}. Give a folder with its {_NEEDED}, or --facts FILE"
     )
