@@ -86,6 +86,7 @@ def test_the_play_refuses_such_a_tag_before_it_reaches_a_host(tmp_path: Path) ->
 
 def test_nothing_of_the_play_comes_before_that() -> None:
     (play,) = yaml.safe_load((ROOT / "playbooks/converge.yml").read_text())
-    leave, refuse = play["tasks"][:2]
+    say, leave, refuse = play["tasks"][:3]
+    assert say["ansible.builtin.assert"]["that"] is True and say["when"].endswith(" and not __converge_mistyped")
     assert leave["ansible.builtin.meta"] == "end_play" and leave["when"].endswith(" and not __converge_mistyped")
     assert refuse["name"].startswith("Refuse") and "__converge_mistyped" in refuse["ansible.builtin.assert"]["that"]
