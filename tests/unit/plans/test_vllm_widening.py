@@ -10,6 +10,7 @@ import pytest
 
 from tests.unit.plans.test_vllm import alone, paired
 
+HOME = "/home/x"  # of somebody on the host
 MOUNT = "/var/cache/gb10-triton:/root/.triton"
 IO_URING = ["seccomp=unconfined", "apparmor=unconfined"]
 
@@ -81,7 +82,7 @@ def test_a_folder_that_is_not_ones_own_is_refused_with_the_consent_too(mount: st
     "mount",
     [
         "/srv/models:/models:ro", "/mnt/models/llm:/models", "/a:/root/.cache/vllm", "/var/lib/models:/models",
-        "/home/x/models:/models", "/home/x/.cache/triton:/triton", "/opt/models:/models", "/var/tmp/x:/x",
+        f"{HOME}/models:/models", f"{HOME}/.cache/triton:/triton", "/opt/models:/models", "/var/tmp/x:/x",
     ],
 )  # fmt: skip
 def test_a_folder_of_ones_own_is_taken(mount: str) -> None:
