@@ -14,13 +14,13 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable, some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
 from rich.console import Console
 
 from gb10_fleet import __version__, catalog_cli, evidence_table, image
@@ -28,7 +28,6 @@ from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
-from gb10_fleet.release import judged, table
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
 
@@ -63,6 +62,20 @@ def _run_quietly(order: Order, as_json: bool) -> NoReturn:
     _end(order, outcome, report, as_json)
 
 
+def _answer(
+    order: Order, outcome: Outcome, report: Report, document: Mapping[str, Any], said: Iterable[str], as_json: bool
+) -> NoReturn:
+    """End a command that answers a question: with the document or with lines, and with what Ansible had to say."""
+    if as_json and document:
+        print(json.dumps(document, indent=2))
+        raise typer.Exit(outcome)
+    if not as_json:
+        for line in said:
+            print(printable(line))
+        _show(order, report)
+    _end(order, outcome, report, as_json)
+
+
 def _show(order: Order, report: Report) -> None:
     """What a scan or the doctor found; of a host without it, why."""
     lines = str(report.drift.get("msg", "")).splitlines() + (
@@ -90,8 +103,8 @@ def _findings(report: Report) -> Iterator[str]:
         yield f"{some(names)}: {said}"
         yield f"    {advice}"
     if report.hosts and (report.findings or not report.messages):
-        hosts = "1 host" if len(report.hosts) == 1 else f"{len(report.hosts)} hosts"
-        yield f"{hosts}: {counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
+        found = f"{counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
+        yield f"{host_count(len(report.hosts))}: {found}"
 
 
 def _end(
@@ -176,14 +189,7 @@ def explain(
     chosen = {"gb10_explain": roles} if roles else {}
     order = Order("gb10.fleet.explain", inventory, host, variables=chosen, words=ctx.obj)
     outcome, report = run(order, quiet=True)
-    if as_json and report.explained:
-        print(json.dumps(report.explained, indent=2))
-        raise typer.Exit(outcome)
-    if not as_json:
-        for line in lines(report.explained, defaults=defaults):
-            print(printable(line))
-        _show(order, report)
-    _end(order, outcome, report, as_json)
+    _answer(order, outcome, report, report.explained, lines(report.explained, defaults=defaults), as_json)
 
 
 @app.command(cls=Playbook)
@@ -204,31 +210,20 @@ def why(
         found = reasons.answers(report.health, days)
     except reasons.WrongAnswer as error:
         _wrong_answer(str(error), as_json)
-    if as_json and found:
-        print(json.dumps({"hosts": [each.as_dict() for each in found]}, indent=2))
-        raise typer.Exit(outcome)
-    if not as_json:
-        for each in found:
-            for line in reasons.lines(each):
-                print(printable(line))
-        _show(order, report)
-    _end(order, outcome, report, as_json)
+    document = {"hosts": [each.as_dict() for each in found]} if found else {}
+    _answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
 
 
 @app.command(cls=Playbook)
 def release(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """Say which of NVIDIA's releases each host has, what is next, and what blocks it. Changes nothing."""
+    from gb10_fleet import release as releases  # here, for no other command needs it: it reads catalogs
+
     order = Order("gb10.fleet.release", inventory, limit, words=ctx.obj)
     outcome, report = run(order, quiet=True)
-    found = judged(report.releases)
-    if as_json and report.releases:
-        print(json.dumps(found | {"outcome": outcome.name, "messages": report.messages}, indent=2))
-        raise typer.Exit(outcome)
-    if not as_json:
-        for line in table(found):
-            print(printable(line))
-        _show(order, report)
-    _end(order, outcome, report, as_json)
+    found = releases.judged(report.releases)
+    document = found | {"outcome": outcome.name, "messages": report.messages} if report.releases else {}
+    _answer(order, outcome, report, document, releases.table(found), as_json)
 
 
 @app.command(cls=Playbook)

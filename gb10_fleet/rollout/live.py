@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -47,8 +47,7 @@ class Lines(Silent):
 
     def wave(self, record: Mapping[str, Any], number: int, step: str) -> None:
         wave = record["waves"][number - 1]
-        hosts = "1 host" if len(wave["hosts"]) == 1 else f"{len(wave['hosts'])} hosts"
-        self.say(f"wave {number} of {len(record['waves'])}, {hosts}: {step}")
+        self.say(f"wave {number} of {len(record['waves'])}, {host_count(len(wave['hosts']))}: {step}")
 
     def event(self, event: Mapping[str, Any]) -> None:
         data = event.get("event_data", {})

@@ -24,6 +24,10 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def host_count(number: int) -> str:
+    return "1 host" if number == 1 else f"{number} hosts"
+
+
 def write(path: Path, text: str) -> None:
     """Replace a file: whole or not at all."""
     new = path.with_name(f".{path.name}-{os.getpid()}")

@@ -207,8 +207,7 @@ def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
 
 def _summary(document: Mapping[str, Any]) -> str:
     total, drifted, silent_hosts = (len(document[key]) for key in ("hosts", "drifted", "silent"))
-    hosts = "1 host" if total == 1 else f"{total} hosts"
-    return f"{hosts}: {document['clean']} clean, {drifted} drifted, {silent_hosts} silent"
+    return f"{output.host_count(total)}: {document['clean']} clean, {drifted} drifted, {silent_hosts} silent"
 
 
 def _advice(document: Mapping[str, Any]) -> Iterator[str]:

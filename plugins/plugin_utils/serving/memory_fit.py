@@ -210,8 +210,9 @@ class _Sizes:
         return ((requests - 1) * one + largest) / GIB
 
     def parts(self, length: int, requests: int) -> dict[str, float]:
-        drafted = length * requests * self.draft_per_token + self.draft_window(length, requests)
-        cache = length * requests * self.per_token + self.window(length, requests) - drafted
+        tokens = length * requests
+        cache = tokens * self.own_per_token + self._window(self.geometry, length, requests, self.hosts)
+        drafted = tokens * self.draft_per_token + self.draft_window(length, requests)
         state = requests * self.state
         if self.load.pinned_gib:  # state and draft live in the same pool
             cache, state, drafted = self.load.pinned_gib, 0.0, 0.0

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, inventory_text, models, names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags
 
@@ -171,21 +172,17 @@ class Recipe:
 
     def lines(self, explain: bool = False) -> list[str]:
         """For a person to read."""
-        hosts = "1 host" if self.hosts == 1 else f"{self.hosts} hosts"
         version = f"vLLM {self.version}" if self.version else "version of vLLM not said"
         found = [
-            f"{self.model} on {hosts}: recipe {self.id} of the vendor ({self.confidence}, {self.date})",
+            f"{self.model} on {host_count(self.hosts)}: "
+            f"recipe {self.id} of the vendor ({self.confidence}, {self.date})",
             f"  image        {self.reference} ({version})",
             f"  serve        {shlex.join(['vllm', 'serve', self.model, *self.served])}",
             *(f"  environment  {name}={value}" for name, value in self.environment.items()),
             f"  measured     {self.speed}",
             *(f"  left out     {name}: {reason}" for name, reason in self.not_taken.items()),
         ]
-        for rule in self.fired:
-            word = "accepted" if rule.accepted else rule.severity
-            found.append(f"  {word}: {rule.id}: {rule.text}")
-            if rule.accepted or rule.severity != "info":
-                found.append(f"    because: {rule.accepted}" if rule.accepted else f"    way out: {rule.way_out}")
+        found += [line for rule in self.fired for line in rule.lines()]
         found += [f"  note         {self.notes}"] if self.notes else []
         found += [f"  source       {self.source}; {self.path} at {self.commit}"] if explain else []
         return found if self.refused else [*found, "  for the inventory", *self.inventory_lines]

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     inventory_text,
     memory_fit,
@@ -93,7 +94,7 @@ class Plan:
     @property
     def refused(self) -> bool:
         """Nothing of the model can be served like this, or a rule forbids it and nobody has accepted that."""
-        return self.checkpoint is None or any(rule.severity == "error" and not rule.accepted for rule in self.fired)
+        return self.checkpoint is None or any(rule.refuses for rule in self.fired)
 
     @property
     def variables(self) -> dict[str, Any]:
@@ -130,7 +131,7 @@ class Plan:
         """For a person to read."""
         version = f"vLLM {self.version}" if self.version else "version of vLLM unknown"
         found = [
-            f"{self.model.id} on {_hosts(self.hosts)}",
+            f"{self.model.id} on {host_count(self.hosts)}",
             f"  image        {self.image} ({version})",
         ]
         if self.checkpoint is None or self.fit is None:
@@ -155,18 +156,14 @@ class Plan:
             *(f"  environment  {name}={value}" for name, value in self.environment.items()),
             f"  expected     {self.speed}",
         ]
-        for rule in self.fired:
-            word = "accepted" if rule.accepted else rule.severity
-            found.append(f"  {word}: {rule.id}: {rule.text}")
-            if rule.accepted or rule.severity != "info":
-                found.append(f"    because: {rule.accepted}" if rule.accepted else f"    way out: {rule.way_out}")
+        found += [line for rule in self.fired for line in rule.lines()]
         found += self._explained() if explain else []
         return found if self.refused else [*found, "  for the inventory", *self.inventory_lines]
 
     def _ways_out(self) -> list[str]:
         """Never what was asked: more hosts only where these are too few."""
         if self.hosts_needed and self.hosts_needed > self.hosts:
-            return [f"{_hosts(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"]
+            return [f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"]
         return [f"ask for less, or leave it to the plan: {', '.join(self.asked)}"] if self.asked else []
 
     @property
@@ -326,7 +323,7 @@ def _row(found: Plan) -> list[str]:
     start = [found.model.id, str(found.hosts)]
     if found.checkpoint is None or found.fit is None:
         takes, version = found.hosts_needed, f"vLLM {found.version}" if found.version else "an unknown version"
-        why = f"none; takes {_hosts(takes)}" if takes else f"none for {version}"
+        why = f"none; takes {host_count(takes)}" if takes else f"none for {version}"
         return [*start, why, "", "", "", ""]
     measured = found.expected and found.expected.quantization == found.checkpoint.quantization
     tokens = f"at most {found.bound.plain:.0f} by bandwidth"
@@ -439,7 +436,3 @@ def _judged(
 def _nobody(_profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:
     """The table shows what fits; rules are for one plan."""
     return []
-
-
-def _hosts(count: int) -> str:
-    return "1 host" if count == 1 else f"{count} hosts"

@@ -54,6 +54,13 @@ class Fired:
     def refuses(self) -> bool:
         return self.severity == "error" and self.accepted is None
 
+    def lines(self) -> list[str]:
+        """For a person to read."""
+        said = f"  {'accepted' if self.accepted else self.severity}: {self.id}: {self.text}"
+        if self.accepted:
+            return [said, f"    because: {self.accepted}"]
+        return [said] if self.severity == "info" else [said, f"    way out: {self.way_out}"]
+
 
 @dataclass(frozen=True)
 class Cli:
