@@ -17,10 +17,11 @@ _VERSION = re.compile(
 
 def newer_than(version: str, other: str) -> bool:
     """Whether dpkg takes `version` for newer than `other`. ValueError where one of them is no version."""
-    return _key(version) > _key(other)
+    return order(version) > order(other)
 
 
-def _key(version: str) -> tuple[int, list[tuple[list[int], int]], list[tuple[list[int], int]]]:
+def order(version: str) -> tuple[int, list[tuple[list[int], int]], list[tuple[list[int], int]]]:
+    """What to sort by, the oldest first. ValueError where it is no version."""
     found = _VERSION.match(version)
     if found is None:
         raise ValueError(f"{version!a} is no version of a package, such as 1.19.1-1 or 5:29.2.1-1~ubuntu.24.04~noble")
@@ -30,9 +31,9 @@ def _key(version: str) -> tuple[int, list[tuple[list[int], int]], list[tuple[lis
 
 def _parts(text: str) -> list[tuple[list[int], int]]:
     """Text and number in turn; the last pair is empty, so that what goes on is compared with an end."""
-    return [(_order(word), int(digits or 0)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", text)]
+    return [(_weights(word), int(digits or 0)) for word, digits in re.findall(r"([^0-9]*)([0-9]*)", text)]
 
 
-def _order(word: str) -> list[int]:
+def _weights(word: str) -> list[int]:
     """A tilde stands before the end, the end before letters, letters before all else."""
     return [-1 if char == "~" else ord(char) + (0 if char.isalpha() else 256) for char in word] + [0]

@@ -9,6 +9,8 @@ updates itself and apt's lists.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 
 UPGRADE_ONCE, DASHBOARD = "nvidia-spark-run-apt-upgrade-once", "dgx-dashboard-admin"
@@ -19,18 +21,16 @@ _FOLDERS = (_OWN, "/usr/lib/systemd/system")
 
 
 def read_vendor_updates(host: HostReader) -> list[str]:
-    return [name for name in (UPGRADE_ONCE, DASHBOARD) if _is_enabled(host, name) and not _is_done(host, name)]
+    wants = [f"{folder}/{target}" for folder in _FOLDERS for target in host.names(folder) if target.endswith(".wants")]
+    return [name for name in (UPGRADE_ONCE, DASHBOARD) if _is_enabled(host, name, wants) and not _is_done(host, name)]
 
 
-def _is_enabled(host: HostReader, name: str) -> bool:
+def _is_enabled(host: HostReader, name: str, wants: Sequence[str]) -> bool:
     unit = f"{name}.service"
     masked = host.path(f"{_OWN}/{unit}")
     if masked.is_symlink() and str(masked.readlink()) == "/dev/null":
         return False
-    wanted_by = (
-        f"{folder}/{target}" for folder in _FOLDERS for target in host.names(folder) if target.endswith(".wants")
-    )
-    return any(host.path(f"{folder}/{unit}").is_symlink() for folder in wanted_by)
+    return any(host.path(f"{folder}/{unit}").is_symlink() for folder in wants)
 
 
 def _is_done(host: HostReader, name: str) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.gpu import GPU_DEADLINE_S
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     Part,
@@ -22,7 +23,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
 )
 
 LARGEST_REFUSAL = 1000  # characters of an answer that is no row
-DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
 TEXTS = {"name": "name", "driver": "driver_version", "pstate": "pstate"}
 # With what is possible at all: outside of it a number is garbage.
 NUMBERS = {
@@ -66,7 +66,7 @@ def read_gpu(host: HostReader) -> Part:
     """One reading. A field that this nvidia-smi does not know is left out, and it is asked again."""
     fields = list(FIELDS)
     while True:
-        done = host.system.run(argv(fields), timeout=DEADLINE_S)
+        done = host.system.run(argv(fields), timeout=GPU_DEADLINE_S)
         refused = _UNKNOWN_FIELD.search(done.stdout[:LARGEST_REFUSAL])
         if not refused or refused[1] not in fields or len(fields) == 1:
             return parse(done, fields)
@@ -100,7 +100,7 @@ def _speaks(values: Values, row: Sequence[str]) -> bool:
 def _state(done: Completed) -> tuple[str, str]:
     said = quoted(f"{done.stdout[:LARGEST_REFUSAL]} {done.stderr[:LARGEST_REFUSAL]}")
     if done.rc == _TIME_IS_UP:
-        return "silent", f"nvidia-smi did not end within {DEADLINE_S:g} s"
+        return "silent", f"nvidia-smi did not end within {GPU_DEADLINE_S:g} s"
     if done.rc == _NO_SUCH_COMMAND:
         return "no_program", "nvidia-smi is not installed"
     for state, status, words in _STATES:
@@ -152,7 +152,7 @@ def _reasons(cell: str) -> list[str] | None:
 def read_processes(host: HostReader) -> list[dict[str, Any]]:
     """Processes that compute on the GPU, with their memory in MiB; None where nvidia-smi gives none."""
     query = ["nvidia-smi", "--query-compute-apps=pid,used_memory", "--format=csv,noheader,nounits"]
-    return parse_processes(host.system.run(query, timeout=DEADLINE_S))
+    return parse_processes(host.system.run(query, timeout=GPU_DEADLINE_S))
 
 
 def parse_processes(done: Completed) -> list[dict[str, Any]]:

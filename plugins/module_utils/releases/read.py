@@ -143,6 +143,6 @@ def read_connectx(host: HostReader) -> list[dict[str, str]]:
     found = []
     for name in host.names(folder):
         version = host.read(f"{folder}/{name}/fw_ver")
-        if version and name.startswith(("mlx5_", "roce", "rocep", "ib")):
+        if version and name.startswith(("mlx5_", "roce", "ib")):
             found.append({"device": name, "version": version})
     return found

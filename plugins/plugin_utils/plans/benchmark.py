@@ -93,7 +93,7 @@ def plan(view: View) -> BenchmarkPlan:
             "served_name": model.served_name,
             "image": model.vllm_image,
             "args": model.vllm_extra_args,
-            "speculative": {name: given for name, given in model.vllm_speculative.items() if given and name != "facts"},
+            "speculative": model.drafting,
             "environment": model.vllm_environment,
             "max_model_len": model.vllm_max_model_len,
             "gpu_memory_utilization": model.vllm_gpu_memory_utilization,

@@ -84,10 +84,14 @@ class VllmSettings(RoleSettings, role="vllm"):
         return self.vllm_served_model_name or self.vllm_model
 
     @property
+    def drafting(self) -> dict[str, Any]:
+        """What is said of speculative decoding; the file of facts changes nothing of what is served."""
+        return {name: value for name, value in self.vllm_speculative.items() if value and name != "facts"}
+
+    @property
     def speculative(self) -> Wish | None:
         """What is asked of speculative decoding; None where nothing is."""
-        given = {name: value for name, value in self.vllm_speculative.items() if value and name != "facts"}
-        return Wish(**given) if given else None
+        return Wish(**self.drafting) if self.drafting else None
 
     @property
     def draft(self) -> Wish | None:

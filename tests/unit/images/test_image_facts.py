@@ -115,10 +115,10 @@ def test_an_image_without_vllm_or_configuration_has_absent_facts() -> None:
 
 
 def test_a_password_in_an_address_is_hidden() -> None:
-    words = ["PIP_INDEX_URL=https://me:sesame@pypi.test/simple", "A_PASSWORD_FILE=/x", "HF_TOKEN_2=sesame"]
+    words = ["PIP_INDEX_URL=https://me:sesame@mirror.test/simple", "A_PASSWORD_FILE=/x", "HF_TOKEN_2=sesame"]
     inside = {"Env": words, "Cmd": ["--proxy", "http://sesame@proxy.test:1"]}
     read = _of(docker_archive([BASE], {"config": inside}))
-    assert read["environment"]["PIP_INDEX_URL"] == f"https://{facts.HIDDEN}@pypi.test/simple"
+    assert read["environment"]["PIP_INDEX_URL"] == f"https://{facts.HIDDEN}@mirror.test/simple"
     assert read["command"] == ["--proxy", f"http://{facts.HIDDEN}@proxy.test:1"]
     assert "sesame" not in json.dumps(read)
 

@@ -10,9 +10,9 @@ highest suffix, does not fall back to one that fits, and ends with "held broken 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import newer_than
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import order
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 
 _ALTERNATIVE = re.compile(
@@ -29,14 +29,14 @@ class Needed:
     version: str
 
     def accepts(self, version: str) -> bool:
-        newer, older = newer_than(version, self.version or "0"), newer_than(self.version or "0", version)
+        own, asked = order(version), order(self.version or "0")
         return {
             "": True,
-            "<<": older,
-            "<=": not newer,
-            "=": not newer and not older,
-            ">=": not older,
-            ">>": newer,
+            "<<": own < asked,
+            "<=": own <= asked,
+            "=": own == asked,
+            ">=": own >= asked,
+            ">>": own > asked,
         }[self.operator]
 
 
@@ -79,7 +79,9 @@ def choose(wanted: Mapping[str, str], offers: Offers) -> dict[str, str]:
     allowed = {name: [version] for name, version in wanted.items() if version and not version.endswith("*")}
     open_ = [name for name, version in wanted.items() if version.endswith("*")]
     for name in open_:
-        allowed[name] = _newest_first(each for each in offers.get(name, ()) if each.startswith(wanted[name][:-1]))
+        allowed[name] = sorted(
+            (each for each in offers.get(name, ()) if each.startswith(wanted[name][:-1])), key=order, reverse=True
+        )
     open_ = [name for name in open_ if allowed[name]]
     chosen: dict[str, str] = {}
     for name in open_:
@@ -119,11 +121,3 @@ def _unmet(groups: Groups, allowed: Mapping[str, Sequence[str]]) -> Sequence[Nee
 
 def _told(group: Sequence[Needed] | None) -> str:
     return " | ".join(f"{one.name} ({one.operator} {one.version})" for one in group or ())
-
-
-def _newest_first(versions: Iterable[str]) -> list[str]:
-    found: list[str] = []
-    for version in versions:
-        place = next((index for index, other in enumerate(found) if newer_than(version, other)), len(found))
-        found.insert(place, version)
-    return found
