@@ -18,7 +18,7 @@ from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, services, vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
 
 MODULE = "gb10.fleet.model_files"
@@ -46,6 +46,7 @@ class ActionModule(ActionBase):
                     "required": True,
                     "choices": ["read", "download", "offer", "take", "withdraw"],
                 },
+                "service": {"type": "str", "default": services.SHORT},
                 "given": {"type": "dict", "default": {}},
                 "offered": {"type": "dict", "default": {}},
             }
@@ -55,14 +56,15 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
         self._name, self._vars = own.name, task_vars or {}
         context, _ = own.render([], own.facts)
-        self._files = asdict(context.plan(vllm.plan).files)
+        service = next(each for each in services.expand(context) if each.name == options["service"])
+        self._files, members = asdict(vllm_service.files_of(service.said)), service.view.members
         self._fabric = context.plan(fabric.plan)
         self._given = documents.plain(options["given"])
         self._offered = documents.plain(options["offered"])
-        self._move = bool(documents.plain(own.variables.get("vllm_model_move")))
-        self._password = model_files.password(context.members)
-        self._source = model_files.source(own.name, context.members, self._fabric.topology, fetch=self._files["fetch"])
-        self._token = documents.plain(own.variables.get("vllm_huggingface_token")) or ""
+        self._move = service.said.vllm_model_move
+        self._password = model_files.password(members)
+        self._source = model_files.source(own.name, members, self._fabric.topology, fetch=self._files["fetch"])
+        self._token = service.said.vllm_huggingface_token
         result.update(changed=False, source=self._source, name=self._files["name"])
         result.update(getattr(self, f"_{options['step']}")())
         return result

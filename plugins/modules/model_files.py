@@ -26,6 +26,10 @@ options:
     type: str
     choices: [read, download, offer, take, withdraw]
     required: true
+  service:
+    description: Name of the service whose files they are. V(vllm) is the one of C(vllm_model).
+    type: str
+    default: vllm
   given:
     description:
       - What O(step=download) returned, for each host of the cluster; for the steps after it. For O(step=download)
@@ -123,6 +127,7 @@ def main() -> None:
     module = AnsibleModule(  # type: ignore[no-untyped-call]
         argument_spec={
             "step": {"type": "str", "required": True, "choices": ["read", "download", "offer", "take", "withdraw"]},
+            "service": {"type": "str", "default": "vllm"},
             "given": {"type": "dict", "default": {}},
             "offered": {"type": "dict", "default": {}},
             "request": {"type": "dict", "default": {}},

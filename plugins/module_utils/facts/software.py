@@ -28,7 +28,9 @@ DOCKER_DEADLINE_S = 10.0  # under memory pressure it answers late, and no answer
 # Services that kill by memory, beside the kernel.
 OOM_DAEMONS = ("earlyoom", "systemd-oomd")
 
-JOIN_KEY = "/etc/gb10-fleet/join.key"  # the role vllm writes it
+# The role vllm writes them: one for vllm_model, and one for each service of vllm_services that spans a cluster.
+SETTINGS = "/etc/gb10-fleet"
+JOIN_KEY = f"{SETTINGS}/join.key"
 
 _APT_LOCKS = (DPKG_LOCK, "/var/lib/dpkg/lock", "/var/lib/apt/lists/lock")
 # The installed packages that roles and findings ask about.
@@ -40,6 +42,7 @@ PACKAGES = re.compile(
 _SOURCED = ("docker-ce", "nvidia-container-toolkit")
 _RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
 _MODEL_STATUS = "/run/gb10-vllm/status.json"
+_JOIN_KEY_OF = re.compile(r"join-([a-z0-9-]{1,31})\.key\Z")
 _PHASE = re.compile(r"[a-z]{1,20}\Z")
 _DOCKER_SOCKET = "/run/docker.sock"
 _MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer; a real one has some 5,000
@@ -124,9 +127,15 @@ def ask_docker(path: Path, resource: str) -> Facts:
     return said if isinstance(said, dict) else {}
 
 
-def read_join_key(host: HostReader) -> dict[str, str] | None:
+def read_join_keys(host: HostReader) -> dict[str, dict[str, str] | None]:
+    """The same of each named service, by its name."""
+    files = {found[1]: name for name in host.names(SETTINGS) if (found := _JOIN_KEY_OF.match(name))}
+    return {service: read_join_key(host, f"{SETTINGS}/{name}") for service, name in sorted(files.items())}
+
+
+def read_join_key(host: HostReader, path: str = JOIN_KEY) -> dict[str, str] | None:
     """What the secret of the host's cluster is for, and its digest. The secret itself stays where it is."""
-    text = host.system.text(JOIN_KEY) or ""
+    text = host.system.text(path) or ""
     purpose, _, secret = text.strip().partition(" ")
     return {"for": purpose, "sha256": sha256(text.encode())} if secret else None
 

@@ -45,6 +45,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import (
     read_apt_sources,
     read_docker,
     read_join_key,
+    read_join_keys,
     read_model_phase,
     read_oom_daemons,
 )
@@ -102,5 +103,6 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "clock": read_clock(host),
         "machine_digest": read_machine_digest(host),
         "join_key": read_join_key(host),
+        "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
     }

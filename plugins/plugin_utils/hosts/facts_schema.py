@@ -224,6 +224,7 @@ class Facts(TypedDict):
     clock: Clock
     machine_digest: NotRequired[str | None]
     join_key: NotRequired[JoinKey | None]
+    join_keys: NotRequired[dict[str, JoinKey | None]]
     model_phase: NotRequired[str | None]
 
 

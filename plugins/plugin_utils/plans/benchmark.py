@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
 
@@ -21,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings imp
 class BenchmarkSettings(RoleSettings, role="benchmark"):
     """The public variables of the role benchmark."""
 
+    benchmark_service: str
     benchmark_concurrency: tuple[int, ...]
     benchmark_prompts: int
     benchmark_input_tokens: int
@@ -47,6 +50,7 @@ class Load:
     shared_tokens: int
     output_tokens: int
     timeout_s: int
+    container: str
     serve_args: tuple[str, ...]
 
 
@@ -61,9 +65,14 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkPlan(RolePlan):
-    """``loads`` are the steps in their order, ``request`` is what all of them share, and ``wait_s`` is how long Ansible
-    waits for one. ``conditions`` are noted beside each figure, which is worth nothing without them."""
+    """``service``, ``members`` and ``rank`` are of the service that is measured. ``loads`` are the steps in their
+    order, ``request`` is what all of them share, and ``wait_s`` is how long Ansible waits for one. ``conditions`` are
+    noted beside each figure, which is worth nothing without them."""
 
+    service: str
+    served_name: str
+    members: tuple[str, ...]
+    rank: int
     loads: tuple[Load, ...]
     watch: Watch
     wait_s: int
@@ -73,13 +82,23 @@ class BenchmarkPlan(RolePlan):
 
 def plan(view: View) -> BenchmarkPlan:
     """The plan for one host. The first host of a cluster puts the load, the others read their GPU."""
-    said, model = view.settings(BenchmarkSettings), view.settings(VllmSettings)
-    url = view.plan(vllm.plan).url
+    said = view.settings(BenchmarkSettings)
+    measured = _measured(view, said)
+    if measured is None:
+        names = ", ".join(each.name for each in services.expand(view)) or "none"
+        raise PlanError(
+            f"benchmark_service is {said.benchmark_service!r}, and the services of {view.host} are: {names}"
+        )
+    model, made = measured.said, vllm_service.plan(measured)
     limits = catalog.load("thresholds")["benchmark"]
     within_s = limits["busy_within_s"]["value"]
     return BenchmarkPlan(
         refusals=tuple(_refusals(view, said, model)),
-        loads=tuple(_load(said, model, url, at_once) for at_once in said.benchmark_concurrency),
+        service=made.name,
+        served_name=made.served_name,
+        members=made.members,
+        rank=made.rank,
+        loads=tuple(_load(said, model, made, at_once) for at_once in said.benchmark_concurrency),
         watch=Watch(limits["busy_percent"]["value"], limits["busy_readings"]["value"] * 2, within_s),
         wait_s=said.benchmark_timeout + within_s,
         request={
@@ -101,17 +120,24 @@ def plan(view: View) -> BenchmarkPlan:
     )
 
 
-def _load(said: BenchmarkSettings, model: VllmSettings, url: str, at_once: int) -> Load:
+def _measured(view: View, said: BenchmarkSettings) -> Service | None:
+    """The service that the operator names, or else the first one."""
+    wanted = said.benchmark_service
+    return next((each for each in services.expand(view) if wanted in ("", each.name)), None)
+
+
+def _load(said: BenchmarkSettings, model: VllmSettings, made: ServicePlan, at_once: int) -> Load:
     return Load(
         model=model.vllm_model,
         served_name=model.served_name,
-        url=url,
+        url=made.url,
         requests=at_once * said.benchmark_prompts,
         concurrency=at_once,
         input_tokens=said.benchmark_input_tokens,
         shared_tokens=said.shared_tokens,
         output_tokens=said.benchmark_output_tokens,
         timeout_s=said.benchmark_timeout,
+        container=made.container,
         serve_args=model.vllm_extra_args,
     )
 

@@ -89,6 +89,20 @@ class View:
         """What a member of the cluster is given by the inventory."""
         return self.variables if member == self.host else self.given.get(member, {})
 
+    def narrowed(self, laid_over: Mapping[str, Mapping[str, Any]], members: Sequence[str]) -> View:
+        """The same host with other variables, as one of these members; the facts that it reads count here too."""
+        others = [member for member in members if member != self.host]
+        return View(
+            self.host,
+            self.own_facts,
+            _Laid(laid_over[self.host], self.variables),
+            members,
+            {member: facts for member, facts in self.peers.items() if member in others},
+            {member: _Laid(laid_over[member], self.variables_of(member)) for member in others},
+            certain=self.certain,
+            touched=self.touched,
+        )
+
     def plan(self, planner: Callable[[View], _Plan]) -> _Plan:
         """The plan of another role for this host, made once."""
         if planner not in self._plans:
@@ -114,3 +128,23 @@ class _Recorded(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._facts)
+
+
+class _Laid(Mapping[str, Any]):
+    """Variables with others laid over them; each is evaluated only when it is asked for."""
+
+    def __init__(self, over: Mapping[str, Any], below: Mapping[str, Any]) -> None:
+        self._over = over
+        self._below = below
+
+    def __getitem__(self, name: str) -> Any:
+        return self._over[name] if name in self._over else self._below[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._over or name in self._below
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**dict.fromkeys(self._below), **dict.fromkeys(self._over)})
+
+    def __len__(self) -> int:
+        return len({*self._below, *self._over})

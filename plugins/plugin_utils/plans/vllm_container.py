@@ -11,14 +11,10 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import SHORT, Names
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish
 
-NAME = "gb10-vllm"
-# Secrets go into a file that only root reads, and Docker reads it for the container.
-SECRETS = "/etc/gb10-fleet/vllm.env"
-JOIN_KEY = "/etc/gb10-fleet/join.key"
-GID_FILE = "/run/gb10-vllm/gid.env"
 # What a container that serves fetched files may write to on the host; no other folder of the host is open to it.
 COMPILED = "/var/cache/gb10-compiled"
 # Said, because an image may have another home directory than /root.
@@ -54,7 +50,7 @@ def environment(said: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[st
     }
 
 
-def docker_options(said: VllmSettings, hosts: int) -> list[str]:
+def docker_options(said: VllmSettings, hosts: int, container: str = Names(SHORT).container) -> list[str]:
     """The options of `docker run` that decide what the container may do.
 
     With --init, signals reach vLLM, and its dead children are waited for. It is root without root's powers. Only where
@@ -62,7 +58,7 @@ def docker_options(said: VllmSettings, hosts: int) -> list[str]:
     """
     score = catalog.load("memory")["protection"]["model_oom_score"]["value"]
     return [
-        *("--rm", "--init", "--name", NAME, "--pull", "never"),
+        *("--rm", "--init", "--name", container, "--pull", "never"),
         *("--network", "host", "--ipc", "host", "--device", "nvidia.com/gpu=all"),
         *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
         *(() if said.vllm_fetch else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")),
@@ -74,11 +70,11 @@ def docker_options(said: VllmSettings, hosts: int) -> list[str]:
     ]
 
 
-def files(said: VllmSettings, *, secrets: bool, gid: bool) -> list[str]:
+def files(said: VllmSettings, names: Names, *, secrets: bool, gid: bool) -> list[str]:
     """The options of `docker run` that name files of the host."""
     return [
-        *(("--env-file", GID_FILE) if gid else ()),
-        *(("--env-file", SECRETS) if secrets else ()),
+        *(("--env-file", names.gid_file) if gid else ()),
+        *(("--env-file", names.secrets) if secrets else ()),
         *_cache(said),
         *(word for mount in said.vllm_mounts for word in ("--volume", mount)),
         *(("--volume", f"/usr/local/lib/gb10-fleet/gb10-ray-start:{_RAY_START}:ro") if said.by_ray else ()),

@@ -40,6 +40,7 @@ ALIKE = (
 class VllmSettings(RoleSettings, role="vllm"):
     """The public variables of the role vllm."""
 
+    vllm_services: Mapping[Any, Any]
     vllm_image: str
     vllm_allow_tag: bool
     vllm_registry_username: str

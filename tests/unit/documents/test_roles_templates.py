@@ -21,10 +21,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit impo
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, status
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm as vllm_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_rules
 
+from tests.support.services import only_service
 from tests.unit.engine.resources.conftest import FakeHost
 
 ROOT = Path(__file__).parents[3]
@@ -271,7 +271,7 @@ def test_a_cluster_without_cables_is_refused() -> None:
 )
 def test_an_ipv6_address_stands_in_brackets_in_a_url(host: str, url: str) -> None:
     """The proof asks there."""
-    assert vllm_plan.plan(View("spark-a", facts(), {"vllm_host": host})).url == url
+    assert only_service(View("spark-a", facts(), {"vllm_host": host})).url == url
 
 
 def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
@@ -455,7 +455,7 @@ def test_fetched_files_are_served_without_a_network_and_without_a_token() -> Non
 
 def test_an_image_has_one_name_on_all_hosts() -> None:
     tags = ("nvcr.io/nvidia/vllm:26.04-py3", "host:5000/vllm", "a/" + "b" * 200 + ":1")
-    names = {vllm_plan.plan(View("spark-a", facts(), {"vllm_image": image})).image_name for image in (DIGEST, *tags)}
+    names = {only_service(View("spark-a", facts(), {"vllm_image": image})).image_name for image in (DIGEST, *tags)}
     assert len(names) == len(tags) + 1
     assert all(re.fullmatch(r"gb10-fleet/vllm:[\w][\w.-]{0,127}", name) for name in names), names
     assert "gb10-fleet/vllm:tag-nvcr.io-nvidia-vllm-26.04-py3" in names

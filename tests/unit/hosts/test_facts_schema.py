@@ -42,6 +42,7 @@ MORE = {
     "clock": {"epoch_s": 1.5e9, "source": "systemd-timesyncd", "synchronized": True},
     "machine_digest": "0123456789abcdef",
     "join_key": {"for": "x", "sha256": "y"},
+    "join_keys": {"chat": {"for": "x", "sha256": "y"}},
     "model_phase": "weights",
 }
 

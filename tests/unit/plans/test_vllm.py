@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm, vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
 from tests.support.proofs import facts
+from tests.support.services import only_service
 
 IMAGE = "registry.example/vllm@sha256:" + "0" * 64
 TOKEN = "0123456789abcdef" * 2
@@ -20,14 +22,14 @@ RAY = {"vllm_executor": "ray", "vllm_ray_token": TOKEN}
 PAIR = ("spark-a", "spark-b")
 
 
-def alone(**variables: Any) -> vllm.VllmPlan:
-    return vllm.plan(View("spark-a", facts(), SAID | variables))
+def alone(**variables: Any) -> ServicePlan:
+    return only_service(View("spark-a", facts(), SAID | variables))
 
 
-def paired(host: str = "spark-a", peers: bool = True, **variables: Any) -> vllm.VllmPlan:
+def paired(host: str = "spark-a", peers: bool = True, **variables: Any) -> ServicePlan:
     said = SAID | {"fabric_topology": "pair"} | variables
     (other,) = set(PAIR) - {host}
-    return vllm.plan(View(host, facts(host), said, PAIR, {other: facts(other)} if peers else {}, {other: said}))
+    return only_service(View(host, facts(host), said, PAIR, {other: facts(other)} if peers else {}, {other: said}))
 
 
 def settings(**variables: Any) -> VllmSettings:
@@ -72,8 +74,8 @@ def test_ranks_meet_on_the_fabric(host: str) -> None:
     made = paired(host)
     assert (made.rank, made.members) == (PAIR.index(host), PAIR)
     words = dict(zip(made.argv, made.argv[1:], strict=False))
-    assert words["--master-addr"] == made.unit["join"]["members"][0]["address"] == "192.168.100.10"
-    assert made.unit["argv"] == list(made.argv) and len(made.unit["rails"]) == 2
+    assert words["--master-addr"] == made.program["join"]["members"][0]["address"] == "192.168.100.10"
+    assert made.program["argv"] == list(made.argv) and len(made.program["rails"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -94,12 +96,12 @@ def test_credentials_of_a_registry_are_both_or_none(account: str, password: str,
     assert "sesame" not in json.dumps(plans.shown(made))
 
 
-def keyed(*keys: dict[str, str] | None, **variables: Any) -> list[vllm.VllmPlan]:
+def keyed(*keys: dict[str, str] | None, **variables: Any) -> list[ServicePlan]:
     """The plans of a pair whose hosts hold these keys."""
     said = SAID | {"fabric_topology": "pair"} | variables
     known = {host: facts(host) | {"join_key": key} for host, key in zip(PAIR, keys, strict=True)}
     return [
-        vllm.plan(View(host, known[host], said, PAIR, {other: known[other]}, {other: said}))
+        only_service(View(host, known[host], said, PAIR, {other: known[other]}, {other: said}))
         for host, other in (PAIR, PAIR[::-1])
     ]
 
@@ -107,7 +109,7 @@ def keyed(*keys: dict[str, str] | None, **variables: Any) -> list[vllm.VllmPlan]
 def test_the_secret_of_a_cluster_is_kept_while_all_have_it_and_new_with_each_change() -> None:
     first, other = keyed(None, None)
     assert first.join_for == other.join_for and len(first.join_for) == 64
-    assert first.join_kept == other.join_kept == "" and first.unit["join"]["key"] == "/etc/gb10-fleet/join.key"
+    assert first.join_kept == other.join_kept == "" and first.program["join"]["key"] == "/etc/gb10-fleet/join.key"
     held = {"for": first.join_for, "sha256": "1" * 64}
     assert [plan.join_kept for plan in keyed(held, dict(held))] == ["1" * 64] * 2
     for mine, theirs in ((held, None), (None, held), (held, held | {"sha256": "2" * 64}), (held | {"for": "x"},) * 2):
@@ -129,13 +131,13 @@ def test_a_container_that_serves_fetched_files_reads_them_without_power_over_fil
     argv = alone(vllm_fetch=False, vllm_cache_directory="/srv/models").argv
     assert "--cap-add DAC_OVERRIDE --cap-add FOWNER" in " ".join(argv)
     assert argv[argv.index("--volume") + 1] == "/srv/models:/root/.cache"
-    assert alone().unit["cache"] == "/var/cache/gb10-compiled"
-    assert alone(vllm_fetch=False).unit["cache"] == "/var/cache/gb10-vllm"
+    assert alone().program["cache"] == "/var/cache/gb10-compiled"
+    assert alone(vllm_fetch=False).program["cache"] == "/var/cache/gb10-vllm"
 
 
 def test_the_files_are_those_of_the_unit() -> None:
     made = alone(vllm_environment={"HF_ENDPOINT": "https://hub.example"}, vllm_model_revision="v1")
-    assert (made.files.name, made.files.revision) == (made.unit["image"], "v1")
+    assert (made.files.name, made.files.revision) == (made.program["image"], "v1")
     assert made.files.environment == {**vllm_container.HUB_HOME, "HF_ENDPOINT": "https://hub.example"}
 
 
@@ -207,7 +209,7 @@ def test_a_rule_about_the_container_judges_the_one_that_would_start(
 
     assert rule not in objections()
     own = vllm_container.docker_options
-    monkeypatch.setattr(vllm_container, "docker_options", lambda said, hosts: [*own(said, hosts), option])
+    monkeypatch.setattr(vllm_container, "docker_options", lambda *given: [*own(*given), option])
     assert rule in objections()
 
 
@@ -216,7 +218,7 @@ def test_rdma_in_the_container_is_judged(monkeypatch: pytest.MonkeyPatch, droppe
     assert paired().refusals == ()
     own = vllm_container.docker_options
     monkeypatch.setattr(
-        vllm_container, "docker_options", lambda said, hosts: [word for word in own(said, hosts) if word != dropped]
+        vllm_container, "docker_options", lambda *given: [word for word in own(*given) if word != dropped]
     )
     assert [text.split(":")[0] for text in paired().refusals] == [f"rule {rule}"]
 

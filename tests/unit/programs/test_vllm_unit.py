@@ -792,6 +792,16 @@ def test_a_file_that_nobody_can_read_is_a_verdict(tmp_path: Path, monkeypatch: p
         assert read_status(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
 
 
+def test_a_named_service_has_settings_and_status_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "CONFIG", str(tmp_path / "{stem}.json"))
+    monkeypatch.setattr(main, "STATUS", str(tmp_path / "{stem}-status.json"))
+    (tmp_path / "vllm-chat.json").write_text("{")
+    assert main.main(["chat"]) == 1
+    assert str(tmp_path / "vllm-chat.json") in read_status(tmp_path / "vllm-chat-status.json")["failure"]["text"]
+    assert main.main() == 1
+    assert "No such file" in read_status(tmp_path / "vllm-status.json")["failure"]["text"]
+
+
 class Pipe:
     def __init__(self, chunks: list[bytes]) -> None:
         self.chunks = [chunk for chunk in chunks if chunk]

@@ -783,7 +783,7 @@ class Run:
         self.monkeypatch.setattr(
             action,
             "validate_argument_spec",
-            lambda **_: (None, {"step": step, "given": given or {}, "offered": offered or {}}),
+            lambda **_: (None, {"step": step, "service": "vllm", "given": given or {}, "offered": offered or {}}),
         )
         self.monkeypatch.setattr(action, "_execute_module", self.execute)
         told = [json.dumps(line) for line in self.progress]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, known, sources
@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan im
 
 from tests.support.model_folders import CASES, Case
 from tests.support.proofs import facts as host_facts
+from tests.support.services import only_service
 
 NEW, OLD = "vllm/vllm-openai:v0.33.0", "vllm/vllm-openai:v0.19.0"
 SPARK = 121.69 * GIB
@@ -24,14 +25,14 @@ HOSTS = ("spark-a", "spark-b")
 _OF_THE_ROLE = {"environment_unchecked", "driver_unknown"}
 
 
-def role(variables: dict[str, Any], hosts: int = 1, gib: tuple[float, ...] = (121.69, 121.69)) -> vllm.VllmPlan:
+def role(variables: dict[str, Any], hosts: int = 1, gib: tuple[float, ...] = (121.69, 121.69)) -> ServicePlan:
     said = variables | {"vllm_allow_tag": True, "fabric_topology": "pair"}
     facts = {
         name: {**host_facts(name), "memory_bytes": int(size * GIB)}
         for name, size in zip(HOSTS[:hosts], gib, strict=False)
     }
     others = {name: facts[name] for name in HOSTS[1:hosts]}
-    return vllm.plan(View("spark-a", facts["spark-a"], said, HOSTS[:hosts], others, dict.fromkeys(others, said)))
+    return only_service(View("spark-a", facts["spark-a"], said, HOSTS[:hosts], others, dict.fromkeys(others, said)))
 
 
 def lines(found: Plan) -> dict[str, Any]:
@@ -44,7 +45,7 @@ def judged(found: Plan) -> set[str]:
     return {rule.id for rule in found.fired if rule.severity != "info"} - _OF_THE_ROLE
 
 
-def by_the_role(made: vllm.VllmPlan) -> set[str]:
+def by_the_role(made: ServicePlan) -> set[str]:
     return {each["id"] for each in made.findings} - _OF_THE_ROLE
 
 
@@ -87,8 +88,8 @@ def test_huge_pages_and_the_smallest_host_decide() -> None:
     said = {"vllm_model": "openai/gpt-oss-120b", "vllm_image": OLD, "vllm_max_model_len": 8192}
     assert role(said, 2).refusals == () and role(said, 2, gib=(121.69, 40.0)).refusals != ()
     known = {**host_facts(), "memory_bytes": int(SPARK), "memory_pinned_bytes": 0}
-    assert vllm.plan(View("spark-a", known, {**said, "vllm_allow_tag": True})).refusals == ()
-    (text,) = vllm.plan(
+    assert only_service(View("spark-a", known, {**said, "vllm_allow_tag": True})).refusals == ()
+    (text,) = only_service(
         View("spark-a", {**known, "memory_pinned_bytes": 60 * GIB}, {**said, "vllm_allow_tag": True})
     ).refusals
     assert text.startswith("rule memory_fit")

@@ -53,7 +53,8 @@ def pull(folder: Path, *words: str, **variables: Any) -> str:
     assert text.count("path: /run\n") == 1
     (folder / "pull.yml").write_text(text.replace("path: /run\n", f"path: {run}\n").replace("poll: 10", "poll: 1"))
     # Ansible looks for a job in the home that the system knows, and the job keeps it in $HOME.
-    said: dict[str, Any] = {"ansible_async_dir": str(folder / "jobs"), "vllm_image": IMAGE}
+    said: dict[str, Any] = {"ansible_async_dir": str(folder / "jobs"), "vllm_services": {}}
+    said["__vllm_service"] = {"name": "vllm", "files": {"image": IMAGE}}
     said |= {"vllm_registry_username": "", "vllm_registry_password": "", **variables}
     rc, output = run_playbook(folder, HOSTS, PLAY, "-vvv", "--diff", *words, **said)
     assert rc == 0, output

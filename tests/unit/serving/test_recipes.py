@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import inventory_text, models, recipes, vllm_cli
 
 from tests.support.proofs import facts
+from tests.support.services import only_service
 
 ALL = recipes.recipes()
 MEASURED = [each for each in ALL if each.measured]
@@ -31,13 +32,13 @@ def pasted(recipe: recipes.Recipe, consented: bool = True) -> dict[str, Any]:
     return found
 
 
-def planned(recipe: recipes.Recipe, said: dict[str, Any], rank: int = 0) -> vllm.VllmPlan:
+def planned(recipe: recipes.Recipe, said: dict[str, Any], rank: int = 0) -> ServicePlan:
     members = [f"spark-{name}" for name in "abcd"[: recipe.hosts]]
     said = {**said, "fabric_topology": "pair"} if recipe.hosts > 1 else said
     known = {name: facts(name) for name in members}
     host = members[rank]
     others = [name for name in members if name != host]
-    return vllm.plan(
+    return only_service(
         View(host, known[host], said, members, {name: known[name] for name in others}, dict.fromkeys(others, said))
     )
 

@@ -9,8 +9,8 @@ from typing import Any
 import jsonschema
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, speculation, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.draft_wish import Wish, is_flag, wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB, Draft, Load
@@ -20,6 +20,7 @@ from packaging.version import Version
 
 from tests.support.model_folders import CASES
 from tests.support.proofs import facts as host_facts
+from tests.support.services import only_service
 
 IMAGE = "registry.example/vllm@sha256:" + "0" * 64
 SAID: dict[str, Any] = {"vllm_image": IMAGE, "vllm_version": "0.28.0", "vllm_model": "openai/gpt-oss-120b"}
@@ -27,9 +28,9 @@ MTP = {"method": "mtp", "tokens": 2}
 EAGLE = {"method": "eagle3", "model": "acme/eagle", "tokens": 3}
 
 
-def plan(speculative: dict[str, Any], **variables: Any) -> vllm.VllmPlan:
+def plan(speculative: dict[str, Any], **variables: Any) -> ServicePlan:
     known = {**host_facts(), "memory_bytes": int(121.7 * GIB)}
-    return vllm.plan(View("spark-a", known, SAID | {"vllm_speculative": speculative} | variables))
+    return only_service(View("spark-a", known, SAID | {"vllm_speculative": speculative} | variables))
 
 
 def folder(name: str, root: Path) -> Path:
@@ -40,7 +41,7 @@ def facts(name: str, root: Path) -> ModelFacts:
     return sources.find(str(folder(name, root)))
 
 
-def config(made: vllm.VllmPlan) -> dict[str, Any]:
+def config(made: ServicePlan) -> dict[str, Any]:
     words = dict(zip(made.argv, made.argv[1:], strict=False))
     found: dict[str, Any] = json.loads(words["--speculative-config"])
     return found

@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The main process of gb10-vllm.service: one life of a served model, on this host alone or as one rank of a cluster.
+"""The main process of gb10-vllm.service and of gb10-vllm-NAME.service, which runs it with NAME: one life of a served model, on this host alone or as one rank of a cluster.
 
 It checks the host, meets the other hosts of the cluster, runs the container in the foreground, follows its log, and
 leaves with a named verdict when any of that fails. systemd does the rest: it starts the next life, and gives up after
@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from .config import parse_config
@@ -23,21 +24,24 @@ from .failures import WAYS_OUT, Failure
 from .life import Life
 from .status import Notify, Status, say
 
-CONFIG = "/etc/gb10-fleet/vllm.json"
-STATUS = "/run/gb10-vllm/status.json"
+CONFIG = "/etc/gb10-fleet/{stem}.json"
+STATUS = "/run/gb10-{stem}/status.json"
 
 
-def main() -> int:
+def main(words: Sequence[str] = ()) -> int:
+    """`words`: the name of the service, where it has one."""
+    stem = "-".join(("vllm", *words[:1]))
+    settings, state = Path(CONFIG.format(stem=stem)), Path(STATUS.format(stem=stem))
     notify = Notify(os.environ.pop("NOTIFY_SOCKET", ""))  # nobody below us speaks for the unit
     try:
-        text = Path(CONFIG).read_text(encoding="utf-8")
+        text = settings.read_text(encoding="utf-8")
         config = parse_config(text)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        failure = Failure("bad_settings", f"{CONFIG}: {type(error).__name__}: {error}")
-        Status(Path(STATUS), notify, "").fail(failure, [])
+        failure = Failure("bad_settings", f"{settings}: {type(error).__name__}: {error}")
+        Status(state, notify, "").fail(failure, [])
         say(f"{failure}; {WAYS_OUT[failure.verdict]}")
         return 1
-    life = Life(config, Status(Path(STATUS), notify, config.digest), notify)
+    life = Life(config, Status(state, notify, config.digest), notify)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, life.stop)
     signal.signal(signal.SIGUSR1, life.announce)
@@ -45,4 +49,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

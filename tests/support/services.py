@@ -1,0 +1,15 @@
+"""The plan of the one service that `vllm_model` and its siblings declare."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+
+
+def only_service(view: View) -> ServicePlan:
+    made = vllm.plan(view)
+    (only,) = made.services
+    assert (made.refusals, made.joint_refusals) == (only.refusals, only.joint_refusals)
+    assert made.findings == tuple(only.findings)
+    return only

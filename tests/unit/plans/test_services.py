@@ -1,0 +1,194 @@
+"""Several services of a host: what an entry overlays, where it runs, what its files are called, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+
+from tests.support.proofs import facts
+
+IMAGE = "registry.example/vllm@sha256:" + "0" * 64
+PAIR = ("spark-a", "spark-b")
+CHAT = {"model": "openai/gpt-oss-120b", "memory_gib": 70, "max_model_len": 8192}
+EMBED = {"model": "Qwen/Qwen3-Embedding-0.6B", "port": 8001, "memory_gib": 8}
+GROUPS = {"all": [*PAIR], "sparks": [*PAIR], "near": ["spark-a"]}
+
+
+def view(entries: dict[str, Any], host: str = "spark-a", hosts: int = 1, **variables: Any) -> View:
+    said = {"vllm_image": IMAGE, "vllm_services": entries, "groups": GROUPS, "fabric_topology": "pair"} | variables
+    of_host = {
+        name: said | {"group_names": [group for group, members in GROUPS.items() if name in members]} for name in PAIR
+    }
+    members = PAIR[:hosts] if hosts > 1 else (host,)
+    others = [name for name in members if name != host]
+    known = {name: facts(name) for name in others}
+    return View(host, facts(host), of_host[host], members, known, {name: of_host[name] for name in others})
+
+
+def made(entries: dict[str, Any], host: str = "spark-a", hosts: int = 1, **variables: Any) -> dict[str, ServicePlan]:
+    plan = vllm.plan(view(entries, host, hosts, **variables))
+    assert plan.refusals == plan.joint_refusals == ()
+    return {each.name: each for each in plan.services}
+
+
+def after(argv: tuple[str, ...], flag: str) -> str:
+    return argv[argv.index(flag) + 1]
+
+
+def test_each_service_has_its_names_and_the_short_form_keeps_its_own() -> None:
+    found = made({"embed": EMBED}, vllm_model="openai/gpt-oss-120b", vllm_gpu_memory_utilization=0.6)
+    assert list(found) == ["vllm", "embed"]
+    short, embed = found.values()
+    assert (short.unit, short.config, short.env_file) == (
+        "gb10-vllm.service", "/etc/gb10-fleet/vllm.json", "/etc/gb10-fleet/vllm.env",
+    )  # fmt: skip
+    assert (short.status_file, short.join_file) == ("/run/gb10-vllm/status.json", "/etc/gb10-fleet/join.key")
+    assert (embed.unit, embed.container, embed.config, embed.env_file, embed.status_file, embed.join_file) == (
+        "gb10-vllm-embed.service", "gb10-vllm-embed", "/etc/gb10-fleet/vllm-embed.json",
+        "/etc/gb10-fleet/vllm-embed.env", "/run/gb10-vllm-embed/status.json", "/etc/gb10-fleet/join-embed.key",
+    )  # fmt: skip
+    assert after(embed.argv, "--name") == embed.program["container"] == "gb10-vllm-embed"
+    assert not {*short.restart_on} & {
+        embed.config,
+        embed.env_file,
+        embed.join_file,
+        f"/etc/systemd/system/{embed.unit}",
+    }
+
+
+def test_an_entry_overlays_the_host_but_takes_nothing_of_its_model() -> None:
+    of_the_host = {
+        "vllm_model": "openai/gpt-oss-120b", "vllm_served_model_name": "big", "vllm_model_revision": "v1",
+        "vllm_environment": {"A": "1"}, "vllm_ready_timeout": 99, "vllm_gpu_memory_utilization": 0.6,
+    }  # fmt: skip
+    found = made({"embed": EMBED | {"extra_args": ["--seed", "1"]}}, **of_the_host)
+    short, embed = found["vllm"], found["embed"]
+    assert (embed.served_name, embed.files.revision, embed.port) == ("Qwen/Qwen3-Embedding-0.6B", "main", 8001)
+    assert (short.served_name, short.files.revision, short.port) == ("big", "v1", 8000)
+    assert embed.ready_timeout == 99 and "A=1" in embed.argv and after(embed.argv, "--seed") == "1"
+    assert "--seed" not in short.argv
+    assert after(embed.argv, "--gpu-memory-utilization") == "0.065", "8 of 121.7 GiB, rounded down"
+    assert embed.memory_gib == 8 and embed.program["memory_gib"] == 8
+
+
+@pytest.mark.parametrize(
+    ("hosts", "here"),
+    [(None, PAIR), (["spark-a"], PAIR[:1]), (["near"], PAIR[:1]), (["sparks"], PAIR), (["all"], PAIR), ([], ())],
+)
+def test_a_service_is_on_the_hosts_that_it_names(hosts: list[str] | None, here: tuple[str, ...]) -> None:
+    entry = EMBED | ({} if hosts is None else {"hosts": hosts})
+    assert tuple(host for host in PAIR if "embed" in made({"embed": entry}, host)) == here
+
+
+@pytest.mark.parametrize("host", PAIR)
+def test_a_service_of_a_cluster_stands_beside_one_of_a_host(host: str) -> None:
+    found = made({"chat": CHAT, "embed": EMBED | {"span": "host"}}, host, hosts=2)
+    chat, embed = found["chat"], found["embed"]
+    assert (chat.members, chat.rank) == (PAIR, PAIR.index(host)) and chat.program["rails"]
+    assert chat.join_for and chat.program["join"]["key"] == "/etc/gb10-fleet/join-chat.key"
+    assert (embed.members, embed.rank) == ((host,), 0)
+    assert embed.program["join"] is None and embed.join_for == "" and "/dev/infiniband" not in embed.argv
+
+
+def test_the_secret_of_a_named_service_is_kept_by_its_own_fact() -> None:
+    first = made({"chat": CHAT}, hosts=2)["chat"]
+    key = {"for": first.join_for, "sha256": "1" * 64}
+    seen = view({"chat": CHAT}, hosts=2)
+    for known in (seen.own_facts, *seen.peers.values()):
+        known["join_keys"] = {"chat": key}  # type: ignore[index]
+        known["join_key"] = {"for": first.join_for, "sha256": "2" * 64}  # type: ignore[index]
+    assert vllm.plan(seen).services[0].join_kept == "1" * 64
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ({"vllm": CHAT}, "vllm_services.vllm: a service is named by"),
+        ({"Chat": CHAT}, "vllm_services.Chat: a service is named by"),
+        ({"a/b": CHAT}, "vllm_services.a/b: a service is named by"),
+        ({"chat": "x"}, "vllm_services.chat is 'x', and must be a mapping"),
+        (
+            {"chat": CHAT | {"port": "eighty"}},
+            "vllm_services.chat.port is the text 'eighty', and must be a whole number",
+        ),
+        ({"chat": CHAT | {"extra_args": "--x"}}, "vllm_services.chat.extra_args is the text '--x', and must be a list"),
+        ({"chat": CHAT | {"api_key": []}}, "vllm_services.chat.api_key is not a text"),
+        ({"chat": CHAT | {"executor": "uni"}}, "value of vllm_services.chat.executor must be one of: mp, ray"),
+        ({"chat": CHAT | {"span": "all"}}, "value of vllm_services.chat.span must be one of: cluster, host"),
+        ({"chat": CHAT | {"kind": "tgi"}}, "value of vllm_services.chat.kind must be one of"),
+        ({"chat": CHAT | {"memory_gib": "much"}}, "vllm_services.chat.memory_gib is the text 'much'"),
+        ({"chat": CHAT | {"vllm_port": 1}}, "vllm_services.chat has vllm_port, which is no variable"),
+        ({"chat": CHAT | {"services": {}}}, "vllm_services.chat has services, which is no variable"),
+        ({"chat": {"port": 1}}, "vllm_services.chat.model is missing"),
+        ({"chat": CHAT | {"gpu_memory_utilization": 0.5}}, "which say the same"),
+        ({"chat": CHAT | {"hosts": ["spark-z"]}}, "vllm_services.chat.hosts names spark-z, and the inventory has no"),
+        ({"chat": CHAT | {"hosts": ["near"]}}, "vllm_services.chat spans the cluster, and spark-b has no such service"),
+    ],
+)
+def test_an_entry_that_is_not_as_it_must_be_is_named(entries: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        vllm.plan(view(entries, hosts=2))
+    assert text in str(raised.value) and "Traceback" not in str(raised.value)
+
+
+def test_what_speaks_against_a_service_names_it() -> None:
+    plan = vllm.plan(view({"chat": CHAT, "embed": EMBED | {"image": "a/b:latest"}}))
+    (text,) = plan.refusals
+    assert text.startswith("embed: vllm_image a/b:latest names no digest")
+
+
+def test_an_empty_list_of_services_is_none_and_no_list_is_a_question() -> None:
+    assert vllm.plan(view({})).services == () and vllm.plan(view({})).refusals == ()
+    assert vllm.plan(View("spark-a", facts(), {"vllm_image": IMAGE})).refusals
+
+
+def document(entries: dict[str, Any], **variables: Any) -> Rendered:
+    rendered = render("vllm", view(entries, **variables))
+    assert rendered.refusals == []
+    return rendered
+
+
+def test_adding_or_changing_a_service_changes_no_file_of_another() -> None:
+    one, two, changed = (
+        {each["file"]: each for each in document(entries).resources if "file" in each}
+        for entries in ({"chat": CHAT}, {"chat": CHAT, "embed": EMBED}, {"chat": CHAT, "embed": EMBED | {"port": 8009}})
+    )
+    assert {path: two[path] for path in one} == one
+    assert {path for path in two if two[path] != changed[path]} == {
+        "/etc/gb10-fleet/vllm-embed.json", "/etc/gb10-fleet/guard-gb10-vllm-embed.env",
+    }  # fmt: skip
+    (unit,) = (
+        each
+        for each in document({"chat": CHAT, "embed": EMBED}).resources
+        if each.get("unit", "").endswith("chat.service")
+    )
+    assert not [path for path in unit["restart_on"] if "embed" in path]
+
+
+def test_each_service_has_its_own_secrets_and_no_plan_shows_one() -> None:
+    entries = {"chat": CHAT | {"api_key": "sesame"}, "embed": EMBED}
+    found = {each["file"]: each for each in document(entries, vllm_api_key="open").resources if "file" in each}
+    assert found["/etc/gb10-fleet/vllm-chat.env"]["content"] == "VLLM_API_KEY=sesame\n"
+    assert found["/etc/gb10-fleet/vllm-embed.env"]["content"] == "VLLM_API_KEY=open\n"
+    shown = json.dumps(plans.shown(vllm.plan(view(entries, vllm_api_key="open"))))
+    assert "sesame" not in shown and '"open"' not in shown
+
+
+def test_the_unit_of_a_service_runs_it_by_name() -> None:
+    found = {each["file"]: each for each in document({"chat": CHAT}).resources if "file" in each}
+    text = found["/etc/systemd/system/gb10-vllm-chat.service"]["content"]
+    for line in (
+        "ExecStart=/usr/local/sbin/gb10-vllm chat", "RuntimeDirectory=gb10-vllm-chat",
+        "ExecStopPost=-/usr/bin/docker rm --force gb10-vllm-chat",
+        "ExecStartPost=-/usr/bin/systemctl start --no-block gb10-page-cache-guard@gb10-vllm-chat.service",
+    ):  # fmt: skip
+        assert line in text.splitlines()
+    assert services.Names("chat").unit == "gb10-vllm-chat.service"
