@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, guard, undo
@@ -37,19 +37,22 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TE
 
 
 def converge(
-    document: Document, system: System, run: Run, *, check_mode: bool, remove_orphans: bool = False
+    document: Document, system: System, run: Run, *, check_mode: bool, removes: Collection[str] = ()
 ) -> Outcome:
-    """Bring the host to the state of the document. HostError before the first change, ApplyError after it."""
+    """Bring the host to the state of the document. HostError before the first change, ApplyError after it.
+
+    `removes`: the roles whose orphans are taken back.
+    """
     known = manifests.load(system)
     orphans = manifests.orphans(known, document.claims, document.roles)
     removed: list[Step[Any]] = []
-    if remove_orphans and orphans:
+    going = [label for role, label in orphans if role in removes]
+    if going:
         make_plan(document, read_states(document, system))  # nothing is taken away for documents that cannot be had
-        labels = [label for _role, label in orphans]
         removed, known = undo.take_back(
-            known, document.roles, labels, document.consents, system, run, check_mode=check_mode
+            known, document.roles, going, document.consents, system, run, check_mode=check_mode
         )
-        orphans = []
+        orphans = [(role, label) for role, label in orphans if label not in going]
         system.forget()
     try:
         steps, plan, recorded = _converge(document, known, system, run, check_mode=check_mode)

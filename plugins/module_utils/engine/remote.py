@@ -61,6 +61,7 @@ class Request(NamedTuple):
     fact_paths: list[str] | None
     run: Run
     remove_orphans: bool
+    removes: list[str]  # roles of which no orphan stays, whatever `remove_orphans` says
     roles: list[str] | None
     known_roles: list[str]
     guard: str | None
@@ -166,9 +167,8 @@ def _outcome(request: Request, system: System) -> Outcome | None:
             known_roles=request.known_roles,
             check_mode=request.check,
         )
-    return converge(
-        request.document, system, request.run, check_mode=request.check, remove_orphans=request.remove_orphans
-    )
+    removes = request.document.roles if request.remove_orphans else request.removes
+    return converge(request.document, system, request.run, check_mode=request.check, removes=removes)
 
 
 def _facts(request: Request, system: System) -> dict[str, Any] | None:
@@ -211,6 +211,7 @@ def parse_request(request: Any) -> Request:
         fact_paths=take("facts", _fact_paths, None),
         run=Run(take("run", _line(_RUN, "who runs this")), take("project", _line(_PROJECT, "a version"))),
         remove_orphans=take("orphans", _one_of(_ORPHANS), "show") == "remove",
+        removes=take("removes", _roles, None) or [],
         roles=take("roles", _roles, None),
         known_roles=take("known_roles", _roles, None) or [],
         guard=take("guard", _line(_GUARD, "16 hexadecimal digits"), None),

@@ -179,6 +179,7 @@ class Role:
 
     name: str
     resources: list[_Resource]
+    removes_orphans: bool = False
 
 
 def _environment() -> Environment:
@@ -219,11 +220,19 @@ def load(name: str, root: Path | None = None) -> Role:
         raise RenderError(f"{name} is no role with a document: there is no roles/{name}/desired.yml")
     try:
         content = catalog.read(folder / "desired.yml")
-        if set(content) != {"resources"} or not isinstance(content["resources"], list):
+        if not {"resources"} <= set(content) <= {"resources", "orphans"} or not isinstance(content["resources"], list):
             raise RenderError(f"role {name}, desired.yml: expected the key resources with a list, and no other")
-        return Role(name, [_resource(folder, index, raw) for index, raw in enumerate(content["resources"])])
+        if content.get("orphans", "remove") != "remove":
+            raise RenderError(f"role {name}, desired.yml: orphans is remove, or is left out")
+        resources = [_resource(folder, index, raw) for index, raw in enumerate(content["resources"])]
+        return Role(name, resources, "orphans" in content)
     except (TemplateError, catalog.CatalogError, OSError) as error:
         raise RenderError(f"role {name}: {error}") from error
+
+
+def removes_orphans(name: str) -> bool:
+    """Whether what the role declares no longer goes with the next run, without a word from the operator."""
+    return load(name).removes_orphans
 
 
 def _resource(folder: Path, index: int, raw: Any) -> _Resource:

@@ -179,7 +179,9 @@ class Host:
         """What the engine is asked."""
         orphans = self._setting("gb10_orphans") or "show"
         # What a role no longer declares may need a consent that no document names.
-        asked = _consents_in(sent) | (declared_consents() if sent and orphans == "remove" else set())
+        removes = [document["role"] for document in sent if documents.removes_orphans(document["role"])]
+        takes_back = sent and (orphans == "remove" or removes)
+        asked = _consents_in(sent) | (declared_consents() if takes_back else set())
         return {
             "verb": "converge",
             "check": check,
@@ -190,6 +192,7 @@ class Host:
             "project": catalog.collection_version(),
             "run": RUN,
             "orphans": orphans,
+            "removes": removes,
         }
 
     def heard(self, answer: dict[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_budget, vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
@@ -32,7 +32,7 @@ def plan(view: View) -> VllmPlan:
     expanded = services.expand(view)
     made = tuple(vllm_service.plan(each) for each in expanded)
     return VllmPlan(
-        refusals=tuple(_named(made, "refusals")),
+        refusals=(*_named(made, "refusals"), *(() if _only_short(made) else vllm_budget.refusals(view, made))),
         joint_refusals=tuple(_named(made, "joint_refusals")),
         findings=tuple(_findings(made)),
         services=made,

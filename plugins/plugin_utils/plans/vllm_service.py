@@ -64,6 +64,7 @@ class ServicePlan(RolePlan):
     served_name: str
     url: str  # where the head answers, asked on the head itself; the other ranks of a cluster have no API
     port: int
+    ports: Mapping[str, int]  # all that it takes on this host, by their variables
     ready_timeout: int
     memory_gib: float  # what it takes of the host
     image_name: str
@@ -126,8 +127,9 @@ def _decided(service: Service, verdict: serving_rules.Verdict) -> ServicePlan:
         served_name=said.served_name,
         url=f"http://{addresses.asked_on_the_host(said.vllm_host)}:{said.vllm_port}",
         port=said.vllm_port,
+        ports=_ports(view, said),
         ready_timeout=said.vllm_ready_timeout,
-        memory_gib=service.memory_gib or round(_share_gib(view, said), 1),
+        memory_gib=service.memory_gib or round(_share_gib(view, said), 2),
         image_name=vllm_container.image_name(said.vllm_image),
         files=files_of(said),
         by_ray=said.by_ray,
@@ -135,6 +137,12 @@ def _decided(service: Service, verdict: serving_rules.Verdict) -> ServicePlan:
         secrets=secrets,
         restart_on=_restart_on(names),
     )
+
+
+def _ports(view: View, said: VllmSettings) -> dict[str, int]:
+    """Only the first host of a cluster has the API."""
+    in_use = said.ports_in_use(view.size)
+    return {name: port for name, port in in_use.items() if view.rank == 0 or name != "vllm_port"}
 
 
 def _restart_on(names: Names) -> tuple[str, ...]:

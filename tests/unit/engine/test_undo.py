@@ -618,6 +618,17 @@ def test_an_orphan_is_shown_and_removed_on_request(world: World) -> None:
     assert world.done("converge", documents=fewer)["orphans"] == []
 
 
+def test_a_role_may_leave_no_orphans_whatever_is_asked(world: World) -> None:
+    world.done("converge")
+    fewer = [{**each, "resources": each["resources"][:-1]} for each in DOCUMENTS]
+    left = {each["role"] for each in world.done("converge", documents=fewer, check=True)["orphans"]}
+    assert len(left) == 2
+    said = world.done("converge", documents=fewer, removes=["serving"])
+    assert {each["role"] for each in said["changes"]} == {"serving"}
+    assert {each["role"] for each in said["orphans"]} == left - {"serving"}
+    assert world.done("converge", documents=fewer, removes=["serving"])["changes"] == []
+
+
 def test_no_orphan_goes_for_documents_that_cannot_be_had(world: World) -> None:
     world.done("converge")
     world.host.path("/etc/issue").mkdir()
