@@ -50,6 +50,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.ssh_ports import read_ssh_ports
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.vendor_updates import read_vendor_updates
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.wishes import read_wishes
 
 
 def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
@@ -103,4 +104,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "machine_digest": read_machine_digest(host),
         "join_key": read_join_key(host),
         "model_phase": read_model_phase(host),
+        "wishes": read_wishes(host),
     }

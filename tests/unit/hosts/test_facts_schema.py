@@ -43,6 +43,7 @@ MORE = {
     "machine_digest": "0123456789abcdef",
     "join_key": {"for": "x", "sha256": "y"},
     "model_phase": "weights",
+    "wishes": [{"unit": "gb10-vllm.service", "who": "x", "since": "y", "until": "", "shown": ""}],
 }
 
 
