@@ -4,7 +4,8 @@
 """The door of the engine on a host: one request, one answer, both JSON.
 
 A request asks for the facts and for one of four things: to converge (or only to look, in check mode), the drift, an
-undo, or a wish of the operator's. Whatever is in it, the answer is one: what is wrong with a request is named by its field.
+undo, or a wish of the operator's. Whatever is in it, the answer is one: what is wrong with a request is named by its
+field.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def end(text: str, now: str) -> str:
     return moment.astimezone(timezone.utc).strftime(_UTC)
 
 
-# -- to wish ------------------------------------------------------------------------------------------------------------
+# -- to wish -----------------------------------------------------------------------------------------------------------
 
 
 def stop(system: System, unit: str, who: str, until: str, *, check_mode: bool) -> Outcome:

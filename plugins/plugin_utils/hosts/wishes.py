@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 
 
-def said_of(wish: Mapping[str, str], me: str = RUN.partition(" ")[0]) -> str:
+def said_of(wish: Wish, me: str = RUN.partition(" ")[0]) -> str:
     """`stopped by you until 07:00 CET`."""
     who = "you" if wish["who"] == me else wish["who"]
     return f"stopped by {who}" + (f" until {wish['shown']}" if wish["shown"] else "")

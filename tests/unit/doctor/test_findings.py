@@ -295,7 +295,7 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
                 ]
             ),
             "stopped_by_wish", "info",
-            ["gb10-vllm.service: stopped by a@b until 07:00 CET; gb10-vllm-embed.service: stopped by a@b", "gb10 start"],
+            ["gb10-vllm.service: stopped by a@b until 07:00 CET; gb10-vllm-embed.service: stopped by", "gb10 start"],
         ),
         (
             subject(vendor_updates=["dgx-dashboard-admin"], driver={"unheld": []}),
