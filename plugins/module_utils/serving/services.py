@@ -14,18 +14,13 @@ from typing import Any, NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.wishes import read_wishes
-from ansible_collections.gb10.fleet.plugins.module_utils.health.memory import parse_meminfo
+from ansible_collections.gb10.fleet.plugins.module_utils.health.memory import ACCOUNTS, parse_meminfo
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Unknown
 
 _UNITS = "/etc/systemd/system"
 _UNIT = re.compile(r"gb10-(?P<stem>vllm(?:-(?P<name>[a-z0-9][a-z0-9-]*))?)\.service\Z")
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
-# What the kernel accounts for. CmaFree is a part of MemFree, Shmem of Cached.
-ACCOUNTS = (
-    *("free_bytes", "buffers_bytes", "cached_bytes", "anonymous_bytes", "slab_bytes"),
-    *("stack_bytes", "tables_bytes", "percpu_bytes", "huge_bytes"),
-)
 GIB = 2**30
 
 
