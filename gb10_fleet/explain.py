@@ -20,6 +20,8 @@ def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iter
             yield from _plan(told["plan"])
             for text in told["refusals"]:
                 yield f"  refused: {text}"
+            for unit, said in told["wishes"].items():
+                yield f"  wish: {unit}: {said}"
             yield f"  resources: {len(told['resources'])}"
             for resource in told["resources"]:
                 yield f"{_INDENT}{_resource(resource)}"

@@ -29,6 +29,7 @@ from gb10_fleet import passwords
 # model, and one stops the model; after it one says which hosts came through, and one starts the model again.
 DOCTOR, REFUSE = "doctor", "refuse"
 FETCH, DRAIN, ROLL_CALL, SERVE = "fetch", "drain", "roll_call", "serve"
+LAYOUTS = "layouts"  # a task that says which layouts the inventory has
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
@@ -95,6 +96,8 @@ class Report:
     explained: dict[str, dict[str, Any]] = field(default_factory=dict)  # those of gb10.fleet.explain, by host
     health: dict[str, dict[str, Any]] = field(default_factory=dict)  # the readings of gb10.fleet.health_facts, by host
     releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
+    services: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.services read last, by host
+    layouts: Any = None  # those of the inventory, as it has them
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
     changes: dict[str, list[dict[str, Any]]] = field(
@@ -131,6 +134,10 @@ class Report:
             self.explained[data["host"]] = {key: result[key] for key in ("uncertain", "roles")}
         elif action == "gb10.fleet.health_facts" and "health" in result:
             self.health[data["host"]] = result["health"]
+        elif action == "gb10.fleet.services" and "services" in result:
+            self.services[data["host"]] = result
+        elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
+            self.layouts = json.loads(result["msg"])
         elif action == "gb10.fleet.release_facts" and "release" in result:
             self.releases[data["host"]] = {key: result[key] for key in ("release", "cluster")}
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):

@@ -12,6 +12,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, origins
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -36,12 +37,14 @@ class ActionModule(ActionBase):
         # The facts of the other hosts are those of their last run: this one may be explained alone.
         view, rendered = own.render(options["roles"] or own.roles, facts, looking=True)
         result.update(changed=False, uncertain=list(view.unknown))
-        result["roles"] = {made.role: _explained(made, view, task_vars["hostvars"]) for made in rendered}
+        wishes = {wish["unit"]: said_of(wish) for wish in facts.get("wishes") or []}
+        result["roles"] = {made.role: _explained(made, view, task_vars["hostvars"], wishes) for made in rendered}
         return result
 
 
-def _explained(made: documents.Rendered, view: View, hostvars: Any) -> dict[str, Any]:
+def _explained(made: documents.Rendered, view: View, hostvars: Any, wishes: Mapping[str, str]) -> dict[str, Any]:
     options = catalog.declared_variables().roles[made.role]
+    units = {resource.get("unit") for resource in made.resources}
     places = origins.of(list(options), hostvars, view.host)
     return {
         "settings": [
@@ -51,6 +54,7 @@ def _explained(made: documents.Rendered, view: View, hostvars: Any) -> dict[str,
         "plan": _plan(made.role, view),
         "refusals": made.refusals,
         "resources": [_resource(resource) for resource in made.resources],
+        "wishes": {unit: said for unit, said in wishes.items() if unit in units},
     }
 
 

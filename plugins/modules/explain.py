@@ -72,4 +72,9 @@ roles:
       returned: always
       type: list
       elements: dict
+    wishes:
+      description: Units of the role that stand still because the operator said so, and until when.
+      returned: always
+      type: dict
+      sample: {gb10-vllm.service: stopped by you until 07:00 CET}
 """

@@ -14,7 +14,7 @@ import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, guard, undo
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, guard, undo, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     ApplyError,
@@ -33,6 +33,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest, Owner
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Plan, Resource, Step
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
 
 
@@ -44,6 +45,8 @@ def converge(
     `removes`: the roles whose orphans are taken back.
     """
     known = manifests.load(system)
+    now = system.clock.utc()
+    document = replace(document, resources=wishes.heeded(document.resources, known.wishes, now))
     orphans = manifests.orphans(known, document.claims, document.roles)
     removed: list[Step[Any]] = []
     going = [label for role, label in orphans if role in removes]
@@ -54,6 +57,7 @@ def converge(
         )
         orphans = [(role, label) for role, label in orphans if label not in going]
         system.forget()
+    known = known._replace(wishes=wishes.in_force(known.wishes, now))
     try:
         steps, plan, recorded = _converge(document, known, system, run, check_mode=check_mode)
     except HostError as error:
@@ -68,6 +72,7 @@ def converge(
         diff=[step.as_diff() for step in steps],
         orphans=[{"role": role, "resource": label} for role, label in orphans],
         recorded=recorded and not (removed and check_mode),
+        wishes=wishes.told(known.wishes, now),
     )
 
 
@@ -166,7 +171,7 @@ def _opened(
             kind = KINDS[resource.KIND]
             changes[resource.label]["before"] = kind.before(resource, former, states[resource.KIND])
     for step in plan.steps:
-        if step.resource.own_path and step.action != "remove":
+        if step.resource.own_path and step.action != "remove" and step.resource.label in labels:
             made = _missing_parents(step.resource.own_path, system)
             parents = dict.fromkeys([*declared.resources[step.resource.label].parents, *made])
             changes[step.resource.label]["parents"] = tuple(parents)

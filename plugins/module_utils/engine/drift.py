@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     Document,
     Outcome,
@@ -31,7 +32,8 @@ def drift(system: System) -> Outcome | None:
     if not known.resources:
         return None
     current = [label for label, entry in known.resources.items() if not entry.orphan]
-    document = Document(tuple(remembered(known, current, {})), {})
+    now = system.clock.utc()
+    document = Document(wishes.heeded(remembered(known, current, {}), known.wishes, now), {})
     states = read_states(document, system)
     plan = _plan_each(document, states)
     # A restart follows from another difference, which is in the list.
@@ -47,6 +49,7 @@ def drift(system: System) -> Outcome | None:
             if entry.orphan
         ],
         recorded=known.unfinished is None,
+        wishes=wishes.told(known.wishes, now),
     )
 
 

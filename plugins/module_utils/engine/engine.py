@@ -73,6 +73,7 @@ class Outcome:
     diff: list[dict[str, str]]
     orphans: list[dict[str, str]]
     recorded: bool = True
+    wishes: Sequence[dict[str, str]] = ()  # units that stand still because the operator said so
 
 
 class ApplyError(HostError):

@@ -59,9 +59,20 @@ class Unfinished(NamedTuple):
     undoing: tuple[str, ...]
 
 
+class Wish(NamedTuple):
+    """The operator's word that a unit stands still. Times are UTC; an empty `until` is until it is taken back."""
+
+    who: str
+    since: str
+    until: str
+
+
 class Manifest(NamedTuple):
+    """`wishes`: by the label of the unit, which is one of the resources."""
+
     resources: Mapping[str, Entry] = {}
     unfinished: Unfinished | None = None
+    wishes: Mapping[str, Wish] = {}
 
 
 class Claim(NamedTuple):
@@ -119,6 +130,10 @@ def parse(text: str) -> Manifest:
         manifest = Manifest(
             {_text(label): _entry(entry) for label, entry in raw["resources"].items()},
             None if raw["unfinished"] is None else _unfinished(raw["unfinished"]),
+            {
+                _text(label): Wish(*(_text(wish[key]) for key in Wish._fields))
+                for label, wish in raw.get("wishes", {}).items()
+            },
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(f"{type(error).__name__}: {error}") from None
@@ -135,6 +150,8 @@ def serialise(manifest: Manifest) -> str:
         },
         "unfinished": manifest.unfinished and manifest.unfinished._asdict(),
     }
+    if manifest.wishes:
+        raw["wishes"] = {label: wish._asdict() for label, wish in manifest.wishes.items()}
     return json.dumps(raw, indent=1) + "\n"
 
 
@@ -270,7 +287,8 @@ def without(manifest: Manifest, roles: Collection[str], labels: Collection[str])
         if label not in labels:
             others = {role: owner for role, owner in entry.roles.items() if role not in roles}
             entries[label] = entry._replace(roles=others) if others else entry
-    return manifest._replace(resources=entries)
+    wishes = {label: wish for label, wish in manifest.wishes.items() if label in entries}
+    return manifest._replace(resources=entries, wishes=wishes)
 
 
 def stood(entry: Entry) -> Record:

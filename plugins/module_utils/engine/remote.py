@@ -3,8 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The door of the engine on a host: one request, one answer, both JSON.
 
-A request asks for the facts and for one of three things: to converge (or only to look, in check mode), the drift, or an
-undo. Whatever is in it, the answer is one: what is wrong with a request is named by its field.
+A request asks for the facts and for one of four things: to converge (or only to look, in check mode), the drift, an
+undo, or a wish of the operator's. Whatever is in it, the answer is one: what is wrong with a request is named by its
+field.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, lock
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard, lock, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import converge
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.drift import drift
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
@@ -30,20 +31,31 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import Profile
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profiles import wait_for_checkpoint
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.rail_proof import prove
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import UNIT
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.undo import undo
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.spark_facts import collect
 
-_VERBS = ("converge", "drift", "undo")
+_VERBS = ("converge", "drift", "undo", "wish")
+_WISHES = ("stopped", "started")
 _ORPHANS = ("show", "remove")
 _PROJECT = re.compile(r"[0-9A-Za-z][0-9A-Za-z.+-]{0,63}\Z")
 _RUN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@:+\\ -]{0,199}\Z")
 _KEY = re.compile(r"[a-z][a-z0-9_]{0,63}\Z")
 _GUARD = re.compile(r"[0-9a-f]{16}\Z")
 _DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_UNTIL = re.compile(r"[0-9A-Za-z:+.-]{0,40}\Z")
 _PATH = re.compile(r"/[^\0-\x1f\x7f]{0,4095}\Z")
 _MAX_PATHS = 100
+
+
+class Asked(NamedTuple):
+    """A wish: of which unit, what, and until when (empty: until another one)."""
+
+    unit: str
+    state: str
+    until: str
 
 
 class Request(NamedTuple):
@@ -64,6 +76,7 @@ class Request(NamedTuple):
     removes: list[str]  # roles of which no orphan stays, whatever `remove_orphans` says
     roles: list[str] | None
     known_roles: list[str]
+    wish: Asked | None
     guard: str | None
     confirm: str | None
 
@@ -77,6 +90,7 @@ def answer(request: Any, system: System) -> dict[str, Any]:
         "pending": [],
         "orphans": [],
         "diff": [],
+        "wishes": [],
         "known": True,
         "recorded": True,
         "guard": None,
@@ -167,6 +181,11 @@ def _outcome(request: Request, system: System) -> Outcome | None:
             known_roles=request.known_roles,
             check_mode=request.check,
         )
+    if request.wish is not None:
+        unit, state, until = request.wish
+        if state == "started":
+            return wishes.start(system, unit, check_mode=request.check)
+        return wishes.stop(system, unit, request.run.name.partition(" ")[0], until, check_mode=request.check)
     removes = request.document.roles if request.remove_orphans else request.removes
     return converge(request.document, system, request.run, check_mode=request.check, removes=removes)
 
@@ -214,9 +233,12 @@ def parse_request(request: Any) -> Request:
         removes=take("removes", _roles, None) or [],
         roles=take("roles", _roles, None),
         known_roles=take("known_roles", _roles, None) or [],
+        wish=take("wish", _wish, *([] if verb == "wish" else [None])),
         guard=take("guard", _line(_GUARD, "16 hexadecimal digits"), None),
         confirm=take("confirm", _line(_GUARD, "16 hexadecimal digits"), None),
     )
+    if (verb == "wish") != (parsed.wish is not None):
+        raise DocumentError("wish: belongs to the verb wish, and to no other")
     if fields:
         raise DocumentError(f"{shown(min(fields, key=str))[1:-1]}: a request has no such field")
     if parsed.expect and parsed.fact_paths is None:
@@ -291,6 +313,18 @@ def _fact_paths(name: str, value: Any) -> list[str] | None:
         raise DocumentError(f"{name}.paths: expected at most {_MAX_PATHS}, found {len(paths)}")
     absolute = _line(_PATH, "an absolute path")
     return [absolute(f"{name}.paths[{place}]", path) for place, path in enumerate(paths)]
+
+
+def _wish(name: str, value: Any) -> Asked | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict) or value.keys() != {"unit", "state", "until"}:
+        raise DocumentError(f"{name}: expected a mapping with unit, state and until, found {shown(value)}")
+    return Asked(
+        _line(UNIT, "the full name of a unit")(f"{name}.unit", value["unit"]),
+        _one_of(_WISHES)(f"{name}.state", value["state"]),
+        _line(_UNTIL, "a time")(f"{name}.until", value["until"]),
+    )
 
 
 def _roles(name: str, value: Any) -> list[str] | None:

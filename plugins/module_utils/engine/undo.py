@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     ApplyError,
     Document,
@@ -104,11 +105,11 @@ def take_back(
 def _refuse_changed(known: Manifest, declared: Sequence[Resource], system: System) -> None:
     """What somebody changed after us is not ours to take away."""
     in_hand = known.unfinished.undoing if known.unfinished is not None else ()
-    document = Document(tuple(declared), {})
+    document = Document(wishes.heeded(declared, known.wishes, system.clock.utc()), {})
     states = read_states(document, system)
     records = records_of(document, states, {resource.label for resource in declared})
     changed = []
-    for resource in declared:
+    for resource in (each for each in document.resources if each.label in known.resources):
         label, kind = resource.label, KINDS[resource.KIND]
         entry, live = known.resources[label], records[label]
         if entry.left is None:
@@ -139,6 +140,7 @@ def _way_back(known: Manifest, declared: Sequence[Resource], system: System) -> 
         entry, kind = known.resources[resource.label], KINDS[resource.KIND]
         formers += [former for former in kind.restore(resource, entry.before) if former.label not in unwanted]
         formers += rooms.get(resource.label, ())
+        formers += wishes.gone(resource) if resource.label in known.wishes else ()
         for name in entry.brought:
             formers += kind.without(resource, name) if f"{resource.KIND}:{name}" in unwanted else ()
     formers.sort(key=lambda former: former.stage)

@@ -51,6 +51,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.ssh_ports import read_ssh_ports
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.vendor_updates import read_vendor_updates
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.wishes import read_wishes
 
 
 def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
@@ -105,4 +106,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "join_key": read_join_key(host),
         "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
+        "wishes": read_wishes(host),
     }

@@ -28,6 +28,11 @@ LINES = {
     "cma_total_bytes": "CmaTotal",
     "cma_free_bytes": "CmaFree",
 }
+# What the kernel accounts for. CmaFree is a part of MemFree, Shmem of Cached.
+ACCOUNTS = (
+    *("free_bytes", "buffers_bytes", "cached_bytes", "anonymous_bytes", "slab_bytes"),
+    *("stack_bytes", "tables_bytes", "percpu_bytes", "huge_bytes"),
+)
 _LINE = re.compile(r"^(\w+): +(\d{1,15}) kB$", re.MULTILINE)
 _PERCENT = r"(\d{1,3}\.\d{2})"
 _PRESSURE = re.compile(rf"^(some|full) avg10={_PERCENT} avg60={_PERCENT} avg300={_PERCENT} total=\d+$", re.MULTILINE)

@@ -40,6 +40,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.memory_checks im
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import check_security_floors
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.vendor_updates import check_vendor_updates
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.wish_check import check_wishes
 
 __all__ = [
     "FLEET_VARIABLES", "GATE_ONLY", "GIB", "IDS", "NEVER_ACCEPTED", "Subject",
@@ -48,7 +49,7 @@ __all__ = [
 CHECKS = (
     *(check_root, check_identity, check_rails, check_disks, check_driver, check_coherence, check_gpu, check_apt),
     *(check_security_floors, check_kernel_parameters, check_oom_daemons, check_clock, check_time_source),
-    *(check_names, check_blocks, check_vendor_updates),
+    *(check_names, check_blocks, check_vendor_updates, check_wishes),
 )
 
 

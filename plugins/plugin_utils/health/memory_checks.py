@@ -7,13 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ansible_collections.gb10.fleet.plugins.module_utils.health.memory import ACCOUNTS
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Patient, Said, Unsure
-
-# What the kernel accounts for. CmaFree is a part of MemFree, Shmem of Cached.
-ACCOUNTS = (
-    *("free_bytes", "buffers_bytes", "cached_bytes", "anonymous_bytes", "slab_bytes"),
-    *("stack_bytes", "tables_bytes", "percpu_bytes", "huge_bytes"),
-)
 
 
 def _somebody_computes(patient: Patient) -> str | None:

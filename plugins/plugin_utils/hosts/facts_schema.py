@@ -183,6 +183,14 @@ class Clock(TypedDict):
     synchronized: bool | None
 
 
+class Wish(TypedDict):
+    unit: str
+    who: str
+    since: str
+    until: str
+    shown: str
+
+
 # Functional: one key is a word of Python.
 JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})
 
@@ -226,6 +234,7 @@ class Facts(TypedDict):
     join_key: NotRequired[JoinKey | None]
     join_keys: NotRequired[dict[str, JoinKey | None]]
     model_phase: NotRequired[str | None]
+    wishes: NotRequired[list[Wish]]
 
 
 def problem(facts: object) -> str | None:

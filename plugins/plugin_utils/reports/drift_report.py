@@ -19,6 +19,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure, try_by_hand
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import SSH_FAILED, Reply
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
 
 SCHEMA_VERSION = 1
 CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "unfinished", "no_manifest", "silent")
@@ -27,6 +28,7 @@ TO_CONVERGE = (DRIFT, UNFINISHED, NO_MANIFEST)
 REASONS = ("unreachable", "host_key", "no_sudo", "permission", "timeout", "garbled", "error")
 NOT_REACHED = frozenset({"unreachable", "host_key", "permission", "timeout"})  # Ansible's word for these: unreachable
 DOCUMENT, LIMIT, SILENT_HOSTS = "drift.json", "drifted.txt", "silent.txt"
+_WISH = ("unit", "who", "since", "until", "shown")
 TABLE_LINES = 200  # what a person may still read; drift.json has the rest
 
 Record = dict[str, Any]
@@ -58,10 +60,11 @@ def judge(
         for item in [*answer["changes"], *answer["pending"]]:
             changes.setdefault(str(item["role"]), []).append(_difference(item, consented))
         orphans = [{key: str(item[key]) for key in ("role", "resource")} for item in answer["orphans"]]
+        wished = [{key: str(item[key]) for key in _WISH} for item in answer.get("wishes", [])]
         state = DRIFT if changes else CLEAN if answer["recorded"] else UNFINISHED
     except (KeyError, TypeError, AttributeError) as error:
         return garbled(f"the answer is not as documented: {error!r}", cluster)
-    return _record(state, changes, orphans)
+    return _record(state, changes, orphans, wishes=wished)
 
 
 def silent(reason: str, text: str, way_out: str) -> Record:
@@ -77,8 +80,15 @@ def _record(
     changes: Mapping[str, Any] | None = None,
     orphans: Sequence[Record] = (),
     silence: Mapping[str, str] | None = None,
+    wishes: Sequence[Record] = (),
 ) -> Record:
-    return {"state": state, "changes": dict(changes or {}), "orphans": list(orphans), "silence": silence}
+    return {
+        "state": state,
+        "changes": dict(changes or {}),
+        "orphans": list(orphans),
+        "wishes": list(wishes),
+        "silence": silence,
+    }
 
 
 def _difference(item: Mapping[str, Any], consented: Callable[[str], bool]) -> Record:
@@ -196,6 +206,8 @@ def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
     for role, changes in record["changes"].items():
         for change in changes:
             yield host, role, change["resource"], ": ".join(filter(None, (change["action"], change["detail"])))
+    for wish in record["wishes"]:
+        yield host, "-", wish["unit"], f"{said_of(wish)} (no drift); `gb10 start` starts it"
     for orphan in record["orphans"]:
         yield (
             host,

@@ -237,7 +237,7 @@ def _unproven(
     unmeasured = [link["name"] for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
     unseen = [host for host, proof in members.items() if not proof["facts"] and not proof["findings"]]
-    unasked = not serving and any(proof["serves"] for proof in members.values())
+    unasked = not serving and any(proof["serves"] and not _stopped(proof) for proof in members.values())
     again = "run the playbook validate on all hosts of the cluster"
     return [
         *(_reason(host, "unmeasured", "the host was not read", again) for host in unseen),
@@ -245,6 +245,11 @@ def _unproven(
         *(_reason(host, "unmeasured", "the rails were not pinged", again) for host in unpinged),
         *([_reason(name, "unmeasured", "no model was asked", again)] if unasked else []),
     ]
+
+
+def _stopped(proof: Mapping[str, Any]) -> bool:
+    """Whether the host serves nothing because the operator said so; a finding says it."""
+    return any(wish["unit"].startswith("gb10-vllm") for wish in proof["facts"].get("wishes") or [])
 
 
 def _wrong(

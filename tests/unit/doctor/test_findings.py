@@ -288,6 +288,16 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
             "upgrade_at_boot", "warn", ["driver and kernel move with the rest", "systemctl disable"],
         ),
         (
+            subject(
+                wishes=[
+                    {"unit": "gb10-vllm.service", "who": "a@b", "since": "", "until": "x", "shown": "07:00 CET"},
+                    {"unit": "gb10-vllm-embed.service", "who": "a@b", "since": "", "until": "", "shown": ""},
+                ]
+            ),
+            "stopped_by_wish", "info",
+            ["gb10-vllm.service: stopped by a@b until 07:00 CET; gb10-vllm-embed.service: stopped by", "gb10 start"],
+        ),
+        (
             subject(vendor_updates=["dgx-dashboard-admin"], driver={"unheld": []}),
             "dashboard_update", "info", ["goes on offering an update", "flashes firmware"],
         ),

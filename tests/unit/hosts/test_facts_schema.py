@@ -44,6 +44,7 @@ MORE = {
     "join_key": {"for": "x", "sha256": "y"},
     "join_keys": {"chat": {"for": "x", "sha256": "y"}},
     "model_phase": "weights",
+    "wishes": [{"unit": "gb10-vllm.service", "who": "x", "since": "y", "until": "", "shown": ""}],
 }
 
 

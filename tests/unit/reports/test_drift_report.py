@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.drift_report import (
@@ -20,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.drift_report im
     write,
 )
 
+ME = RUN.partition(" ")[0]
 SCHEMA = json.loads((Path(drift_report.__file__).parent / "schemas/drift.schema.json").read_text())
 NOW = datetime(2026, 11, 21, 1, 2, 3, tzinfo=UTC)
 CHANGE = {"role": "driver", "resource": "hold:driver-set", "action": "update", "detail": "to hold: libcuda"}
@@ -55,7 +57,7 @@ SILENT = silent("timeout", "no answer within 60 s", "look at it")
 
 
 def test_a_host_as_it_should_be() -> None:
-    assert CLEAN == {"state": "clean", "changes": {}, "orphans": [], "silence": None}
+    assert CLEAN == {"state": "clean", "changes": {}, "orphans": [], "wishes": [], "silence": None}
 
 
 def test_a_host_without_a_manifest_is_not_clean() -> None:
@@ -74,6 +76,15 @@ def test_an_orphan_is_shown_and_is_no_drift() -> None:
     record = judged(orphans=[orphan])
     assert (record["state"], record["orphans"]) == ("clean", [orphan])
     assert "file:/etc/old" in table(document(a=record))
+
+
+def test_a_wish_is_shown_and_is_no_drift() -> None:
+    wish = {"unit": "gb10-vllm.service", "who": "x@y", "since": "a", "until": "b", "shown": "07:00 CET"}
+    record = judged(wishes=[wish])
+    assert (record["state"], record["wishes"]) == ("clean", [wish])
+    said = table(document(a=record))
+    assert "gb10-vllm.service  stopped by x@y until 07:00 CET (no drift)" in said and "1 clean" in said
+    assert "stopped by you (no drift)" in table(document(a=judged(wishes=[{**wish, "who": ME, "shown": ""}])))
 
 
 def test_what_differs_by_role_and_what_needs_a_consent_differs_too() -> None:

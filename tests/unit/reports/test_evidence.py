@@ -196,6 +196,17 @@ def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
     assert "enp1s0f0np0" in document["reasons"][1]["where"]
 
 
+def test_a_service_that_stands_still_by_a_wish_is_not_asked() -> None:
+    hosts = proof("pair")
+    hosts["spark-a"].update(serving=None)
+    for host in hosts.values():
+        host["facts"] = {**host["facts"], "wishes": [{"unit": "gb10-extra.service"}]}
+    assert build(hosts)["verdict"] == "incomplete"
+    for host in hosts.values():
+        host["facts"]["wishes"] = [{"unit": "gb10-vllm.service"}]
+    assert build(hosts)["verdict"] == "healthy"
+
+
 def test_what_was_not_measured_is_incomplete_not_healthy() -> None:
     hosts = proof("pair")
     hosts["spark-a"].update(serving=None)

@@ -39,7 +39,7 @@ START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only end
 
 SETTLE_S = 1.0  # systemd calls a simple service started before its program has had the time to fail
 
-_UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
+UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
 _ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z")
 _PROPERTIES = (
@@ -124,7 +124,7 @@ class UnitKind(Kind[Unit, UnitState]):
     def parse(self, index: int, fields: Fields) -> Unit:
         resource = Unit(
             index=index,
-            name=fields.name(_UNIT, "the full name of a unit, such as docker.service"),
+            name=fields.name(UNIT, "the full name of a unit, such as docker.service"),
             enabled=fields.flag("enabled"),
             state=fields.choice("state", ("started", "stopped"), ""),
             restart_on=fields.lines("restart_on", _INPUT, "an absolute path or package:NAME"),
@@ -291,8 +291,9 @@ class UnitKind(Kind[Unit, UnitState]):
         return [former, stamp] if gone and resource.name.endswith(".timer") else [former]
 
     def untouched(self, resource: Unit, left: Mapping[str, Any], live: Mapping[str, Any]) -> bool:
-        """A unit that shall run, and does not, may have crashed."""
-        return left == live or (resource.state == "started" and left == {**live, "active": "active"})
+        """A unit that shall run, and does not, may have crashed; one with a wish came and went with that."""
+        stood = {**left, **_as_declared(resource)}
+        return live in (left, stood) or (resource.state == "started" and {**live, "active": "active"} in (left, stood))
 
     def settle(self, system: System, plan: Plan, progress: Progress) -> None:
         if progress.packages_moved:
@@ -400,6 +401,13 @@ def _has_read(unit: Unit, state: UnitState, plan: Plan) -> bool:
         return False  # of a package there is no telling
     left = {step.resource.name: step.leaves for step in plan.steps if step.resource.KIND == "file"}
     return all(left.get(path, state.now[path]) == said for path, said in read.items())
+
+
+def _as_declared(unit: Unit) -> dict[str, str]:
+    """What the declaration says of its record, and no run of ours leaves otherwise."""
+    said = {} if unit.enabled is None else {"file_state": "enabled" if unit.enabled else "disabled"}
+    active = {"started": "active", "stopped": "inactive"}
+    return {**said, "active": active[unit.state]} if unit.state else said
 
 
 def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:

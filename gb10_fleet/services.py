@@ -1,0 +1,133 @@
+"""What the hosts say of their services, and what a command makes of it. Pure; services_cli.py asks and prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypedDict
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
+
+RUNS = ("active", "activating", "reloading")
+
+
+class Said(TypedDict):
+    """One service in the answer of gb10.fleet.services."""
+
+    name: str
+    unit: str
+    state: str
+    enabled: bool
+    since: int | None
+    phase: str | None
+    load_s: float | None
+    members: list[str]
+    memory_gib: float | None
+    model: str | None
+    port: int | None
+    wish: Wish | None
+
+
+class Row(NamedTuple):
+    host: str
+    said: Said
+
+    @property
+    def runs(self) -> bool:
+        return self.said["state"] in RUNS
+
+
+class WrongAnswer(Exception):
+    """A host answered something else than services."""
+
+
+class Refused(Exception):
+    """A command that must not begin; the text names host or service, the fact and the way out."""
+
+
+def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
+    """Every service on every host, from the results of gb10.fleet.services."""
+    found = []
+    for host, answer in answers.items():
+        wrong = facts_schema.differs(answer.get("services"), list[Said], "services")
+        if wrong:
+            raise WrongAnswer(f"{host}: {wrong}")
+        found += [Row(host, said) for said in answer["services"]]
+    return sorted(found, key=lambda row: (row.said["name"], row.host))
+
+
+def chosen(found: Sequence[Row], service: str, asked: Sequence[str], silent: Sequence[str]) -> list[Row]:
+    """The hosts of a service. Refused where one of them may be missing: half of a cluster serves nothing."""
+    if silent:
+        raise Refused(
+            f"{', '.join(silent)}: no answer, so nothing was changed; repair it, or leave it out with --limit"
+        )
+    mine = [row for row in found if row.said["name"] == service]
+    if not mine:
+        known = ", ".join(dict.fromkeys(row.said["name"] for row in found)) or "none"
+        raise Refused(f"no service is called {service} on {', '.join(asked)}; there are {known}")
+    missing = {member for row in mine for member in row.said["members"]} - {row.host for row in mine}
+    if missing:
+        raise Refused(
+            f"{service} is served by {', '.join(sorted(missing))} as well, and this run leaves that out; widen --limit"
+        )
+    return mine
+
+
+def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
+    """One line for each service on a host."""
+    if not found:
+        yield "no service: `gb10 site` puts one on the hosts"
+        return
+    head = ("SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "WISH")
+    lines = [head, *(_line(row, now) for row in found)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    for line in lines:
+        yield "  ".join(map(str.ljust, line, widths)).rstrip()
+
+
+def _line(row: Row, now: datetime) -> tuple[str, ...]:
+    said = row.said
+    gib = said["memory_gib"]
+    return (
+        said["name"],
+        row.host,
+        said["phase"] or said["state"],
+        _ago(said["since"], now),
+        said["model"] or "-",
+        str(said["port"] or "-"),
+        f"{gib:.0f} GiB" if gib else "-",
+        said_of(said["wish"]) if said["wish"] else "-",
+    )
+
+
+def _ago(since: int | None, now: datetime) -> str:
+    """`3 h 12 min`; of a unit that was never up, nothing."""
+    if not since:
+        return "-"
+    minutes = max(0, int(now.timestamp() - since) // 60)
+    days, hours = minutes // 1440, minutes // 60 % 24
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes % 60} min" if hours else f"{minutes} min"
+
+
+def document(found: Sequence[Row], silent: Sequence[str], now: datetime) -> dict[str, Any]:
+    """For programs."""
+    return {
+        "schema_version": 1,
+        "read": now.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "silent": list(silent),
+        "services": [{"host": row.host, **row.said} for row in found],
+    }
+
+
+def without_service(mine: Sequence[Row], bound_s: float) -> str:
+    """How long a change of a service leaves it without an answer, once its files are on the hosts: the load alone."""
+    known = [row.said["load_s"] for row in mine if row.said["load_s"] is not None]
+    if known:
+        return f"{max(known):.0f} s without service: the load alone, as long as the last one took"
+    return (
+        f"up to {bound_s:.0f} s without service: no load of it is known, so this is the bound of"
+        " vllm_ready_timeout; most loads take less"
+    )

@@ -1,0 +1,238 @@
+"""`gb10 ps`, `stop`, `start`, `swap`, `layout` and `fetch`: services of a fleet on and off, as the operator wishes."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated, Any, NoReturn
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+
+from gb10_fleet.options import Inventory, Json, Limit, Playbook
+from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.services import Refused, Row, WrongAnswer, chosen, document, rows, table, without_service
+
+app = typer.Typer()
+
+Name = Annotated[str, typer.Argument(help="The service, as `gb10 ps` names it.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Until = Annotated[
+    str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
+]
+_READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """The hosts that a command is about, and what they said of their services."""
+
+    order: Order
+    found: list[Row]
+    silent: list[str]
+    layouts: Any
+
+    def of(self, service: str) -> list[Row]:
+        return chosen(self.found, service, [*self.order.inventories], self.silent)
+
+    def wish(self, service: str, mine: Sequence[Row], **more: Any) -> Outcome:
+        """Have the service stopped or started on its hosts; what Ansible says goes to the terminal."""
+        hosts = ",".join(row.host for row in mine)
+        wish = {"gb10_wish": {"service": service, **_limits(), **more}}
+        order = Order("gb10.fleet.wish", self.order.inventories, hosts, variables=wish, words=self.order.words)
+        outcome, report = run(order)
+        _said(report)
+        return outcome
+
+
+def _limits() -> dict[str, float]:
+    """When memory counts as not returned."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+    return {
+        "limit_gib": catalog.load("health")["limits"]["hidden_gib"]["value"],
+        "within_s": catalog.load("memory")["stop"]["returned_within"]["value"],
+    }
+
+
+def _read(ctx: typer.Context, inventory: list[str], limit: str | None) -> tuple[Fleet, Report]:
+    order = Order("gb10.fleet.services", inventory, limit, words=ctx.obj)
+    outcome, report = run(order, quiet=True)
+    silent = sorted(host for host, counts in report.hosts.items() if host not in report.services)
+    if outcome is not Outcome.done and not report.services:
+        _said(report)
+        _end(f"{order.playbook}: {outcome.name}", outcome)
+    try:
+        return Fleet(order, rows(report.services), silent, report.layouts or {}), report
+    except WrongAnswer as error:
+        _end(str(error), Outcome.failed)
+
+
+def _said(report: Report) -> None:
+    for host, messages in report.messages.items():
+        for text in messages:
+            print(printable(f"{host}: {text}"), file=sys.stderr)
+    for line in report.errors:
+        print(line, file=sys.stderr)
+
+
+def _end(text: str, outcome: Outcome) -> NoReturn:
+    if text:
+        print(printable(text), file=sys.stderr if outcome else sys.stdout)
+    raise typer.Exit(outcome)
+
+
+def _consent(question: str, yes: bool) -> None:
+    """Nobody can be asked without a terminal: then --yes has to say it."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        _end(f"{question}: nobody is there to ask; say --yes. Nothing was changed", Outcome.refused)
+    if not typer.confirm(f"{printable(question)}?", err=True):
+        _end("nothing was changed", Outcome.refused)
+
+
+def _hosts(mine: Sequence[Row]) -> str:
+    return ", ".join(row.host for row in mine)
+
+
+@app.command(cls=Playbook)
+def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
+    """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
+    fleet, report = _read(ctx, inventory, limit)
+    now = datetime.now(UTC)
+    if as_json:
+        print(json.dumps(document(fleet.found, fleet.silent, now), indent=2))
+    else:
+        for line in table(fleet.found, now):
+            print(printable(line))
+        _said(report)
+    raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
+
+
+@app.command(cls=Playbook)
+def stop(
+    ctx: typer.Context, service: Name, inventory: Inventory, until: Until = "", limit: Limit = None, yes: Yes = False
+) -> None:
+    """Stop a service, and have it stay stopped over boots and runs, until it is started or that time has come."""
+    fleet, _ = _read(ctx, inventory, limit)
+    try:
+        mine = fleet.of(service)
+    except Refused as error:
+        _end(str(error), Outcome.refused)
+    _consent(f"Stop {service} on {_hosts(mine)}" + (f" until {until}" if until else ""), yes)
+    raise typer.Exit(fleet.wish(service, mine, state="stopped", until=until))
+
+
+@app.command(cls=Playbook)
+def start(
+    ctx: typer.Context,
+    service: Name,
+    inventory: Inventory,
+    limit: Limit = None,
+    prove: Annotated[bool, typer.Option("--prove", help="Wait until it has loaded, and ask it.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Start a service that was stopped; ends the wish with its timer."""
+    fleet, _ = _read(ctx, inventory, limit)
+    try:
+        mine = fleet.of(service)
+    except Refused as error:
+        _end(str(error), Outcome.refused)
+    _consent(f"Start {service} on {_hosts(mine)}", yes)
+    raise typer.Exit(fleet.wish(service, mine, state="started", prove=prove))
+
+
+@app.command(cls=Playbook)
+def swap(
+    ctx: typer.Context,
+    service: Annotated[str, typer.Argument(help="The service to stop.", show_default=False)],
+    other: Annotated[str, typer.Argument(help="The service to start in its memory.", show_default=False)],
+    inventory: Inventory,
+    limit: Limit = None,
+    yes: Yes = False,
+) -> None:
+    """Stop a service, see its memory return, start another and ask it; back to the first where that fails."""
+    fleet, _ = _read(ctx, inventory, limit)
+    try:
+        fleet.of(service), fleet.of(other)
+    except Refused as error:
+        _end(str(error), Outcome.refused)
+    _consent(f"Stop {service} on {_hosts(fleet.of(service))}, and start {other} on {_hosts(fleet.of(other))}", yes)
+    _switch(fleet, [service], [other])
+
+
+def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoReturn:
+    """Stop, see the memory return, start, prove; where that fails, all the way back."""
+    stopped: list[str] = []
+    started: list[str] = []
+    outcome = Outcome.done
+    for service in stops:
+        stopped.append(service)
+        outcome = fleet.wish(service, fleet.of(service), state="stopped", until="")
+        if outcome is not Outcome.done:
+            break
+    if outcome is Outcome.done:
+        for service in starts:
+            started.append(service)
+            outcome = fleet.wish(service, fleet.of(service), state="started", prove=True)
+            if outcome is not Outcome.done:
+                break
+    if outcome is Outcome.done:
+        _end(f"{', '.join(starts) or 'nothing'} serves, {', '.join(stops) or 'nothing'} stopped by you", outcome)
+    if outcome is Outcome.refused and len(stopped) + len(started) == 1:
+        raise typer.Exit(outcome)  # nothing has changed yet
+    back = [fleet.wish(service, fleet.of(service), state="stopped", until="") for service in reversed(started)]
+    back += [fleet.wish(service, fleet.of(service), state="started", prove=True) for service in reversed(stopped)]
+    if all(each is Outcome.done for each in back):
+        _end(f"it failed, so {', '.join(stopped)} serves again as before", Outcome.failed)
+    _end(f"it failed, and so did the way back to {', '.join(stopped)}: `gb10 ps` says what runs", Outcome.failed)
+
+
+@app.command(cls=Playbook)
+def layout(
+    ctx: typer.Context,
+    inventory: Inventory,
+    name: Annotated[str | None, typer.Argument(help="The layout to switch to.", show_default=False)] = None,
+    limit: Limit = None,
+    yes: Yes = False,
+) -> None:
+    """Switch to a layout of gb10_layouts: its services run, those of others stand still. Without a name: list them."""
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
+
+    fleet, _ = _read(ctx, inventory, limit)
+    running = {row.said["name"] for row in fleet.found if row.runs}
+    try:
+        known = layouts.parse(fleet.layouts, {row.said["name"] for row in fleet.found})
+        if name is None:
+            _list(known, layouts.current(known, running))
+        wanted = layouts.switch(known, name, running)
+        hosts = {service: _hosts(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
+    except (Refused, layouts.LayoutError) as error:
+        _end(str(error), Outcome.refused)
+    if not hosts:
+        _end(f"{name} runs already", Outcome.done)
+    said = [f"stop {service} on {hosts[service]}" for service in wanted.stops]
+    said += [f"start {service} on {hosts[service]}" for service in wanted.starts]
+    _consent(f"Layout {name}: {'; '.join(said)}", yes)
+    _switch(fleet, wanted.stops, wanted.starts)
+
+
+def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
+    for name, members in known.items():
+        print(printable(f"{name}: {', '.join(members)}" + ("  (runs)" if name == current else "")))
+    _end("" if known else "no layout: docs/services.md says how to write gb10_layouts", Outcome.done)
+
+
+@app.command(cls=Playbook)
+def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit = None) -> None:
+    """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take."""
+    fleet, _ = _read(ctx, inventory, limit)
+    mine = [row for row in fleet.found if row.said["name"] == service]
+    print(printable(f"{service}: {without_service(mine, _READY_S)}"))
+    outcome, report = run(Order("gb10.fleet.fetch", inventory, limit, variables={"gb10_ahead": True}, words=ctx.obj))
+    _said(report)
+    raise typer.Exit(outcome)

@@ -1,0 +1,228 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The operator's wish that a unit stands still, for an evening or until it is taken back.
+
+A wish does not change what a role declares. It is in the manifest beside it, and every run plans the unit as the wish
+has it: stopped, and not enabled, so that it stays stopped over a boot. A wish with an end has a timer of systemd's on
+the host, which starts the unit again without us and takes itself away. A wish whose time is over does not count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
+    Document,
+    Outcome,
+    apply,
+    as_changes,
+    make_plan,
+    read_states,
+    remembered,
+    verify,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest, Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+UNITS = "/etc/systemd/system"
+_UTC = "%Y-%m-%dT%H:%M:%SZ"
+_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\Z")
+_SPAN = re.compile(r"\+(?:(\d{1,3})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m)?\Z")
+_FORMS = "write 07:00, +2h, +1h30m or 2026-11-24T07:00"
+
+# It needs no program of ours, so it also works where Python or the collection are gone.
+_TIMER = """\
+# Written by gb10-fleet: ends a wish of the operator, then removes itself. `gb10 start` ends it earlier.
+[Unit]
+Description=Start {unit} again, as the operator wished
+
+[Timer]
+OnCalendar={calendar}
+# A host that is off at that time starts it at its next boot.
+Persistent=true
+AccuracySec=1s
+
+[Install]
+WantedBy=timers.target
+"""
+_SERVICE = """\
+# Written by gb10-fleet: what {timer} runs.
+[Unit]
+Description=Start {unit} again, as the operator wished
+
+[Service]
+Type=oneshot
+ExecStart=/usr/bin/systemctl --no-reload enable {unit}
+ExecStart=/usr/bin/systemctl --no-block start {unit}
+ExecStartPost=/usr/bin/systemctl --no-reload disable {timer}
+ExecStartPost=/usr/bin/systemctl --no-block stop {timer}
+ExecStartPost=/usr/bin/rm -f {files}
+NoNewPrivileges=yes
+ProtectHome=yes
+PrivateTmp=yes
+"""
+
+
+# -- what a wish means for a plan --------------------------------------------------------------------------------------
+
+
+def in_force(wishes: Mapping[str, Wish], now: str) -> dict[str, Wish]:
+    """Those whose time is not over. Times are UTC and of one form, so they compare as text."""
+    return {label: wish for label, wish in wishes.items() if not wish.until or now < wish.until}
+
+
+def heeded(resources: Iterable[Resource], wishes: Mapping[str, Wish], now: str) -> tuple[Resource, ...]:
+    """The resources as the wishes have them; of a wish that is over, what it may have left goes."""
+    counting = in_force(wishes, now)
+    found: list[Resource] = []
+    for resource in resources:
+        if not isinstance(resource, Unit) or resource.label not in wishes:
+            found.append(resource)
+        elif resource.label in counting:
+            found += standing_still(resource, counting[resource.label])
+        else:
+            found += [*gone(resource), resource]
+    return tuple(found)
+
+
+def standing_still(unit: Unit, wish: Wish) -> list[Resource]:
+    """The unit stopped over a boot as well, and the timer that starts it again. A unit comes after its files."""
+    still = replace(unit, index=unit.index + 1, enabled=False, state="stopped", restart_on=(), probe=(), consent=None)
+    if not wish.until:
+        return [*gone(unit), still]
+    timer, service, _ = _names(unit)
+    calendar = datetime.strptime(wish.until, _UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    files = f"{UNITS}/{timer} {UNITS}/{service}"
+    run = _SERVICE.format(unit=unit.name, timer=timer, files=files)
+    when = _TIMER.format(unit=unit.name, calendar=calendar)
+    return [
+        File(unit.index, f"{UNITS}/{service}", unit.role, content=run.encode()),
+        File(unit.index, f"{UNITS}/{timer}", unit.role, content=when.encode()),
+        # A timer has read its file when it is started, and a later end is another file.
+        Unit(still.index, timer, unit.role, enabled=True, state="started", restart_on=(f"{UNITS}/{timer}",)),
+        still,
+    ]
+
+
+def gone(unit: Resource) -> list[Resource]:
+    """Without the timer of a wish. The timer stops before its files go, so they have the next place."""
+    timer, service, stamp = _names(unit)
+    files = (f"{UNITS}/{timer}", f"{UNITS}/{service}", stamp)
+    return [
+        Unit(unit.index, timer, unit.role, enabled=False, state="stopped", lenient=True),
+        *(File(unit.index + 1, path, unit.role, state="absent") for path in files),
+    ]
+
+
+def _names(unit: Resource) -> tuple[str, str, str]:
+    stem = f"gb10-wish-{unit.name.rpartition('.')[0]}"
+    return f"{stem}.timer", f"{stem}.service", f"{STAMPS}/stamp-{stem}.timer"
+
+
+def told(wishes: Mapping[str, Wish], now: str) -> list[dict[str, str]]:
+    """For people: `shown` is the end as the clock of this host has it, with its zone."""
+    return [
+        {"unit": label.partition(":")[2], **wish._asdict(), "shown": _shown(wish.until, now)}
+        for label, wish in in_force(wishes, now).items()
+    ]
+
+
+def _shown(until: str, now: str) -> str:
+    if not until:
+        return ""
+    end, today = _local(until), _local(now)
+    near = end - today < timedelta(days=1)
+    return f"{end:%H:%M} {end.tzname()}" if near else f"{end:%Y-%m-%d %H:%M} {end.tzname()}"
+
+
+def _local(utc: str) -> datetime:
+    """In the zone of this host."""
+    return datetime.strptime(utc, _UTC).replace(tzinfo=timezone.utc).astimezone()
+
+
+def end(text: str, now: str) -> str:
+    """When a wish ends, in UTC: a time of the day is the next one on this host. HostError for what is no such time."""
+    today = _local(now)
+    clock, span = _CLOCK.match(text), _SPAN.match(text)
+    if clock:
+        wall = today.replace(tzinfo=None)
+        found = wall.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
+        moment = (found if found > wall else found + timedelta(days=1)).astimezone()
+    elif span and any(span.groups()):
+        days, hours, minutes = (int(part or 0) for part in span.groups())
+        moment = today + timedelta(days=days, hours=hours, minutes=minutes)
+    else:
+        try:
+            moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text).astimezone()
+        except (ValueError, OverflowError):
+            raise HostError(f"until {text!a}: it is no time; {_FORMS}") from None
+    if moment <= today:
+        raise HostError(f"until {text}: that is over, for it is {today:%Y-%m-%d %H:%M} {today.tzname()} here")
+    return moment.astimezone(timezone.utc).strftime(_UTC)
+
+
+# -- to wish -----------------------------------------------------------------------------------------------------------
+
+
+def stop(system: System, unit: str, who: str, until: str, *, check_mode: bool) -> Outcome:
+    """The unit stands still from now on. HostError before the first change, ApplyError after it."""
+    known, resource = _declared(system, unit)
+    now = system.clock.utc()
+    former = in_force(known.wishes, now).get(resource.label)
+    wish = Wish(who, former.since if former else now, end(until, now) if until else "")
+    # On the disk before the first change: a run that is killed here is ended by the next one.
+    wished = known._replace(wishes={**known.wishes, resource.label: wish})
+    return _done(system, wished, standing_still(resource, wish), check_mode=check_mode)
+
+
+def start(system: System, unit: str, *, check_mode: bool) -> Outcome:
+    """The unit is again what its role declares."""
+    known, resource = _declared(system, unit)
+    # Over, and not forgotten: where this run is killed, the next one takes the timer away.
+    over = {label: wish._replace(until=wish.since) for label, wish in known.wishes.items() if label == resource.label}
+    known = known._replace(wishes={**known.wishes, **over})
+    # What else has changed under it waits for the next run of its role.
+    plain = replace(resource, restart_on=(), probe=())
+    outcome = _done(system, known, [*gone(resource), plain], check_mode=check_mode)
+    if over and not check_mode:
+        rest = {label: wish for label, wish in known.wishes.items() if label != resource.label}
+        manifests.save(system, known._replace(wishes=rest))
+    return outcome
+
+
+def _declared(system: System, unit: str) -> tuple[Manifest, Unit]:
+    known = manifests.load(system)
+    label = f"{Unit.KIND}:{unit}"
+    entry = known.resources.get(label)
+    if entry is None or entry.orphan:
+        raise HostError(f"{unit}: no role has put this unit on this host; `gb10 ps` lists the services")
+    resource = remembered(known, [label], {})[0]
+    if not isinstance(resource, Unit) or resource.state != "started":
+        raise HostError(f"{unit}: its role does not start it, so there is nothing to stop or to start")
+    return known, resource
+
+
+def _done(system: System, manifest: Manifest, resources: Sequence[Resource], *, check_mode: bool) -> Outcome:
+    document = Document(tuple(resources), {})
+    states = read_states(document, system)
+    plan = make_plan(document, states)
+    steps = plan.steps
+    if not check_mode:
+        manifests.save(system, manifest)
+        steps = apply(plan, states, system)
+        verify(document, steps, system)
+    return Outcome(
+        as_changes(steps),
+        [],
+        [step.as_diff() for step in steps],
+        [],
+        wishes=told(manifest.wishes, system.clock.utc()),
+    )

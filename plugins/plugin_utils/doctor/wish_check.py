@@ -1,0 +1,20 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the doctor says of services that stand still because the operator said so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
+
+
+def check_wishes(subject: Subject) -> Iterator[Finding]:
+    wishes = subject.facts.get("wishes") or []
+    if wishes:
+        fact = "; ".join(f"{wish['unit']}: {said_of(wish)}" for wish in wishes)
+        way_out = "nothing to repair: runs leave it stopped; `gb10 start SERVICE` ends it"
+        yield Finding("stopped_by_wish", "info", subject.host, fact, way_out)

@@ -1,0 +1,15 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A wish of the operator's in words. The host says the time, in its own zone; who it was is for us to say."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+
+
+def said_of(wish: Wish, me: str = RUN.partition(" ")[0]) -> str:
+    """`stopped by you until 07:00 CET`."""
+    who = "you" if wish["who"] == me else wish["who"]
+    return f"stopped by {who}" + (f" until {wish['shown']}" if wish["shown"] else "")

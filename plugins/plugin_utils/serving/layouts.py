@@ -1,0 +1,88 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Named layouts of the same Sparks: which services run together, and what a switch stops and starts. Pure.
+
+    gb10_layouts: {split: [chat, embed], cluster: [big]}
+
+Services of different layouts never run together, so they need not fit together. A service of no layout always runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+
+class LayoutError(ValueError):
+    """`gb10_layouts` is wrong; the text names the layout and the way out."""
+
+
+class Switch(NamedTuple):
+    """What a switch does, in this order. `stays`: runs before and after it, and is left alone."""
+
+    stops: tuple[str, ...]
+    starts: tuple[str, ...]
+    stays: tuple[str, ...]
+
+
+def parse(raw: Any, services: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The layouts by name. `services`: those that the host or the fleet declares."""
+    if not isinstance(raw, Mapping):
+        raise LayoutError("gb10_layouts: write a mapping, as {split: [chat, embed], cluster: [big]}")
+    found: dict[str, tuple[str, ...]] = {}
+    for name, members in raw.items():
+        if not isinstance(members, Sequence) or isinstance(members, str) or not members:
+            raise LayoutError(f"gb10_layouts.{name}: write a list of services, as [chat, embed]")
+        unknown = sorted({str(member) for member in members} - set(services))
+        if unknown:
+            known = ", ".join(sorted(services)) or "none"
+            raise LayoutError(f"gb10_layouts.{name}: no service is called {', '.join(unknown)}; there are {known}")
+        if len(set(members)) < len(members):
+            raise LayoutError(f"gb10_layouts.{name}: names a service twice")
+        found[str(name)] = tuple(members)
+    return found
+
+
+def together(layouts: Mapping[str, Sequence[str]], services: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """{layout: the services that run in it}, those of no layout in each; without layouts one, without a name, of all.
+
+    A budget adds up each of these by itself, and the largest has to fit.
+    """
+    declared = list(services)
+    if not layouts:
+        return {"": tuple(declared)}
+    chosen = {member for members in layouts.values() for member in members}
+    return {
+        name: tuple(each for each in declared if each in members or each not in chosen)
+        for name, members in layouts.items()
+    }
+
+
+def need_gib(layouts: Mapping[str, Sequence[str]], memory_gib: Mapping[str, float]) -> tuple[str, float]:
+    """(layout, GiB): the layout that takes most of a host, whose services take `memory_gib`."""
+    sums = {
+        name: float(sum(memory_gib[each] for each in members))
+        for name, members in together(layouts, memory_gib).items()
+    }
+    return max(sums.items(), key=lambda item: item[1])
+
+
+def switch(layouts: Mapping[str, Sequence[str]], name: str, running: Collection[str]) -> Switch:
+    """To this layout from what runs now. LayoutError where there is no such layout."""
+    if name not in layouts:
+        known = ", ".join(layouts) or "none: docs/services.md says how to write gb10_layouts"
+        raise LayoutError(f"no layout is called {name}; there are {known}")
+    wanted = layouts[name]
+    others = dict.fromkeys(member for members in layouts.values() for member in members if member not in wanted)
+    return Switch(
+        stops=tuple(each for each in others if each in running),
+        starts=tuple(each for each in wanted if each not in running),
+        stays=tuple(each for each in wanted if each in running),
+    )
+
+
+def current(layouts: Mapping[str, Sequence[str]], running: Collection[str]) -> str:
+    """The layout that runs: all of its services, and none of another's alone. Empty where it is none of them."""
+    chosen = {member for members in layouts.values() for member in members}
+    return next((name for name, members in layouts.items() if set(members) == chosen & set(running)), "")

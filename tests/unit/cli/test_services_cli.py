@@ -1,0 +1,184 @@
+"""`gb10 ps`, stop, start, swap, layout and fetch: what they ask, what they refuse, and the way back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, services_cli
+from gb10_fleet.playbook import Order, Outcome, Report
+
+CLI = CliRunner()
+WISH = {"who": "ada@laptop", "since": "x", "until": "y", "shown": "07:00 CET"}
+
+
+def said(name: str, **more: Any) -> dict[str, Any]:
+    return {
+        **{"name": name, "unit": f"gb10-vllm-{name}.service", "state": "active", "enabled": True, "since": None},
+        **{"phase": None, "load_s": None, "members": [], "memory_gib": 40, "model": f"org/{name}", "port": 8000},
+        **{"wish": None, **more},
+    }
+
+
+class Hosts:
+    """What the playbooks say; a wish comes out as `outcome` has it, and is kept."""
+
+    def __init__(self, found: dict[str, list[dict[str, Any]]], silent: Sequence[str] = (), layouts: Any = None) -> None:
+        self.found, self.silent, self.layouts = found, silent, layouts
+        self.outcome: Callable[[dict[str, Any]], Outcome] = lambda wish: Outcome.done
+        self.orders: list[Order] = []
+
+    def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        report = Report(layouts=self.layouts)
+        if order.playbook == "gb10.fleet.services":
+            report.services = {host: {"services": services} for host, services in self.found.items()}
+            report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
+            return (Outcome.unreachable if self.silent else Outcome.done), report
+        self.orders.append(order)
+        return self.outcome(order.variables.get("gb10_wish", {})), report
+
+    @property
+    def wishes(self) -> list[tuple[str, str, str | None]]:
+        asked = [(order.variables["gb10_wish"], order.limit) for order in self.orders]
+        return [(wish["service"], wish["state"], limit) for wish, limit in asked]
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Hosts, Any]]:
+    def invoke(*words: str, hosts: Hosts | None = None, **more: Any) -> tuple[Hosts, Any]:
+        hosts = hosts or Hosts({"a": [said("chat"), said("embed")], "b": [said("chat")]}, **more)
+        monkeypatch.setattr(services_cli, "run", hosts.run)
+        return hosts, CLI.invoke(cli.app, [*words, "-i", "a,"])
+
+    return invoke
+
+
+Ask = Callable[..., tuple[Hosts, Any]]
+
+
+def test_ps_shows_services_by_hosts(ask: Ask) -> None:
+    rows = {
+        "a": [said("chat", phase="ready", wish=None)],
+        "b": [said("chat", state="inactive", wish={"unit": "u", **WISH})],
+    }
+    _, result = ask("ps", hosts=Hosts(rows))
+    head, first, second = result.output.splitlines()
+    assert head.split() == ["SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "WISH"]
+    assert first.split() == ["chat", "a", "ready", "-", "org/chat", "8000", "40", "GiB", "-"]
+    assert second.endswith("stopped by ada@laptop until 07:00 CET")
+    _, result = ask("ps", "--json", hosts=Hosts(rows))
+    found = json.loads(result.output)
+    assert [(row["host"], row["name"], row["state"]) for row in found["services"]] == [
+        ("a", "chat", "active"),
+        ("b", "chat", "inactive"),
+    ]
+
+
+def test_ps_shows_who_answers_and_ends_as_one_that_is_silent(ask: Ask) -> None:
+    _, result = ask("ps", silent=["c"])
+    assert result.exit_code == Outcome.unreachable and "org/embed" in result.output
+
+
+def test_an_answer_that_is_not_ours_is_refused(ask: Ask) -> None:
+    _, result = ask("ps", hosts=Hosts({"a": [said("chat", port="\x1b[2J")]}))
+    assert result.exit_code == Outcome.failed and "\x1b" not in result.output
+
+
+def test_stop_goes_to_all_hosts_of_the_service_and_to_no_other(ask: Ask) -> None:
+    hosts, result = ask("stop", "chat", "--until", "07:00", "--yes")
+    assert (result.exit_code, hosts.wishes) == (0, [("chat", "stopped", "a,b")])
+    wish = hosts.orders[0].variables["gb10_wish"]
+    assert (wish["until"], wish["limit_gib"], wish["within_s"]) == ("07:00", 8, 60)
+    hosts, _ = ask("start", "embed", "--yes")
+    assert hosts.wishes == [("embed", "started", "a")]
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "text"),
+    [
+        (["stop", "chat"], {}, "nobody is there to ask; say --yes. Nothing was changed"),
+        (["stop", "chta", "--yes"], {}, "no service is called chta on a,; there are chat, embed"),
+        (["stop", "embed", "--yes"], {"silent": ["c"]}, "c: no answer, so nothing was changed"),
+        (["swap", "chat", "big", "--yes"], {}, "no service is called big"),
+        (["layout", "both", "--yes"], {"layouts": {"one": ["chat"]}}, "no layout is called both; there are one"),
+        (["layout", "one", "--yes"], {"layouts": {"one": ["chta"]}}, "no service is called chta"),
+    ],
+)
+def test_nothing_begins_that_cannot_end(ask: Ask, words: list[str], more: dict[str, Any], text: str) -> None:
+    hosts, result = ask(*words, **more)
+    assert result.exit_code == Outcome.refused
+    assert text in result.output
+    assert hosts.orders == []
+
+
+def test_half_of_a_cluster_is_refused(ask: Ask) -> None:
+    found = {"a": [said("big", members=["a", "b"])]}
+    hosts, result = ask("stop", "big", "--yes", hosts=Hosts(found))
+    assert result.exit_code == Outcome.refused and hosts.orders == []
+    assert "big is served by b as well" in result.output
+
+
+def test_swap_stops_first_and_asks_the_other(ask: Ask) -> None:
+    hosts, result = ask("swap", "embed", "chat", "--yes")
+    assert (result.exit_code, hosts.wishes) == (0, [("embed", "stopped", "a"), ("chat", "started", "a,b")])
+    assert hosts.orders[1].variables["gb10_wish"]["prove"] is True
+
+
+def test_a_swap_that_fails_goes_back_and_says_so(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat"), said("big", state="inactive")]})
+    hosts.outcome = lambda wish: (
+        Outcome.failed if wish["service"] == "big" and wish["state"] == "started" else Outcome.done
+    )
+    _, result = ask("swap", "chat", "big", "--yes", hosts=hosts)
+    assert result.exit_code == Outcome.failed
+    assert [wish[:2] for wish in hosts.wishes] == [
+        ("chat", "stopped"),
+        ("big", "started"),
+        ("big", "stopped"),
+        ("chat", "started"),
+    ]
+    assert "it failed, so chat serves again as before" in result.output
+    hosts.outcome = lambda wish: Outcome.failed if wish["state"] == "started" else Outcome.done
+    _, result = ask("swap", "chat", "big", "--yes", hosts=hosts)
+    assert "and so did the way back to chat" in result.output
+
+
+def test_memory_that_does_not_return_starts_nothing(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat"), said("big", state="inactive")]})
+    hosts.outcome = lambda wish: Outcome.failed if wish["state"] == "stopped" else Outcome.done
+    _, result = ask("swap", "chat", "big", "--yes", hosts=hosts)
+    assert [wish[:2] for wish in hosts.wishes] == [("chat", "stopped"), ("chat", "started")]
+    assert result.exit_code == Outcome.failed
+
+
+def test_a_refusal_before_the_first_stop_needs_no_way_back(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat"), said("big", state="inactive")]})
+    hosts.outcome = lambda wish: Outcome.refused
+    _, result = ask("swap", "chat", "big", "--yes", hosts=hosts)
+    assert (result.exit_code, len(hosts.orders)) == (Outcome.refused, 1)
+
+
+def test_a_layout_stops_the_others_and_starts_its_own(ask: Ask) -> None:
+    found = {"a": [said("chat"), said("embed"), said("big", state="inactive")]}
+    hosts = Hosts(found, layouts={"split": ["chat", "embed"], "cluster": ["big"]})
+    _, result = ask("layout", hosts=hosts)
+    assert result.output.splitlines() == ["split: chat, embed  (runs)", "cluster: big"]
+    _, result = ask("layout", "cluster", "--yes", hosts=hosts)
+    assert [wish[:2] for wish in hosts.wishes] == [("chat", "stopped"), ("embed", "stopped"), ("big", "started")]
+    assert result.exit_code == 0
+    _, result = ask("layout", "split", "--yes", hosts=hosts)
+    assert "split runs already" in result.output and len(hosts.orders) == 3
+
+
+def test_fetch_says_the_time_without_service_beforehand(ask: Ask) -> None:
+    hosts, result = ask(
+        "fetch", "chat", hosts=Hosts({"a": [said("chat", load_s=312.4)], "b": [said("chat", load_s=300)]})
+    )
+    assert result.output.startswith("chat: 312 s without service: the load alone")
+    assert (hosts.orders[0].playbook, hosts.orders[0].variables) == ("gb10.fleet.fetch", {"gb10_ahead": True})
+    _, result = ask("fetch", "chat")
+    assert "up to 1800 s without service: no load of it is known" in result.output

@@ -1,0 +1,267 @@
+"""The operator's wish that a unit stands still: what runs, drift and undo make of it, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import MANIFEST, Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+from tests.support.world import NoClock, World, request
+
+UNIT, OTHER = "gb10-vllm.service", "gb10-vllm-embed.service"
+TIMER, SERVICE = "gb10-wish-gb10-vllm.timer", "gb10-wish-gb10-vllm.service"
+FOLDER = "/etc/systemd/system"
+
+
+def unit(name: str) -> list[dict[str, Any]]:
+    return [
+        {"file": f"{FOLDER}/{name}", "content": "[Service]\nExecStart=/bin/x\n"},
+        {"unit": name, "enabled": True, "state": "started", "wait": False, "restart_on": [f"{FOLDER}/{name}"]},
+    ]
+
+
+DOCUMENTS = [{"role": "vllm", "resources": [*unit(UNIT), *unit(OTHER)]}]
+
+
+class Dated(NoClock):
+    """A clock that a test sets."""
+
+    date = "2026-11-23T20:00:00Z"
+
+    def utc(self) -> str:
+        return self.date
+
+
+class Host(World):
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.clock = Dated()
+
+    @property
+    def system(self) -> System:
+        return System(self.root, self.run, self.clock, privileged=True)
+
+    def say(self, verb: str, **more: Any) -> dict[str, Any]:
+        documents = DOCUMENTS if verb == "converge" else []
+        said = dict(answer(request(documents, verb=verb, **more), self.system))
+        assert said["error"] is None, said["error"]
+        return said
+
+    def wish(self, state: str, until: str = "", unit: str = UNIT, **more: Any) -> dict[str, Any]:
+        return self.say("wish", wish={"unit": unit, "state": state, "until": until}, **more)
+
+    def manifest(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.path(MANIFEST).read_text())
+        return found
+
+    def stands(self, name: str = UNIT) -> tuple[str, str]:
+        return self.units[name]["UnitFileState"], self.units[name]["ActiveState"]
+
+    def timer_fires(self) -> None:
+        """What systemd does at the end: the lines of the service, one by one."""
+        for line in self.path(f"{FOLDER}/{SERVICE}").read_text().splitlines():
+            name, _, command = line.partition("=")
+            if name in ("ExecStart", "ExecStartPost"):
+                words = command.split()
+                if words[0] == "/usr/bin/rm":
+                    for path in words[2:]:
+                        self.path(path).unlink()
+                        self.units.pop(path.rpartition("/")[2], None)
+                else:
+                    assert self.run([words[0].rpartition("/")[2], *words[1:]], None, 1.0).rc == 0
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    host = Host(tmp_path)
+    host.say("converge")
+    yield host
+    monkeypatch.undo()
+    time.tzset()
+
+
+def test_a_stopped_unit_stays_stopped_over_a_boot_and_over_the_next_run(host: Host) -> None:
+    said = host.wish("stopped")
+    assert {(each["resource"], each["action"]) for each in said["changes"]} == {
+        (f"unit:{UNIT}", "disable"),
+        (f"unit:{UNIT}", "stop"),
+    }
+    assert host.stands() == ("disabled", "inactive")
+    for check in (True, False):
+        again = host.say("converge", check=check)
+        assert (again["changes"], again["pending"], again["recorded"]) == ([], [], True)
+    assert host.stands() == ("disabled", "inactive")
+    assert host.stands(OTHER) == ("enabled", "active")
+
+
+def test_a_changed_file_does_not_start_it(host: Host) -> None:
+    host.wish("stopped")
+    host.file(f"{FOLDER}/{UNIT}", "somebody's\n")
+    changes = host.say("converge")["changes"]
+    assert [each["resource"] for each in changes] == [f"file:{FOLDER}/{UNIT}"]
+    assert host.stands() == ("disabled", "inactive")
+
+
+def test_drift_says_the_wish_and_is_none(host: Host) -> None:
+    host.wish("stopped", "07:00")
+    found = host.say("drift")
+    assert (found["changes"], found["recorded"]) == ([], True)
+    (wish,) = found["wishes"]
+    assert wish == {
+        "unit": UNIT,
+        "who": "somebody@controller",
+        "since": "2026-11-23T20:00:00Z",
+        "until": "2026-11-24T06:00:00Z",
+        "shown": "07:00 CET",
+    }
+
+
+def test_who_starts_it_by_hand_drifts_and_the_next_run_stops_it(host: Host) -> None:
+    host.wish("stopped")
+    assert host.run(["systemctl", "start", UNIT], None, 1.0).rc == 0
+    assert [each["action"] for each in host.say("drift")["changes"]] == ["stop"]
+    host.say("converge")
+    assert host.stands() == ("disabled", "inactive")
+
+
+def test_a_timer_that_somebody_removes_is_drift_and_comes_back(host: Host) -> None:
+    host.wish("stopped", "+2h")
+    host.path(f"{FOLDER}/{TIMER}").unlink()
+    assert [each["resource"] for each in host.say("drift")["changes"]] == [f"file:{FOLDER}/{TIMER}"]
+    host.say("converge")
+    assert "OnCalendar=2026-11-23 22:00:00 UTC" in host.path(f"{FOLDER}/{TIMER}").read_text()
+
+
+def test_the_timer_ends_the_wish_and_leaves_nothing(host: Host) -> None:
+    before = host.digest()
+    host.wish("stopped", "07:00")
+    assert host.stands(TIMER) == ("enabled", "active")
+    assert "Persistent=true" in host.path(f"{FOLDER}/{TIMER}").read_text()
+    host.clock.date = "2026-11-24T06:00:00Z"
+    host.timer_fires()
+    assert host.digest() == before
+    found = host.say("drift")
+    assert (found["changes"], found["wishes"]) == ([], [])
+    assert host.say("converge")["changes"] == []
+    assert host.say("undo", roles=None)["changes"] != []
+    assert not host.path(MANIFEST).exists()
+
+
+def test_a_wish_that_is_over_does_not_count_where_no_timer_came(host: Host) -> None:
+    before = host.digest()
+    host.wish("stopped", "07:00")
+    host.clock.date = "2026-11-24T06:00:00Z"
+    actions = {(each["resource"], each["action"]) for each in host.say("drift")["changes"]}
+    assert {(f"unit:{UNIT}", "enable"), (f"unit:{UNIT}", "start"), (f"unit:{TIMER}", "stop")} <= actions
+    host.say("converge")
+    assert host.digest() == before
+    assert "wishes" not in host.manifest()
+
+
+def test_start_ends_the_wish_with_its_timer(host: Host) -> None:
+    before = host.digest()
+    host.wish("stopped", "07:00")
+    host.wish("started")
+    assert host.digest() == before
+    assert "wishes" not in host.manifest()
+    assert host.wish("started")["changes"] == []
+
+
+def test_another_end_replaces_the_first(host: Host) -> None:
+    host.wish("stopped", "07:00")
+    host.clock.date = "2026-11-23T21:00:00Z"
+    host.wish("stopped", "08:30")
+    assert "OnCalendar=2026-11-24 07:30:00 UTC" in host.path(f"{FOLDER}/{TIMER}").read_text()
+    assert host.manifest()["wishes"][f"unit:{UNIT}"]["since"] == "2026-11-23T20:00:00Z"
+    host.wish("stopped")
+    assert not host.path(f"{FOLDER}/{TIMER}").exists()
+    assert host.say("drift")["wishes"][0]["shown"] == ""
+
+
+def test_undo_takes_wish_and_timer_away(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    before = host.digest()
+    host.say("converge")
+    host.wish("stopped", "+1d")
+    host.wish("stopped", unit=OTHER)
+    host.say("undo", roles=["vllm"])
+    assert host.digest() == before
+    assert not host.path(MANIFEST).exists()
+
+
+def test_a_service_that_its_role_gives_up_takes_its_wish_along(host: Host) -> None:
+    host.wish("stopped", "+1d")
+    less = [{"role": "vllm", "resources": unit(OTHER)}]
+    said = answer(request(less, orphans="remove"), host.system)
+    assert said["error"] is None, said["error"]
+    assert not host.path(f"{FOLDER}/{TIMER}").exists() and not host.path(f"{FOLDER}/{UNIT}").exists()
+    assert "wishes" not in host.manifest()
+
+
+def test_check_mode_says_it_and_changes_nothing(host: Host) -> None:
+    before, manifest = host.digest(), host.manifest()
+    said = host.wish("stopped", "07:00", check=True)
+    assert len(said["changes"]) >= 4 and said["wishes"][0]["until"] == "2026-11-24T06:00:00Z"
+    assert (host.digest(), host.manifest()) == (before, manifest)
+
+
+def test_the_wish_is_on_the_disk_before_the_first_change(host: Host) -> None:
+    class Killed(BaseException):
+        pass
+
+    def die(argv: Any, stdin: Any, timeout: float) -> Any:
+        if argv[:2] == ["systemctl", "disable"]:
+            raise Killed
+        return host.run(argv, stdin, timeout)
+
+    with pytest.raises(Killed):
+        wishes.stop(System(host.root, die, host.clock, privileged=True), UNIT, "me", "", check_mode=False)
+    assert host.stands() == ("enabled", "active")
+    host.say("converge")
+    assert host.stands() == ("disabled", "inactive")
+
+
+def test_a_unit_of_nobody_is_refused(host: Host) -> None:
+    wish = {"unit": "ssh.service", "state": "stopped", "until": ""}
+    said = answer(request([], verb="wish", wish=wish), host.system)
+    assert "ssh.service: no role has put this unit on this host" in said["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("text", "utc"),
+    [
+        ("07:00", "2026-11-24T06:00:00Z"),
+        ("23:30", "2026-11-23T22:30:00Z"),
+        ("21:00", "2026-11-24T20:00:00Z"),  # now
+        ("+2h", "2026-11-23T22:00:00Z"),
+        ("+1h30m", "2026-11-23T21:30:00Z"),
+        ("+1d", "2026-11-24T20:00:00Z"),
+        ("2026-11-25T07:00", "2026-11-25T06:00:00Z"),
+        ("2026-11-25T07:00:00Z", "2026-11-25T07:00:00Z"),
+        ("2027-06-01T07:00", "2027-06-01T05:00:00Z"),  # summer
+    ],
+)
+def test_the_end_is_by_the_clock_of_the_host(host: Host, text: str, utc: str) -> None:
+    assert wishes.end(text, host.clock.utc()) == utc
+
+
+@pytest.mark.parametrize("text", ["soon", "25:00", "+", "7", "+2w", "2026-11-22T07:00", "2026-11-23T20:00:00Z", "+0m"])
+def test_what_is_no_time_to_come_is_refused(host: Host, text: str) -> None:
+    with pytest.raises(HostError, match="until"):
+        wishes.end(text, host.clock.utc())
+
+
+def test_a_far_end_has_its_date() -> None:
+    wish = Wish("me", "2026-11-23T20:00:00Z", "2026-11-26T06:00:00Z")
+    (said,) = wishes.told({"unit:a.service": wish}, "2026-11-23T20:00:00Z")
+    assert said["shown"].startswith("2026-11-26 ")

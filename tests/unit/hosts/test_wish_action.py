@@ -1,0 +1,55 @@
+"""The action wish and its playbook in real ansible-playbook runs, over an ssh that notes what the engine is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.support.plays import put_ssh
+from tests.unit.hosts.test_undo_action import Run
+
+# Stands in for ssh, as that of undo: keeps each program, and answers as the host that its destination names.
+SSH = """#!/bin/bash
+for word in "$@"; do case $word in kind-*) kind=${word#kind-};; esac; done
+cat >"${0%/*}/program-$(date +%s%N)-$kind"
+wish='{"unit": "gb10-vllm.service", "who": "me", "since": "a", "until": "2026-11-24T06:00:00Z", "shown": "07:00 CET"}'
+change='{"role": "vllm", "resource": "unit:gb10-vllm.service", "action": "stop", "detail": "active -> inactive"}'
+say() { echo "GB10-ANSWER:{\\"changes\\": [$1], \\"diff\\": [], \\"wishes\\": [$2], \\"error\\": $3}"; }
+case $kind in
+  serving) say "$change" "$wish" null;;
+  away) echo "ssh: connect to host 192.0.2.9 port 22: No route to host" >&2; exit 255;;
+  other) say "" "" '{"kind": "host", "message": "gb10-vllm.service: no role has put this unit on this host"}';;
+esac
+"""
+PLAYBOOK = "- ansible.builtin.import_playbook: gb10.fleet.wish\n"
+STOP = {"service": "vllm", "state": "stopped", "until": "07:00"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    made = Run(tmp_path)
+    put_ssh(tmp_path, SSH)
+    return made
+
+
+def test_the_engine_is_asked_for_the_wish(run: Run) -> None:
+    arguments = {"unit": "gb10-vllm.service", "state": "stopped", "until": "07:00"}
+    tasks = [
+        {"gb10.fleet.wish": arguments, "register": "done"},
+        {"ansible.builtin.debug": {"msg": "until {{ done.wish.shown }}"}},
+    ]
+    play = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}])
+    rc, output = run.play(play, kinds=("serving",))
+    assert rc == 0, output
+    assert "changed=1" in output and "until 07:00 CET" in output
+    (request,) = run.requests
+    assert (request["verb"], request["check"], request["wish"]) == ("wish", False, arguments)
+
+
+@pytest.mark.parametrize("kind", ["away", "other"])
+def test_nothing_changes_anywhere_where_one_host_refuses_or_is_silent(run: Run, kind: str) -> None:
+    rc, output = run.play(PLAYBOOK, kinds=("serving", kind), gb10_wish=STOP)
+    assert rc != 0
+    assert {request["check"] for request in run.requests} == {True}, output

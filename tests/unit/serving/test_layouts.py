@@ -1,0 +1,84 @@
+"""Layouts: which services run together, what a switch does, and what a budget adds up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.layouts import LayoutError, Switch
+
+SERVICES = ("chat", "embed", "big", "rerank")
+RAW = {"split": ["chat", "embed"], "cluster": ["big"]}
+KNOWN = layouts.parse(RAW, SERVICES)
+
+
+def test_services_of_different_layouts_never_run_together() -> None:
+    assert layouts.together(KNOWN, SERVICES) == {"split": ("chat", "embed", "rerank"), "cluster": ("big", "rerank")}
+    assert layouts.together({}, SERVICES) == {"": SERVICES}
+
+
+@pytest.mark.parametrize(
+    ("memory", "largest"),
+    [
+        ({"chat": 40, "embed": 10, "big": 100, "rerank": 5}, ("cluster", 105)),
+        ({"chat": 80, "embed": 30, "big": 100, "rerank": 5}, ("split", 115)),
+        ({"chat": 40, "embed": 10}, ("split", 50)),  # a host without the big one
+    ],
+)
+def test_a_budget_is_that_of_the_largest_layout(memory: dict[str, float], largest: tuple[str, float]) -> None:
+    assert layouts.need_gib(KNOWN, memory) == largest
+
+
+def test_without_layouts_all_have_to_fit() -> None:
+    assert layouts.need_gib({}, {"chat": 40, "big": 100}) == ("", 140)
+
+
+@pytest.mark.parametrize(
+    ("name", "running", "expected"),
+    [
+        ("cluster", ["chat", "embed", "rerank"], Switch(("chat", "embed"), ("big",), ())),
+        ("split", ["big", "rerank"], Switch(("big",), ("chat", "embed"), ())),
+        ("split", ["chat", "rerank"], Switch((), ("embed",), ("chat",))),
+        ("split", ["chat", "embed"], Switch((), (), ("chat", "embed"))),
+        ("cluster", [], Switch((), ("big",), ())),
+    ],
+)
+def test_a_switch_stops_what_another_layout_has_and_leaves_the_rest_alone(
+    name: str, running: list[str], expected: Switch
+) -> None:
+    assert layouts.switch(KNOWN, name, running) == expected
+
+
+@pytest.mark.parametrize(
+    ("running", "name"),
+    [
+        (["chat", "embed"], "split"),
+        (["big", "rerank"], "cluster"),
+        (["chat"], ""),
+        (["chat", "embed", "big"], ""),
+        ([], ""),
+    ],
+)
+def test_which_layout_runs(running: list[str], name: str) -> None:
+    assert layouts.current(KNOWN, running) == name
+
+
+@pytest.mark.parametrize(
+    ("raw", "said"),
+    [
+        (["chat"], "write a mapping"),
+        ({"split": "chat"}, "gb10_layouts.split: write a list"),
+        ({"split": []}, "gb10_layouts.split: write a list"),
+        ({"split": ["chat", "chta"]}, "no service is called chta; there are big, chat, embed, rerank"),
+        ({"split": ["chat", "chat"]}, "names a service twice"),
+    ],
+)
+def test_a_layout_that_is_none_is_refused(raw: Any, said: str) -> None:
+    with pytest.raises(LayoutError, match=said):
+        layouts.parse(raw, SERVICES)
+
+
+def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
+    with pytest.raises(LayoutError, match="no layout is called both; there are split, cluster"):
+        layouts.switch(KNOWN, "both", [])
