@@ -215,15 +215,33 @@ def why(
 
 
 @app.command(cls=Playbook)
-def release(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
+def release(
+    ctx: typer.Context,
+    inventory: Inventory,
+    plan: Annotated[str | None, typer.Argument(metavar="[plan]", help="Rehearse the next one.")] = None,
+    to: Annotated[str | None, typer.Option("--to", help="With plan: a release, or newest.")] = None,
+    accept: Annotated[
+        list[str] | None, typer.Option("--accept", metavar="ID=REASON", help="A known trouble to go through with.")
+    ] = None,
+    limit: Limit = None,
+    as_json: Json = False,
+) -> None:
     """Say which of NVIDIA's releases each host has, what is next, and what blocks it. Changes nothing."""
     from gb10_fleet import release as releases  # here, for no other command needs it: it reads catalogs
 
-    order = Order("gb10.fleet.release", inventory, limit, words=ctx.obj)
+    if plan not in (None, "plan") or (plan is None and (to or accept)):
+        raise typer.BadParameter("say gb10 release, or gb10 release plan --to RELEASE")
+    try:
+        question = releases.question(to or "newest", inventory, _pairs(accept, "--accept")) if plan else None
+    except releases.WrongQuestion as error:
+        _wrong_question(str(error), as_json)
+    order = Order(
+        "gb10.fleet.release", inventory, limit, variables=question.variables if question else {}, words=ctx.obj
+    )
     outcome, report = run(order, quiet=True)
-    found = releases.judged(report.releases)
+    found, lines = releases.answered(report.releases, question)
     document = found | {"outcome": outcome.name, "messages": report.messages} if report.releases else {}
-    _answer(order, outcome, report, document, releases.table(found), as_json)
+    _answer(order, outcome, report, document, lines, as_json)
 
 
 @app.command(cls=Playbook)

@@ -139,7 +139,7 @@ class Report:
         elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
             self.layouts = json.loads(result["msg"])
         elif action == "gb10.fleet.release_facts" and "release" in result:
-            self.releases[data["host"]] = {key: result[key] for key in ("release", "cluster")}
+            self.releases[data["host"]] = {key: result.get(key) for key in ("release", "cluster", "rehearsal")}
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind in _FAILED and not data.get("ignore_errors"):

@@ -3,14 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known
+
+from gb10_fleet import known_bad, release_plan
+from gb10_fleet.rollout.journal import place
 
 _COLUMNS = ("host", "release", "state", "next", "set")
 _INDENT = "    "
+
+
+class WrongQuestion(Exception):
+    """What cannot be asked; the text says why."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """To which release, and what is known of it."""
+
+    to: str
+    known: Known
+
+    @property
+    def variables(self) -> dict[str, Any]:
+        return {"gb10_release_plan": release_plan.asked(self.to)}
+
+
+def question(to: str, inventory: Sequence[str], accepted: Mapping[str, str | None]) -> Question:
+    """Also of the fleet's own list of troubles, where it is signed."""
+    try:
+        releases = known_bad.added(catalog.load("releases"), place(inventory))
+    except known_bad.NotTrusted as error:
+        raise WrongQuestion(str(error)) from None
+    ids = [row["id"] for row in releases["known_bad"]]
+    reasons = {id_: (reason or "").strip() for id_, reason in accepted.items()}
+    for id_, reason in reasons.items():
+        if id_ not in ids or not reason:
+            why = "write ID=REASON" if id_ in ids else f"no such trouble is known: {', '.join(ids) or 'none'}"
+            raise WrongQuestion(f"--accept {id_}: {why}")
+    return Question(to, release_plan.known(releases, reasons))
+
+
+def answered(
+    answers: Mapping[str, Mapping[str, Any]], question: Question | None
+) -> tuple[dict[str, Any], Iterator[str]]:
+    """The document and the lines of a question; without one, of what the hosts have now."""
+    if question is None:
+        found = judged(answers)
+        return found, table(found)
+    found = release_plan.planned(answers, question.to, question.known)
+    return found, release_plan.table(found)
 
 
 def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -35,6 +35,8 @@ PACKAGES = (
     *("rdma-core", "ibverbs-utils", "ibverbs-providers", "iproute2", "iputils-ping", "ethtool", "pciutils", "curl"),
     # what the lab's docker-ce and perftest stand on; lab hosts have no other source of packages
     *("iptables", "nftables", "libibumad3", "linux-sysctl-defaults", "librdmacm1t64", "libpci3"),
+    # grub-editenv, which a trial boot writes GRUB's environment with; nothing here boots by GRUB
+    "grub-common",
     # the generic kernel, not the cloud one: that one lacks rdma_rxe
     *("linux-image-amd64", "initramfs-tools", "zstd"),
 )

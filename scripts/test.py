@@ -21,7 +21,14 @@ AS_ROOT = ROOT / "scripts/as-root"
 
 
 # What a test starts, by the Debian package that brings it. Without one of them its tests skip, and say so.
-PROGRAMS = {"chromium": "chromium", "modinfo": "kmod", "nft": "nftables", "nginx": "nginx-light", "rsync": "rsync"}
+PROGRAMS = {
+    "chromium": "chromium",
+    "grub-editenv": "grub-common",
+    "modinfo": "kmod",
+    "nft": "nftables",
+    "nginx": "nginx-light",
+    "rsync": "rsync",
+}
 
 
 def tools(gate: Gate) -> None:

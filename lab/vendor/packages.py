@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.vendor.kernel_module import stand_in
+from lab.vendor.releases import CHECKER, recipe_files
 
 FILES = Path(__file__).parent / "files"
 
@@ -325,6 +326,15 @@ def hardware() -> Package:
     )
 
 
+def releases() -> list[Package]:
+    """The vendor's recipes, and fwupd: on no host from the start, for a probe does not read them."""
+    recipes = tuple(File(path, text.encode()) for path, text in recipe_files().items())
+    return [
+        Package("nvidia-spark-ota-check", CHECKER, files=recipes),
+        Package("fwupd", "1.9.30-0ubuntu5", "python3:any", files=(carried("fwupdmgr", "/usr/bin/fwupdmgr", 0o755),)),
+    ]
+
+
 # ------------------------------------------------------------------------------------------------------------ suites
 
 # What a host in the lab has before anybody touches it.
@@ -361,6 +371,7 @@ def suites() -> Mapping[str, list[Package]]:
         *kernel("6.17.0-1014", "6.17.0-1014.14", DRIVER),
         *docker(),
         *toolkit(TOOLKIT),
+        *releases(),
         Package("gpu-monitor", "1.0-1", "nvidia-utils-580"),
         Package("cuda-toolkit-13-0", "13.0.2-1"),
         Package("cuda", "13.0.2-1", "cuda-toolkit-13-0"),

@@ -18,6 +18,14 @@ options:
     description: The host's cluster, which is returned as it is.
     type: str
     default: ""
+  plan:
+    description:
+      - Ask apt what it would do on the way to a release, and return that too. Everything is simulated with the lists
+        that the host has.
+      - C(to), the name of a release, or V(newest) of the host's own recipes; C(branch) of the driver; C(releases), the
+        host set of each release by name; C(sets), the host sets by name.
+      - C(gb10 release plan) fills it from its catalog.
+    type: dict
 extends_documentation_fragment: gb10.fleet.reads
 attributes:
   platform:
@@ -59,6 +67,17 @@ cluster:
   returned: always
   type: str
   sample: pair1
+rehearsal:
+  description:
+    - C(release) and C(set), what was asked; C(set_move) and C(rest), each with C(installs), C(removes), C(error),
+      C(download_bytes) and C(disk_bytes) as apt simulates them; C(offers_back), whether a source still has the
+      driver that is installed; C(lists_age_s).
+  returned: when O(plan) is given
+  type: dict
+  sample:
+    release: OTA2607
+    set: ubuntu24.04-580.159.03-6.17.0-1022
+    rest: {installs: {docker-ce: "5:29.6.2"}, removes: [], error: "", download_bytes: 91, disk_bytes: 4096}
 """
 
 import os
@@ -66,19 +85,24 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import read_release
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import rehearse
 
 
 def main() -> None:
     module = AnsibleModule(  # type: ignore[no-untyped-call]
         argument_spec={
             "cluster": {"type": "str", "default": ""},
+            "plan": {"type": "dict"},
         },
         supports_check_mode=True,
     )
     if os.geteuid() != 0:
         module.fail_json(msg="the firmware inventory of SMBIOS is for root to read: set become: true")
-    found = read_release(HostReader())
-    module.exit_json(changed=False, release=found, cluster=module.params["cluster"])
+    host = HostReader()
+    found = read_release(host)
+    asked = module.params["plan"]
+    more = {"rehearsal": rehearse(host, found["recipes"], asked)} if asked else {}
+    module.exit_json(changed=False, release=found, cluster=module.params["cluster"], **more)
 
 
 if __name__ == "__main__":

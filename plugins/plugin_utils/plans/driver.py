@@ -15,27 +15,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import debian_version
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import (
     HELPERS,
     KERNELS,
-    LOOSE,
     PARTS,
-    is_of_branch,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.releases import host_set
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.host_set import OF_KERNEL, SERIES, HostSet
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 INSTALLED = "installed"  # of driver_host_set: keep what is there
-SERIES = "nvidia-hwe-24.04"  # in the names of the metapackages of kernels and modules
-# What comes with a kernel from its own source, in its version. nvidia-fs (GPUDirect Storage) is built for no driver.
-OF_KERNEL = ("image", "headers", "tools", "modules", "modules-nvidia-fs")
-
-# NVIDIA's pinning package has a version of its own. The firmware has the driver's in its name: the new one comes, and
-# the old one stays for the module that is still loaded.
-_NOT_MOVING = re.compile(f"nvidia-(firmware|driver-pinning)-|{LOOSE}")
 # The release at the end of a kernel package's name: linux-modules-nvidia-580-open-6.17.0-1014-nvidia
 _RELEASE = re.compile(r"linux-.*?-([0-9]+[.][0-9]+[.][0-9]+-[0-9]+-nvidia.*)$")
 _ABI = re.compile(r"[0-9]+[.][0-9]+[.][0-9]+-[0-9]+")
@@ -68,15 +60,6 @@ class DriverPlan(RolePlan):
     parts: tuple[str, ...]
     held: tuple[str, ...]
     of_kernel: tuple[str, ...] = OF_KERNEL
-
-
-@dataclass(frozen=True)
-class HostSet:
-    """Driver, kernel and kernel modules that belong together: an entry of catalog/host_sets.yml."""
-
-    userland: str
-    kernel: str
-    modules: str  # version of kernel and modules, without the suffix of a rebuild
 
 
 def plan(view: View) -> DriverPlan:
@@ -121,10 +104,7 @@ class _Move:
 
     @cached_property
     def installed_userland(self) -> str:
-        """Empty without a driver. A move that was interrupted may have left only some of these packages."""
-        names = (f"nvidia-driver-{self.branch}-open", f"nvidia-kernel-common-{self.branch}")
-        versions = (self.packages.get(name) for name in (*names, f"libnvidia-compute-{self.branch}"))
-        return next((version for version in versions if version is not None), "")
+        return host_set.installed_userland(self.packages, self.branch)
 
     @cached_property
     def installed_kernel(self) -> str:
@@ -146,26 +126,21 @@ class _Move:
         return f"linux-modules-nvidia-{self.branch}-open-{SERIES}"
 
     def modules_of(self, kernel: str) -> str:
-        return f"linux-modules-nvidia-{self.branch}-open-{kernel}-nvidia"
+        return host_set.modules_of(kernel, self.branch)
 
     @cached_property
     def of_branch(self) -> Mapping[str, str]:
         """The installed parts that move with the driver."""
-        return {
-            name: version
-            for name, version in self.packages.items()
-            if is_of_branch(name, self.branch) and not _NOT_MOVING.match(name)
-        }
+        return host_set.of_branch(self.packages, self.branch)
 
     @cached_property
     def loose(self) -> Mapping[str, str]:
-        return {name: version for name, version in self.packages.items() if re.match(f"{LOOSE}|{HELPERS}", name)}
+        return host_set.loose(self.packages)
 
     @cached_property
     def own_numbers(self) -> Mapping[str, str]:
         """Those with a numbering of their own; those that count as the driver does move with it."""
-        moving = {*self.of_branch.values(), self.userland}
-        return {name: version for name, version in self.loose.items() if version not in moving}
+        return host_set.own_numbers(self.packages, self.branch, self.userland)
 
     @property
     def bound(self) -> Iterator[str]:
@@ -188,34 +163,12 @@ class _Move:
     @property
     def installs(self) -> Mapping[str, str]:
         """What the named set brings. A part that the host does not have does not come."""
-        if not self.named:
-            return {}
-        moving = [*self.of_branch, *(name for name in self.loose if name not in self.own_numbers)]
-        if any(name.startswith(f"nvidia-firmware-{self.branch}-") for name in self.packages):
-            moving.append(f"nvidia-firmware-{self.branch}-{self.userland.partition('-')[0]}")
-        return {
-            **dict.fromkeys(moving, self.userland),
-            **dict.fromkeys(self._kernel_packages(), f"{self.named.modules}*"),
-        }
-
-    def _kernel_packages(self) -> Iterator[str]:
-        """For the set's kernel what the host has for its other kernels. All by name, because an undo must know what
-        came even where apt was killed."""
-        of_kernel = "|".join(OF_KERNEL)
-        for name in self.packages:
-            found = re.match(f"(linux-({of_kernel}))-[0-9].*-nvidia$", name)
-            if found:
-                yield f"{found[1]}-{self.kernel}-nvidia"
-        yield self.modules_of(self.kernel)
-        series = re.compile(f"linux-(({of_kernel}|modules-nvidia-{self.branch}-open)-)?{re.escape(SERIES)}$")
-        yield from filter(series.match, self.packages)
+        return host_set.installs(self.packages, self.branch, self.named) if self.named else {}
 
     @cached_property
     def newer_kernels(self) -> tuple[str, ...]:
         """GRUB boots the newest kernel, so a kernel that is newer than the set's must go."""
-        images = (re.match(r"linux-image-([0-9].*-[0-9]+).*-nvidia$", name) for name in self.packages)
-        known = [*(image[1] for image in images if image), *(entry.kernel for entry in self.sets.values())]
-        return tuple(kernel for kernel in dict.fromkeys(known) if self._is_newer(kernel))
+        return host_set.newer_kernels(self.packages, self.kernel, self.sets)
 
     @cached_property
     def old_kernels(self) -> tuple[str, ...]:
@@ -246,21 +199,9 @@ class _Move:
             old = {kernel["module"] for kernel in driver["kernels"] if kernel["release"] in self.old_kernels} - used
             yield from (f"^nvidia-firmware-{self.branch}-{re.escape(module)}$" for module in sorted(filter(None, old)))
 
-    def _is_newer(self, kernel: str) -> bool:
-        return debian_version.newer_than(kernel, self.kernel or "0")
-
     @property
     def removes(self) -> tuple[str, ...]:
-        """Kernels that are newer than the set's, and modules that were built for another driver: their dependencies
-        would keep the set's driver away."""
-        if not self.named:
-            return ()
-        other_driver = [entry.kernel for entry in self.sets.values() if entry.userland != self.userland]
-        gone = [f"linux-{part}-{kernel}-nvidia" for part in OF_KERNEL for kernel in self.newer_kernels]
-        gone += [self.modules_of(kernel) for kernel in (*self.newer_kernels, *other_driver)]
-        if self.installed_userland != self.userland:
-            gone += [name for name in self.packages if re.match("linux-modules-nvidia-[0-9].*-[0-9]+-nvidia$", name)]
-        return tuple(name for name in dict.fromkeys(gone) if name != self.modules_of(self.kernel))
+        return host_set.removes(self.packages, self.branch, self.named, self.sets) if self.named else ()
 
 
 def _unknown_set(move: _Move) -> Iterator[str]:

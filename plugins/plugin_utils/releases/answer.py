@@ -72,6 +72,27 @@ class Release(TypedDict):
     reboot_required: bool
 
 
+class Change(TypedDict):
+    installs: dict[str, str]
+    removes: list[str]
+    error: str
+    download_bytes: int
+    disk_bytes: int
+
+
+class Rehearsal(TypedDict):
+    release: str | None
+    set: str | None
+    set_move: Change
+    rest: Change
+    offers_back: bool
+    lists_age_s: int | None
+
+
+def rehearsal_problem(answer: object) -> str | None:
+    return facts_schema.differs(answer, Rehearsal, "rehearsal")
+
+
 def problem(answer: object) -> str | None:
     """The first value that is missing or of another type than it must be, in words; None where all are sound."""
     return facts_schema.differs(answer, Release, "release")

@@ -160,7 +160,7 @@ def _firmware(recipe: Recipe, host: Mapping[str, Any]) -> Iterator[Check]:
         found = _inventory(name, host["firmware"] or ())
         passes = _in_smbios(name, wanted, host["firmware"] or ())
         if by_vendor:
-            version = _three(known.get(entry.get("guid", ""), ""))
+            version = three(known.get(entry.get("guid", ""), ""))
             # The TPM is in no inventory of SMBIOS: there fwupd's word alone counts.
             passes = _stands_in(wanted, version) and (passes or name == "TPM")
             found = found or version or None
@@ -209,7 +209,7 @@ def _stands_in(version: str, text: str) -> bool:
     return re.search(rf"(?<![0-9.]){re.escape(version)}(?![0-9]|\.[0-9])", text) is not None
 
 
-def _three(version: str) -> str:
+def three(version: str) -> str:
     """fwupd's `0xAABBCCDD` as the three numbers of a recipe: 0x02980F00 is 2.152.15."""
     found = re.fullmatch(r"0x([0-9a-fA-F]{2})([0-9a-fA-F]{2})([0-9a-fA-F]{2})[0-9a-fA-F]{2}", version)
     return ".".join(str(int(part, 16)) for part in found.groups()) if found else version

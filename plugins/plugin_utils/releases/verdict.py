@@ -73,7 +73,7 @@ def judge(
     minimums: Sequence[Mapping[str, Any]] = (),
 ) -> Verdict:
     """`catalog`: catalog/releases.yml. `minimums`: minimum_free_disk of catalog/platforms.yml."""
-    accepted = [entry["value"] for entry in catalog["accepted_absent"]]
+    accepted = accepted_absent(catalog)
     unread = _unread(host, recipes)
     if unread:
         return Verdict(UNKNOWN, unread)
@@ -82,7 +82,7 @@ def judge(
     if latest is None or detected is None:
         return Verdict(UNKNOWN, "no recipe of a release that is not a pre-release")
     target = next(each for each in all_scores if each.recipe is latest)
-    missing = {kind: _missing(target, kind, host, accepted) for kind in ("package", "software", "firmware")}
+    missing = {kind: missing_entries(target, kind, host, accepted) for kind in ("package", "software", "firmware")}
     state, reason, torn = _state(missing, detected, target, host)
     return Verdict(
         state,
@@ -94,7 +94,7 @@ def judge(
         torn=torn,
         missing={kind: [_entry(check) for check in checks] for kind, checks in missing.items() if checks},
         set=next((entry["set"] for entry in catalog["releases"] if entry["name"] == latest.name), None),
-        blocks=[*_blocks(missing, host, state, catalog["kernel_parameters"]), *_full(host["disks"], minimums)],
+        blocks=[*_blocks(missing, host, state, catalog["kernel_parameters"]), *full(host["disks"], minimums)],
     )
 
 
@@ -124,7 +124,12 @@ def _unread(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> str:
     return ""
 
 
-def _missing(target: Score, kind: str, host: Mapping[str, Any], accepted: Sequence[str]) -> list[Check]:
+def accepted_absent(catalog: Mapping[str, Any]) -> list[str]:
+    return [entry["value"] for entry in catalog["accepted_absent"]]
+
+
+def missing_entries(target: Score, kind: str, host: Mapping[str, Any], accepted: Sequence[str]) -> list[Check]:
+    """What fails and could be met on this host."""
     by_vendor = "NVIDIA" in (host["board_vendor"] or "")
     return [
         check
@@ -187,11 +192,15 @@ def _blocks(
     return found
 
 
-def _full(disks: Sequence[Mapping[str, Any]], minimums: Sequence[Mapping[str, Any]]) -> list[str]:
+def full(disks: Sequence[Mapping[str, Any]], minimums: Sequence[Mapping[str, Any]], more: int = 0) -> list[str]:
+    """File systems that are too full. `more`: bytes that an update needs on / beside the minimum."""
     free = {disk["mount"]: disk["free_bytes"] / GIB for disk in disks}
-    wanted = [(entry["path"], mount_of(entry["path"], set(free)), entry["value"]) for entry in minimums]
+    wanted = [
+        (each["path"], mount_of(each["path"], set(free)), each["value"] + (more / GIB if each["path"] == "/" else 0))
+        for each in minimums
+    ]
     return [
-        f"{path} has {free[mount]:.1f} GiB free, needed are {gib} GiB"
+        f"{path} has {free[mount]:.1f} GiB free, needed are {round(gib, 1):g} GiB"
         for path, mount, gib in wanted
         if mount in free and free[mount] < gib
     ]

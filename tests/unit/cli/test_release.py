@@ -67,3 +67,51 @@ def test_a_hostile_answer_is_named_and_spoils_no_other(changed: dict[str, Any], 
 
 def test_no_host_answered() -> None:
     assert list(release.table(release.judged({}))) == []
+
+
+NOTHING = {"installs": {}, "removes": [], "error": "", "download_bytes": 0, "disk_bytes": 0}
+JULY = {
+    "release": "OTA2607", "set": "ubuntu24.04-580.159.03-6.17.0-1022", "set_move": NOTHING, "rest": NOTHING,
+    "offers_back": True, "lists_age_s": 3 * 86400,
+}  # fmt: skip
+
+
+def plan(answers: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    asked = release.question("newest", [], {})
+    found, lines = release.answered(answers, asked)
+    return found, "\n".join(lines)
+
+
+def test_the_plan_of_a_fleet() -> None:
+    found, text = plan({host: {**answer, "rehearsal": JULY} for host, answer in ANSWERS.items()})
+    assert found["to"]["name"] == "OTA2607"
+    assert {host: said["state"] for host, said in found["hosts"].items()} == {
+        "spark-a": "current", "spark-b": "waits_for_firmware", "spark-d": "unknown",
+    }  # fmt: skip
+    lines = text.splitlines()
+    assert lines[0] == "to OTA2607 (2026-07-15); nothing was changed"
+    assert lines[1].split() == ["host", "state", "packages", "firmware", "download", "time", "reboots", "set"]
+    assert "    stays torn: firmware SOCFW stays SBP:R:2.152.15, wanted 2.155.11: fwupd offers none" in lines
+    assert "    apt's lists are 3 days old: newer packages are not in them" in lines
+
+
+def test_packages_and_the_way_back_are_named() -> None:
+    installs = {f"package-{number}": "2" for number in range(8)}
+    moved = {**JULY, "set_move": {**NOTHING, "installs": installs, "removes": ["linux-image-old"]}}
+    _, text = plan({"spark-a": {**ANSWERS["spark-a"], "rehearsal": moved}})
+    assert "packages: package-0 2, package-1 2, package-2 2, package-3 2, package-4 2, package-5 2, and 2 more" in text
+    assert "removed: linux-image-old" in text and "way back: the set: gb10 rollback RUN" in text
+
+
+@pytest.mark.parametrize("rehearsal", [None, {}, {**JULY, "rest": None}, {**JULY, "set_move": {"installs": []}}])
+def test_a_hostile_rehearsal_is_named_and_spoils_no_other(rehearsal: Any) -> None:
+    good = {**ANSWERS["spark-a"], "rehearsal": JULY}
+    found, text = plan({"spark-a": good, "spark-x": {**ANSWERS["spark-b"], "rehearsal": rehearsal}})
+    assert found["hosts"]["spark-x"]["state"] == "unknown" and "cannot be used: rehearsal" in text
+    assert found["hosts"]["spark-a"]["state"] == "current"
+
+
+def test_a_release_is_asked_for_by_name_with_its_sets() -> None:
+    asked = release.question("April 2026", [], {}).variables["gb10_release_plan"]
+    assert asked["to"] == "OTA2604" and asked["releases"]["OTA2604"] in asked["sets"]
+    assert release.question("newest", [], {}).variables["gb10_release_plan"]["to"] == "newest"

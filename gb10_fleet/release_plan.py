@@ -1,0 +1,124 @@
+"""`gb10 release plan`: what a move to a release would do to each host. Pure; docs/releases.md explains the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed
+
+NEWEST = "newest"
+SHOWN = 6  # packages that the table names
+_COLUMNS = ("host", "state", "packages", "firmware", "download", "time", "reboots", "set")
+_INDENT = "    "
+
+
+def asked(to: str) -> dict[str, Any]:
+    """What each host needs to simulate the way there: gb10_release_plan of the playbook."""
+    sets = catalog.load("host_sets")
+    rows = catalog.load("releases")["releases"]
+    return {
+        "to": to if (row := _row_of(to, rows)) is None else row["name"],
+        "branch": sets["driver_branch"]["value"],
+        "releases": {row["name"]: row["set"] for row in rows if row["set"]},
+        "sets": {
+            name: {key: entry[key] for key in ("userland", "kernel", "modules")}
+            for name, entry in sets["host_sets"].items()
+        },
+    }
+
+
+def _row_of(to: str, rows: Any) -> Mapping[str, Any] | None:
+    return next((row for row in rows if to in (row["name"], row["external_name"])), None)
+
+
+def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:
+    return Known(
+        releases,
+        catalog.load("host_sets")["host_sets"],
+        catalog.load("platforms")["minimum_free_disk"],
+        catalog.load("security_floors")["floors"],
+        accepted,
+    )
+
+
+def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> dict[str, Any]:
+    """`answers`: what gb10.fleet.release_facts returned, by host."""
+    wrong = {host: _problem(answer) for host, answer in answers.items()}
+    sound = {host: answer for host, answer in answers.items() if wrong[host] is None}
+    recipes = verdict.union({host: answer["release"] for host, answer in sound.items()})
+    name = asked(to)["to"]
+    release = rehearsal.target(name, recipes, what)
+    hosts = {
+        host: rehearsal.rehearsed(answer["release"], answer["rehearsal"], release, recipes, what)
+        for host, answer in sound.items()
+    }
+    hosts |= {
+        host: Rehearsed(rehearsal.UNKNOWN, f"its answer cannot be used: {text}")
+        for host, text in wrong.items()
+        if text is not None
+    }
+    return {
+        "to": release and {"name": release.name, "shown": release.shown, "date": release.date},
+        "hosts": {
+            host: {
+                **hosts[host].as_dict(),
+                "lists_age_s": answers[host]["rehearsal"]["lists_age_s"] if host in sound else None,
+            }
+            for host in answers
+        },
+    }
+
+
+def _problem(answer: Mapping[str, Any]) -> str | None:
+    return answer_.problem(answer["release"]) or answer_.rehearsal_problem(answer.get("rehearsal"))
+
+
+def table(found: Mapping[str, Any]) -> Iterator[str]:
+    """One row for each host; below it what comes, what stays torn, and what is in the way."""
+    hosts: Mapping[str, Mapping[str, Any]] = found["hosts"]
+    if not hosts:
+        return
+    if found["to"]:
+        yield f"to {found['to']['name']} ({found['to']['date'][:10]}); nothing was changed"
+    rows = [_COLUMNS, *(_row(host, said) for host, said in hosts.items())]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    yield lines[0]
+    for line, said in zip(lines[1:], hosts.values(), strict=True):
+        yield line
+        yield f"{_INDENT}{said['reason']}"
+        yield from (f"{_INDENT}{text}" for text in _details(said))
+
+
+def _row(host: str, said: Mapping[str, Any]) -> tuple[str, ...]:
+    return (
+        host,
+        said["state"],
+        str(len(said["packages"])),
+        str(len(said["firmware"])),
+        f"{said['download_mib']} MiB",
+        f"{said['minutes']} min",
+        str(said["reboots"]),
+        said["set"] or "-",
+    )
+
+
+def _details(said: Mapping[str, Any]) -> Iterator[str]:
+    if said["packages"]:
+        names = [f"{name} {version}" for name, version in sorted(said["packages"].items())]
+        more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+        yield f"packages: {', '.join(names[:SHOWN])}{more}"
+    if said["removes"]:
+        yield f"removed: {', '.join(sorted(said['removes']))}"
+    words = {
+        "firmware": "firmware", "parameters": "kernel parameter", "held": "known bad", "blocks": "blocked",
+        "torn": "stays torn", "below_floors": "stays below a floor", "rollback": "way back",
+    }  # fmt: skip
+    for key, word in words.items():
+        yield from (f"{word}: {text}" for text in said[key])
+    if said["lists_age_s"] is not None and said["lists_age_s"] >= 86400:
+        yield f"apt's lists are {said['lists_age_s'] // 86400} days old: newer packages are not in them"

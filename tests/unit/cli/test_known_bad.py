@@ -1,0 +1,92 @@
+"""The fleet's own list of bad releases counts only with a good signature. ssh-keygen is the real one."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from gb10_fleet import known_bad, release
+
+ENTRY = """known_bad:
+  - id: noisy
+    release: OTA2607
+    boards: [ASUS]
+    symptom: the fan is loud
+    source: rack 4
+    date: "2026-11-01"
+    confidence: measured here
+"""
+
+
+def keygen(*words: str) -> None:
+    subprocess.run(["ssh-keygen", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A fleet's folder with a file that somebody trusted has signed."""
+    for name in ("ours", "foreign"):
+        keygen("-q", "-t", "ed25519", "-N", "", "-C", name, "-f", str(tmp_path / name))
+    (tmp_path / "signers").write_text(f"ops@example {(tmp_path / 'ours.pub').read_text()}")
+    (tmp_path / known_bad.FILE).write_text(ENTRY)
+    sign(tmp_path)
+    return tmp_path
+
+
+def sign(folder: Path, key: str = "ours", namespace: str = known_bad.NAMESPACE) -> None:
+    (folder / f"{known_bad.FILE}.sig").unlink(missing_ok=True)
+    keygen("-Y", "sign", "-f", str(folder / key), "-n", namespace, str(folder / known_bad.FILE))
+
+
+def test_a_signed_file_adds_to_the_catalog(folder: Path) -> None:
+    found = known_bad.added({"known_bad": [{"id": "of the catalog"}]}, folder, folder / "signers")
+    assert [row["id"] for row in found["known_bad"]] == ["of the catalog", "noisy"]
+
+
+def test_without_a_file_the_catalog_alone_counts(tmp_path: Path) -> None:
+    assert known_bad.added({"known_bad": []}, tmp_path) == {"known_bad": []}
+
+
+def test_a_file_that_was_changed_afterwards_is_refused(folder: Path) -> None:
+    (folder / known_bad.FILE).write_text(ENTRY.replace("OTA2607", "OTA2604"))
+    with pytest.raises(known_bad.NotTrusted, match="changed after it was signed"):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+@pytest.mark.parametrize(
+    ("key", "namespace", "says"),
+    [("foreign", known_bad.NAMESPACE, "does not name its signer"), ("ours", "git", "not good")],
+)
+def test_a_foreign_key_or_a_signature_for_something_else_is_refused(
+    folder: Path, key: str, namespace: str, says: str
+) -> None:
+    sign(folder, key, namespace)
+    with pytest.raises(known_bad.NotTrusted, match=says):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+def test_without_a_signature_or_without_signers_it_is_refused_with_the_way_out(folder: Path) -> None:
+    with pytest.raises(known_bad.NotTrusted, match="names the keys that may sign"):
+        known_bad.added({"known_bad": []}, folder, folder / "nobody")
+    (folder / f"{known_bad.FILE}.sig").unlink()
+    with pytest.raises(known_bad.NotTrusted, match="ssh-keygen -Y sign"):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+@pytest.mark.parametrize("text", ["known_bad: {}\n", "[", "known_bad:\n  - id: x\n", "x: 1\n"])
+def test_a_signed_file_that_is_none_is_refused(folder: Path, text: str) -> None:
+    (folder / known_bad.FILE).write_text(text)
+    sign(folder)
+    with pytest.raises(known_bad.NotTrusted, match=known_bad.FILE):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+@pytest.mark.parametrize(
+    ("accepted", "says"),
+    [({"nobody_knows": "x"}, "no such trouble is known"), ({"slow_on_7.6": ""}, "write ID=REASON")],
+)
+def test_what_cannot_be_accepted_is_refused(tmp_path: Path, accepted: dict[str, str | None], says: str) -> None:
+    with pytest.raises(release.WrongQuestion, match=says):
+        release.question("newest", [str(tmp_path)], accepted)

@@ -1,0 +1,163 @@
+"""What a move to a release would do to a host, judged over published machines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import (
+    BLOCKED,
+    CURRENT,
+    HELD,
+    READY,
+    STATES,
+    UNKNOWN,
+    WAITING,
+    Rehearsed,
+    rehearsed,
+    target,
+)
+
+from gb10_fleet.release_plan import known
+from tests.unit.releases.test_scores import RECIPES, device, machine
+
+JULY_SET = "ubuntu24.04-580.159.03-6.17.0-1022"
+SEVEN = "ubuntu24.04-580.178.04-7.0.0-1019"
+MOVE = {"nvidia-driver-580-open": "580.159.03-0ubuntu0.24.04.1"}
+
+
+def simulated(**changed: Any) -> dict[str, Any]:
+    nothing = {"installs": {}, "removes": [], "error": "", "download_bytes": 0, "disk_bytes": 0}
+    said = {"set_move": nothing | changed.pop("set_move", {}), "rest": nothing | changed.pop("rest", {})}
+    return {"release": "OTA2607", "set": JULY_SET, "offers_back": True, "lists_age_s": 60, **said, **changed}
+
+
+def told(host: dict[str, Any], to: str = "newest", accepted: dict[str, str] | None = None, **said: Any) -> Rehearsed:
+    what = known({**catalog.load("releases"), **said.pop("catalog", {})}, accepted or {})
+    return rehearsed(host, simulated(**said), target(to, RECIPES, what), RECIPES, what)
+
+
+def old(name: str, **changed: Any) -> dict[str, Any]:
+    """A machine before the driver of July, on kernel 6.17.0-1014."""
+    packages = {**machine(name)["packages"], "nvidia-driver-580-open": "580.142-0ubuntu0.24.04.1"}
+    return machine(name, packages=packages, kernel="6.17.0-1014-nvidia", driver="580.142", **changed)
+
+
+def test_a_current_host_has_nothing_to_do() -> None:
+    found = told(machine("a"))
+    assert (found.state, found.reboots, found.minutes, found.rollback) == (CURRENT, 0, 0, [])
+
+
+def test_a_host_that_is_behind_gets_packages_a_reboot_and_a_way_back() -> None:
+    found = told(old("a"), set_move={"installs": MOVE, "download_bytes": 300 * 2**20, "disk_bytes": 2**30})
+    assert (found.state, found.reboots, found.set) == (READY, 1, JULY_SET)
+    assert (found.download_mib, found.disk_mib) == (300, 1324)
+    assert found.minutes == 8, "260 s of apt and a boot of 180 s"
+    assert any("gb10 rollback" in line and "580.142" in line for line in found.rollback)
+    assert any("6.17.0-1014-nvidia stays in GRUB's menu" in line for line in found.rollback)
+
+
+def test_without_a_source_for_the_old_driver_there_is_no_way_back_by_apt() -> None:
+    found = told(old("a"), set_move={"installs": MOVE}, offers_back=False)
+    assert any("none by apt" in line for line in found.rollback)
+
+
+def test_firmware_that_fwupd_offers_comes_and_does_not_go_back() -> None:
+    behind = [device("SOCFW", "0x02980F00", "0x029B0B00"), device("EC", "0x03050800"), device("USBPD", "0x00051600")]
+    firmware = [
+        {**each, "version": "SBP:R:2.152.15"} if each["component"] == "FLASH" else each
+        for each in machine("a")["firmware"]
+    ]
+    found = told(machine("a", fwupd=behind, firmware=firmware))
+    assert found.firmware == ["SOCFW SBP:R:2.152.15 -> 2.155.11"]
+    assert (found.state, found.torn, found.reboots) == (READY, [], 1)
+    assert found.minutes == 16 and any("does not go back" in line for line in found.rollback)
+
+
+def test_a_partners_board_waits_for_its_maker_and_is_told_what_stays_torn() -> None:
+    found = told(machine("b"))
+    assert found.state == WAITING and "ASUSTeK" in found.reason
+    assert any("SOCFW stays SBP:R:2.152.15, wanted 2.155.11: fwupd offers none" in line for line in found.torn)
+    assert not any("TPM" in line for line in found.torn), "SMBIOS of a partner's board has none"
+
+
+def test_what_no_source_brings_stays_torn_with_its_reason() -> None:
+    found = told(old("a", held=["nvidia-driver-580-open"]))
+    assert any(
+        line.startswith("package nvidia-driver-580-open stays 580.142") and line.endswith("it is on hold")
+        for line in found.torn
+    )
+    assert any(line.startswith("software kernel stays 6.17.0-1014-nvidia") for line in found.torn)
+
+
+def test_a_kernel_that_needs_a_parameter_says_so_before() -> None:
+    asked = {"release": "OTA26.09.2", "set": SEVEN, "set_move": {"installs": MOVE}, "accepted": {"slow_on_7.6": "x"}}
+    found = told(old("a"), "OTA26.09.2", **asked)
+    assert [line.partition(":")[0] for line in found.parameters] == ["kho=off for kernel 7.0.0-1019-nvidia"]
+    assert told(old("a", command_line=["kho=off"]), "OTA26.09.2", **asked).parameters == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "said", "why"),
+    [
+        ({"reboot_required": True}, {}, "a reboot is missing"),
+        ({}, {"set_move": {"error": "no apt source offers x 1"}}, "apt cannot bring the host set: no apt source"),
+        ({}, {"rest": {"error": "held broken packages"}}, "the rest of the packages: held broken"),
+        ({}, {"set": "nonsense"}, "no host set nonsense"),
+        (
+            {"disks": [{"mount": "/", "size_bytes": 2**40, "free_bytes": 5 * 2**30}]},
+            {"rest": {"disk_bytes": 2 * 2**30}},
+            "/ has 5.0 GiB free, needed are 6 GiB",
+        ),
+    ],
+)
+def test_what_is_in_the_way(changed: dict[str, Any], said: dict[str, Any], why: str) -> None:
+    found = told(old("a", **changed), **said)
+    assert found.state == BLOCKED and any(why in line for line in found.blocks), found.blocks
+
+
+@pytest.mark.parametrize(
+    ("changed", "said", "why"),
+    [
+        ({"firmware": None}, {}, "SMBIOS"),
+        ({}, {"release": "OTA2604"}, "its own newest recipe is OTA2604"),
+        ({}, {"release": None}, "its own newest recipe is none"),
+    ],
+)
+def test_what_cannot_be_told(changed: dict[str, Any], said: dict[str, Any], why: str) -> None:
+    found = told(machine("a", **changed), **said)
+    assert found.state == UNKNOWN and why in found.reason
+
+
+BAD = {
+    "id": "noisy", "release": "OTA2607", "boards": ["asus"], "symptom": "the fan is loud", "source": "us",
+    "date": "2026-11-01", "confidence": "community",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "release", "accepted", "held"),
+    [
+        ("b", "OTA2607", {}, True),
+        ("a", "OTA2607", {}, False),
+        ("b", "OTA2604", {}, False),
+        ("b", "OTA2607", {"noisy": "we are deaf"}, False),
+    ],
+)
+def test_a_release_that_is_known_to_be_bad_holds_the_hosts_that_fit(
+    name: str, release: str, accepted: dict[str, str], *, held: bool
+) -> None:
+    found = told(machine(name), accepted=accepted, catalog={"known_bad": [{**BAD, "release": release}]})
+    assert (found.state == HELD) is held
+    assert bool(found.held) is held
+    if held:
+        assert "the fan is loud" in found.held[0] and "--accept noisy=REASON" in found.held[0]
+
+
+def test_a_release_is_named_by_either_name_or_by_the_catalog() -> None:
+    what = known(catalog.load("releases"), {})
+    for name, expected in (("OTA2607", "OTA2607"), ("April 2026", "OTA2604"), ("OTA0.1", "OTA0.1"), ("x", None)):
+        found = target(name, RECIPES, what)
+        assert (found and found.name) == expected
+    assert len(STATES) == len(set(STATES))
