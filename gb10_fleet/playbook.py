@@ -94,6 +94,7 @@ class Report:
     drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
     explained: dict[str, dict[str, Any]] = field(default_factory=dict)  # those of gb10.fleet.explain, by host
     health: dict[str, dict[str, Any]] = field(default_factory=dict)  # the readings of gb10.fleet.health_facts, by host
+    glances: dict[str, dict[str, Any]] = field(default_factory=dict)  # the looks of gb10.fleet.glance, by host
     releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
@@ -131,6 +132,8 @@ class Report:
             self.explained[data["host"]] = {key: result[key] for key in ("uncertain", "roles")}
         elif action == "gb10.fleet.health_facts" and "health" in result:
             self.health[data["host"]] = result["health"]
+        elif action == "gb10.fleet.glance" and "hosts" in result:
+            self.glances = result["hosts"]
         elif action == "gb10.fleet.release_facts" and "release" in result:
             self.releases[data["host"]] = {key: result[key] for key in ("release", "cluster")}
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):
