@@ -177,14 +177,16 @@ def _mean(last: Served, former: Served | None, total: str, count: str) -> float 
     grown, times = _grown(last, former, total), _grown(last, former, count)
     if grown is not None and times:
         return grown / times
-    counters: Mapping[str, Any] = last["counters"] or {}
-    whole, often = counters.get(total), counters.get(count)
-    return whole / often if isinstance(whole, float) and isinstance(often, float) and often else None
+    whole, often = _count(last, total), _count(last, count)
+    return whole / often if whole is not None and often else None
 
 
 def _grown(last: Served, former: Served | None, name: str) -> float | None:
     """None where one of the two is unknown, or the server began anew."""
-    after, before = (one["counters"] and one["counters"].get(name) if one else None for one in (last, former))
-    if not isinstance(after, float) or not isinstance(before, float) or after < before:
-        return None
-    return after - before
+    after, before = _count(last, name), _count(former, name)
+    return None if after is None or before is None or after < before else after - before
+
+
+def _count(one: Served | None, name: str) -> float | None:
+    counters: Mapping[str, Any] = (one and one["counters"]) or {}
+    return counters.get(name)

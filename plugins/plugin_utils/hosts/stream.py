@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -114,6 +115,9 @@ class Talks:
     def _leave(self, talk: _Talk, why: str) -> None:
         for number in [number for number, other in self._talks.items() if other is talk]:
             self._forget(number)
+        if talk.number("stderr") >= 0:
+            with contextlib.suppress(BlockingIOError):
+                talk.errors += os.read(talk.number("stderr"), PIECE)  # what came together with the end
         _end(talk.process)
         said = bytes(talk.errors).decode(errors="replace").strip()[-SHOWN_OF_ERRORS:]
         why = why or said or f"the connection ended (exit status {talk.process.returncode})"
