@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
-import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, top
@@ -85,9 +86,7 @@ def test_a_window_shows_the_last_look_of_each_host() -> None:
     for host, said in HOSTS.items():
         for each in said["looks"]:
             fleet.take({"host": host, "look": each})
-    from rich.console import Console
-
-    console = Console(width=160, record=True, file=Path(os.devnull).open("w"))
+    console = Console(width=160, record=True, file=io.StringIO())
     console.print(fleet.draw())
     text = console.export_text()
     assert text.count("spark-a") == 1 and "90 tok/s" in text

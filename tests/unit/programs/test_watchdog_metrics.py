@@ -16,14 +16,15 @@ REAL = Path(__file__).parents[2] / "fixtures/health/vllm-0.32.0-metrics.txt"
 
 def test_a_real_vllm() -> None:
     assert metrics.parse(REAL.read_text()) == {
-        "running": 0.0, "generated_tokens": 19.0, "waiting": 0.0, "prompt_tokens": 61.0, "ttft_s_sum": 0.14341044425964355,
-        "ttft_count": 5.0, "step_s_sum": 0.032355533999975705, "step_count": 14.0,
+        "running": 0.0, "generated_tokens": 19.0, "waiting": 0.0, "prompt_tokens": 61.0,
+        "ttft_s_sum": 0.14341044425964355, "ttft_count": 5.0, "step_s_sum": 0.032355533999975705, "step_count": 14.0,
     }  # fmt: skip
 
 
 def test_engines_are_summed() -> None:
     text = "".join(
-        f'vllm:num_requests_running{{engine="{number}"}} {number}\nvllm:generation_tokens_total{{engine="{number}"}} 10\n'
+        f'vllm:num_requests_running{{engine="{number}"}} {number}\n'
+        f'vllm:generation_tokens_total{{engine="{number}"}} 10\n'
         for number in (1, 2)
     )
     found = metrics.parse(text)
