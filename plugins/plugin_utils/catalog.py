@@ -24,7 +24,17 @@ _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
 # The roles that a host gets, in the order of work, unless gb10_roles says less.
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
-    *("container_toolkit", "page_cache", "memory_protection", "fabric", "firewall", "vllm", "gateway", "watchdog"),
+    *(
+        "container_toolkit",
+        "page_cache",
+        "memory_protection",
+        "clock_lock",
+        "fabric",
+        "firewall",
+        "vllm",
+        "gateway",
+        "watchdog",
+    ),
 )
 # What only the rules of serving read; as long as all others together.
 OF_SERVING = frozenset({"image_rules", "images", "model_facts", "models", "recipes", "rules", "sm"})

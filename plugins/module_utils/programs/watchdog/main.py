@@ -110,8 +110,8 @@ def _look(service: Service, power: float | None, world: World) -> Look:
     if phase == "ready":  # while it loads, nobody is asked
         with contextlib.suppress(OSError, ValueError):
             counters = world.ask(service, DEADLINE_S)
-    values = (counters.get(name) for name in ("running", "generated_tokens", "prompt_tokens"))
-    return Look(world.monotonic(), phase, life, *values, power)
+    running, tokens, prompts = (counters.get(name) for name in ("running", "generated_tokens", "prompt_tokens"))
+    return Look(world.monotonic(), phase, life, running, tokens, prompts, power)
 
 
 def _power(world: World) -> float | None:
