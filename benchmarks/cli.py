@@ -37,7 +37,10 @@ SOCKETS = Path("/run/gb10-bench")
 FIRST_HOSTS = 10
 FIRST = ("pyinfra", "idiomatic")  # beside ours, the ways whose changing run on fresh hosts is measured
 SLOW_RUNS = 2
-WAYS = ("ours", "drift", "ours-changed", "drift-changed", "floor", "pyinfra", "mitogen", "tuned", "idiomatic")
+WAYS = (
+    *("ours", "drift", "ours-changed", "drift-changed", "status", "ssh"),
+    *("floor", "pyinfra", "mitogen", "tuned", "idiomatic"),
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -134,7 +137,7 @@ class Session:
             self.settle(everywhere.ours()[0], everywhere)
             for hosts in sizes:
                 place = Workplace(WORK, self.sockets, inventory, hosts)
-                ways = [*place.ours(), *place.ours_left_out(), *place.others(state_of(place))]
+                ways = [*place.ours(), *place.ours_left_out(), *place.glances(), *place.others(state_of(place))]
                 ways = [way for way in self.wanted(ways) if hosts <= way.most]
                 ways = [way for way in ways if self.warm(way, hosts)]
                 for number in range(self.rounds):

@@ -88,6 +88,15 @@ class Workplace:
             Way("drift", (*play, "playbooks/drift.yml", "-e", evidence), self.environment, converges=False),
         ]
 
+    def glances(self) -> list[Way]:
+        """`gb10 status --hosts`, and what its connections alone cost: a login and sudo on each host."""
+        status = ("gb10", "status", "--hosts", "--json", "-i", str(self.inventory))
+        bare = self._in_parallel("ssh", dict.fromkeys(self.hosts, "true\n"))
+        return [
+            Way("status", status, self.environment, converges=False),
+            Way("ssh", bare, self.environment, converges=False),
+        ]
+
     def ours_left_out(self) -> list[Way]:
         """Ours, where unchanged hosts have no line in Ansible's recap, so no task of their own."""
         return [

@@ -95,6 +95,7 @@ class Report:
     drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
     explained: dict[str, dict[str, Any]] = field(default_factory=dict)  # those of gb10.fleet.explain, by host
     health: dict[str, dict[str, Any]] = field(default_factory=dict)  # the readings of gb10.fleet.health_facts, by host
+    glances: dict[str, dict[str, Any]] = field(default_factory=dict)  # the looks of gb10.fleet.glance, by host
     releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
     services: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.services read last, by host
     layouts: Any = None  # those of the inventory, as it has them
@@ -138,6 +139,8 @@ class Report:
             self.services[data["host"]] = result
         elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
             self.layouts = json.loads(result["msg"])
+        elif action == "gb10.fleet.glance" and "hosts" in result:
+            self.glances = result["hosts"]
         elif action == "gb10.fleet.release_facts" and "release" in result:
             self.releases[data["host"]] = {key: result.get(key) for key in ("release", "cluster", "rehearsal")}
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):

@@ -250,9 +250,26 @@ def rollback(
         _go(place(inventory, state), start, as_json, write_new=False)
 
 
-@app.command()
-def status(inventory: Inventory, run_: Run = None, state: State = None, as_json: Json = False) -> None:
-    """Say how the latest rollout stands, or another one. Touches no host; exits with 7 where it waits for somebody."""
+@app.command(cls=Playbook)
+def status(
+    ctx: typer.Context,
+    inventory: Inventory,
+    run_: Run = None,
+    hosts: Annotated[
+        bool, typer.Option("--hosts", help="Ask every host first how it is; with --json nothing else.")
+    ] = False,
+    limit: Limit = None,
+    state: State = None,
+    as_json: Json = False,
+) -> None:
+    """Say how the latest rollout stands, or another one; exits with 7 where it waits for somebody.
+
+    Touches no host, unless --hosts asks all of them.
+    """
+    if hosts:
+        from gb10_fleet import top  # here, for it reads catalogs
+
+        top.once(inventory, limit, ctx.obj, as_json)
     with refusals(as_json):
         folder = place(inventory, state)
         try:

@@ -12,7 +12,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import main as watchdog
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe as serving
 
 from tests.support.ports import free_port
@@ -30,7 +32,7 @@ pytestmark = pytest.mark.skipif(
     not (BIN / "vllm").is_file() or not os.environ.get("GB10_REAL_VLLM"),
     reason="GB10_REAL_VLLM names no folder with vllm: the lives with a real vLLM were NOT tested",
 )
-LONGEST_S = 300.0  # for a start on a busy machine; nothing is judged by it
+LONGEST_S = 1500.0  # for a start on a busy machine; nothing is judged by it
 
 # A process of this machine for a container. `rm` takes what the main process left.
 DOCKER = """#!/bin/sh
@@ -105,10 +107,19 @@ class Real:
         served = ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", "tiny", "--max-num-seqs", "4"]
         serve = [str(BIN / "vllm"), "serve", str(root / "model"), "--load-format", "dummy", "--enforce-eager", *served]
         raw = settings() | {"argv": [str(self.docker), "run", *serve, *words], "cache": str(root)}
-        notify, config = Notify(""), parse_config(json.dumps(raw))
-        self.life = Life(config, Status(self.path, notify, config.digest), notify, root)
+        self.root, self.config = root, parse_config(json.dumps(raw))
         self.codes: list[int] = []
+        self._renew()
+
+    def _renew(self) -> None:
+        notify = Notify("")
+        self.life = Life(self.config, Status(self.path, notify, self.config.digest), notify, self.root)
         self.thread = threading.Thread(target=lambda: self.codes.append(self.life.run()))
+
+    def again(self) -> Real:
+        """The next life of the same unit."""
+        self._renew()
+        return self.start()
 
     def start(self) -> Real:
         self.thread.start()
@@ -207,3 +218,52 @@ def test_a_model_that_is_not_whole_or_not_known(real: Callable[..., Real], harm:
         config.write_text(config.read_text().replace('"qwen3"', '"nope9"'))
     said = one.start().failure()
     assert said[0] == verdict, said
+
+
+def test_an_engine_that_hangs_is_restarted_once_and_serves_again(real: Callable[..., Real], tmp_path: Path) -> None:
+    """Its engine process is stopped by a signal, with a request under way. Before: an idle server and a busy one."""
+    one = real("--max-model-len", "4096").start()
+    settings_path, status_path = tmp_path / "etc/gb10-fleet/vllm.json", tmp_path / "run/gb10-vllm/status.json"
+    for path in (settings_path, status_path):
+        path.parent.mkdir(parents=True)
+    settings_path.write_text(json.dumps({"argv": [str(word) for word in one.life.config.argv]}))
+    status_path.symlink_to(one.path)
+    lives, ran = [one], list[str]()
+
+    def run(argv: Sequence[str], seconds: float) -> tuple[int, str]:
+        """Of systemd a restart: the old life ends, the next one begins."""
+        ran.append(argv[0])
+        if argv[0] == "systemctl":
+            lives[-1].life.stop()
+            assert lives[-1].end() == 0
+            lives.append(lives[-1].again())
+        return 0, "20.0\n"
+
+    world = watchdog.World(tmp_path, run, metrics.ask, time.monotonic, time.time)
+    rules = {"after_s": 8, "power_w": 30, "gap_s": 30, "breaker_s": 3600}
+
+    def patrol(times: int) -> list[str]:
+        said = []
+        for _ in range(times):
+            said += watchdog.patrol({"services": [], "rules": rules, "kept": 2}, world)
+            time.sleep(1)
+        return said
+
+    one.reaches("ready")
+    assert patrol(12) == [], "idle for longer than a hang"
+    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None)
+    body = {"model": "tiny", "prompt": "a", "max_tokens": 4000, "ignore_eos": True}
+    for _ in range(3):
+        threading.Thread(target=ask, args=("/v1/completions", body, 120.0), daemon=True).start()
+    time.sleep(1)
+    children = Path(f"/proc/{one.pid}/task/{one.pid}/children").read_text().split()
+    (engine,) = [int(child) for child in children if "EngineCore" in Path(f"/proc/{child}/cmdline").read_text()]
+    os.kill(engine, signal.SIGSTOP)
+    assert ask("/health", None, 10).status == 200, "green"
+    said = patrol(15)
+    assert len(said) == 1 and "restarted once" in said[0], said
+    assert ran.count("systemctl") == 1
+    lives[-1].reaches("ready")
+    answer = ask("/v1/completions", {**body, "max_tokens": 5}, 60.0)
+    assert answer.status == 200, answer
+    assert patrol(12) == [] and ran.count("systemctl") == 1

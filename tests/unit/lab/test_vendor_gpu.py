@@ -134,3 +134,17 @@ def test_no_cdi_specification_without_a_driver(host: Path) -> None:
 
 def test_version(host: Path) -> None:
     assert ctk(host, "--version").stdout == "NVIDIA Container Toolkit CLI version 1.19.0\n"
+
+
+def test_clocks_are_locked_and_freed_and_nothing_reads_the_lock_back(host: Path) -> None:
+    (host / "gpu-scenario").write_text("loaded")
+    query = ("--query-gpu=clocks.sm,clocks.max.sm", "--format=csv,noheader,nounits")
+    assert smi(host, *query).stdout == "2418, 3003\n"
+    done = smi(host, "-lgc", "300,2100")
+    assert done.stdout == 'GPU clocks set to "(gpuClkMin 300, gpuClkMax 2100)" for GPU 0000000F:01:00.0\nAll done.\n'
+    assert (done.returncode, smi(host, *query).stdout) == (0, "2100, 3003\n")
+    assert smi(host, "--lock-gpu-clocks=1500").returncode == 0
+    assert smi(host, *query).stdout == "1500, 3003\n"
+    assert smi(host, "-lgc", "2100,300").returncode == 2 and smi(host, "-lgc", "many").returncode == 2
+    assert smi(host, "-rgc").stdout == "All done.\n"
+    assert smi(host, *query).stdout == "2418, 3003\n"

@@ -1,0 +1,217 @@
+"""The fleet at a glance: once (`gb10 status --hosts`), or live over one connection to each host (`gb10 top`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look, Row, ServiceRow, row
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from gb10_fleet.playbook import Order, Outcome, run
+
+PLAYBOOK = "gb10.fleet.glance"
+PIECE = 2**16
+KEPT_S = 240  # of looks, so that an engine that hangs is seen
+COLUMNS = ("host", "GPU", "clock", "power", "util", "memory", "rails", "services")
+_COLOURS = {"error": "red", "warn": "yellow", "info": ""}
+
+
+def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json: bool) -> None:
+    """Ask every host once, and print how it is. Ends the command with --json, or where a host did not answer."""
+    rules = patient.rules()
+    outcome, report = run(Order(PLAYBOOK, inventory, limit, words=words), quiet=True)
+    rows = [row(host, found["looks"], found["silent"], rules) for host, found in report.glances.items()]
+    silent = any(one.silent for one in rows)
+    if outcome is Outcome.done and silent:
+        outcome = Outcome.unreachable
+    if as_json:
+        document = {"hosts": [one.as_dict() for one in rows], "outcome": outcome.name}
+        more = {"messages": report.messages, "errors": report.errors}
+        print(json.dumps(document | more, indent=2))
+        raise typer.Exit(outcome)
+    for line in lines(rows):
+        print(line)
+    for said in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
+        print(printable(said), file=sys.stderr)
+    if outcome is not Outcome.done:
+        raise typer.Exit(outcome)
+
+
+def lines(rows: Sequence[Row]) -> Iterator[str]:
+    """A table of plain text, and below each host what is wrong with it."""
+    cells = [COLUMNS, *(_cells(one) for one in rows)]
+    widths = [max(len(line[place]) for line in cells) for place in range(len(COLUMNS))]
+    for number, line in enumerate(cells):
+        yield printable("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        for text, _severity in _more(rows[number - 1]) if number else ():
+            yield printable(f"    {text}")
+
+
+def _cells(one: Row) -> tuple[str, ...]:
+    if one.silent:
+        return (one.host, *["-"] * (len(COLUMNS) - 2), f"silent: {one.silent}")
+    return (
+        one.host,
+        _figure(one.temperature_c, "°C"),
+        _figure(one.clock_mhz, "MHz"),
+        _figure(one.power_w, "W"),
+        _figure(one.utilization_percent, "%"),
+        "-" if one.memory_used_gib is None else f"{one.memory_used_gib:.0f}/{one.memory_total_gib:.0f} GiB",
+        "-" if one.rails is None else f"{one.rails_up}/{one.rails}",
+        "; ".join(map(_service, one.services)) or "-",
+    )
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return "-" if value is None else f"{value:.0f} {unit}"
+
+
+def _service(one: ServiceRow) -> str:
+    said = [one.phase or "unknown"] + ([one.verdict] if one.verdict else [])
+    if one.running is not None:
+        said.append(f"{one.running:.0f} running")
+        said += [f"{one.waiting:.0f} waiting"] if one.waiting else []
+        said += [f"{one.tokens_per_s:.0f} tok/s"] if one.tokens_per_s is not None else []
+        said += [f"TTFT {one.ttft_s:.2f} s"] if one.ttft_s is not None else []
+    elif one.problem:
+        said.append(one.problem)
+    return f"{one.name}: {', '.join(said)}"
+
+
+def _more(one: Row) -> Iterator[tuple[str, str]]:
+    for finding in one.findings:
+        yield f"{finding.severity}: {finding.id}: {finding.fact}", finding.severity
+
+
+# -- live --------------------------------------------------------------------------------------------------------------
+
+
+class Fleet:
+    """What the hosts have said last, in the order of their names."""
+
+    def __init__(self) -> None:
+        self._rules = patient.rules()
+        self._looks: dict[str, list[Look]] = {}
+        self.rows: dict[str, Row] = {}
+
+    def take(self, said: dict[str, Any]) -> Row:
+        """One line of the pipe."""
+        host, silent = said["host"], said.get("silent")
+        looks = self._looks.setdefault(host, [])
+        if silent:
+            looks.clear()
+        else:
+            looks.append(said["look"])
+            now_s = looks[-1]["reading"]["at_s"]
+            looks[:] = [look for look in looks if 0 <= now_s - look["reading"]["at_s"] <= KEPT_S]
+        self.rows[host] = row(host, looks, silent, self._rules)
+        return self.rows[host]
+
+    def draw(self) -> Group:
+        table = Table(expand=True)
+        for name in COLUMNS:
+            last = name == COLUMNS[-1]
+            table.add_column(name, no_wrap=True, overflow="ellipsis", ratio=1 if last else None)
+        shown = [self.rows[host] for host in sorted(self.rows)]
+        for one in shown:
+            table.add_row(*(Text(printable(cell), "red" if one.silent else "") for cell in _cells(one)))
+        said = [
+            Text(printable(f"{one.host}: {text}"), _COLOURS[severity], no_wrap=True, overflow="ellipsis")
+            for one in shown
+            for text, severity in _more(one)
+        ]
+        return Group(table, *said)
+
+
+def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_s: float, as_json: bool) -> Outcome:
+    """Show what the hosts say until Ctrl-C, or until Ansible ends by itself: then its outcome."""
+    fleet, console = Fleet(), Console()
+    stop = threading.Event()
+    heard = [signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGINT, signal.SIGTERM)]
+    try:
+        with tempfile.TemporaryDirectory(prefix="gb10-top-") as folder:
+            pipe = Path(folder, "looks")
+            os.mkfifo(pipe, 0o600)
+            variables = {"gb10_glance_pipe": str(pipe), "gb10_glance_every_s": every_s}
+            order = Order(PLAYBOOK, inventory, limit, variables=variables, words=words)
+            return _show(_Source(order, pipe, stop), fleet, console, as_json)
+    finally:
+        for number, handler in zip((signal.SIGINT, signal.SIGTERM), heard, strict=True):
+            signal.signal(number, handler)
+
+
+def _show(source: _Source, fleet: Fleet, console: Console, as_json: bool) -> Outcome:
+    if as_json or not console.is_terminal:
+        for said in source.lines():
+            one = fleet.take(said)
+            text = [json.dumps(one.as_dict())] if as_json else list(lines([one]))[1:]
+            print("\n".join(text), flush=True)
+    else:
+        with Live(console=console, get_renderable=fleet.draw, refresh_per_second=2, screen=True):
+            for said in source.lines():
+                fleet.take(said)
+    for line in source.complaints:
+        print(printable(line), file=sys.stderr)
+    return source.outcome
+
+
+class _Source:
+    """A playbook that runs in a thread, and what comes through its pipe."""
+
+    def __init__(self, order: Order, pipe: Path, stop: threading.Event) -> None:
+        self._order, self._stop = order, stop
+        self._reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        self._ended = threading.Event()
+        self.outcome, self.complaints = Outcome.done, list[str]()
+
+    def lines(self) -> Iterator[dict[str, Any]]:
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        rest = b""
+        try:
+            while not self._stop.is_set():
+                over = self._ended.is_set()  # before the last look into the pipe
+                select.select([self._reader], [], [], 0.2)
+                chunk = _read(self._reader)
+                if not chunk:
+                    if over:
+                        break
+                    self._stop.wait(0.1)  # nobody has opened it yet
+                    continue
+                *whole, rest = (rest + chunk).split(b"\n")
+                yield from map(json.loads, whole)
+        finally:
+            os.close(self._reader)  # the playbook notices, and ends
+            thread.join()
+
+    def _run(self) -> None:
+        try:
+            outcome, report = run(self._order, quiet=True)
+            if not self._stop.is_set():
+                self.outcome = outcome
+                said = [text for texts in report.messages.values() for text in texts]
+                self.complaints = [*said, *report.errors]
+        finally:
+            self._ended.set()
+
+
+def _read(pipe: int) -> bytes:
+    try:
+        return os.read(pipe, PIECE)
+    except BlockingIOError:
+        return b""

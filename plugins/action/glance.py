@@ -1,0 +1,116 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Front of health/carried.py, hosts/scan.py and hosts/stream.py: one task looks at all hosts of the play."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, stream, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+
+AGAIN_S = 5.0  # until a host whose connection ended is asked again
+
+
+class ActionModule(ActionBase):
+    """Look at all hosts: once, or for as long as the reader of a pipe is there."""
+
+    BYPASS_HOST_LOOP = True
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "every_s": {"type": "float", "default": 2.0},
+                "pipe": {"type": "path"},
+                "concurrency": {"type": "int", "default": 50},
+                "timeout_s": {"type": "int", "default": 30},
+            }
+        )
+        for name in ("every_s", "concurrency", "timeout_s"):
+            if not options[name] > 0:
+                raise AnsibleActionFail(f"{name}: expected more than 0, found {options[name]}")  # type: ignore[no-untyped-call]
+        task_vars = task_vars or {}
+        target.refuse_inventory(task_vars)
+        names: list[str] = list(task_vars["ansible_play_hosts_all"])
+        if options["pipe"]:
+            return {**result, "changed": False, **self._follow(names, task_vars, options)}
+        return {**result, "changed": False, "hosts": self._once(names, task_vars, options)}
+
+    def _once(self, names: list[str], task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """What each host said: its looks, or the reason of its silence."""
+        routes, message, ways = scan.Routes(self), carried.Message(), []
+        found: dict[str, Any] = {}
+        for name in names:
+            variables = task_vars["hostvars"].raw_get(name)
+            try:
+                ways.append(routes.way(name, variables, _remote(routes, variables), message))
+            except AnsibleError as error:
+                found[name] = {"looks": [], "silent": printable(str(error))}
+        limits = {"concurrency": options["concurrency"], "timeout_s": options["timeout_s"]}
+        for reply in scan.ask(ways, progress=lambda done, total: None, **limits):
+            found[reply.host] = looks.of_reply(reply, options["timeout_s"])
+        return {name: found[name] for name in names}
+
+    def _follow(self, names: list[str], task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+        """Write what each host says into the pipe, and ask a host that is gone again; until its reader closes it."""
+        routes, message = scan.Routes(self), carried.Message(options["every_s"])
+        targets = []
+        with Path(options["pipe"]).open("wb", buffering=0) as pipe:
+            listener = _Listener(pipe.fileno())
+            for name in names:
+                variables = task_vars["hostvars"].raw_get(name)
+                try:
+                    targets.append(routes.target(name, variables, _remote(routes, variables), message))
+                except AnsibleError as error:
+                    listener.gone(name, str(error))
+            stream.Talks(targets, listener.line, listener.gone, AGAIN_S).listen(listener.there)
+        return {}
+
+
+def _remote(routes: scan.Routes, variables: dict[str, Any]) -> str:
+    return transport.command(routes.interpreter(variables) or transport.DEFAULT_INTERPRETER)
+
+
+class _Listener:
+    """Who reads the pipe."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe, self._open = pipe, True
+        self._poll = select.poll()
+        self._poll.register(pipe, 0)  # an error alone: the reader has closed it
+
+    def there(self) -> bool:
+        self._open = self._open and not self._poll.poll(0)
+        return self._open
+
+    def tell(self, said: dict[str, Any]) -> bool:
+        text = memoryview(json.dumps(said).encode() + b"\n")
+        try:
+            while self._open and text:
+                text = text[os.write(self._pipe, text) :]
+        except OSError:
+            self._open = False
+        return self._open
+
+    def line(self, host: str, line: str) -> bool:
+        look = looks.of_line(line)
+        return self.tell({"host": host, **look}) if look else self._open
+
+    def gone(self, host: str, why: str) -> bool:
+        return self.tell({"host": host, "silent": printable(why)})
+
+
+before_forks()

@@ -1,0 +1,108 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a vLLM server of this host counts: requests, tokens, and how long tokens take."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+Counters = dict[str, Optional[float]]
+
+SETTINGS = "etc/gb10-fleet"
+SHORT = "vllm"  # the service of the variables vllm_*
+LARGEST = 2**22  # bytes of an answer; a sound one has some 100,000
+_FILE = re.compile(r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z")
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
+# Ours, and vLLM's after `vllm:`. Those behind the first two may be missing in an older or newer vLLM.
+METRICS = {
+    "running": ("num_requests_running",),
+    "generated_tokens": ("generation_tokens_total", "generation_tokens"),
+    "waiting": ("num_requests_waiting",),
+    "prompt_tokens": ("prompt_tokens_total", "prompt_tokens"),
+    "ttft_s_sum": ("time_to_first_token_seconds_sum",),
+    "ttft_count": ("time_to_first_token_seconds_count",),
+    "step_s_sum": ("inter_token_latency_seconds_sum", "time_per_output_token_seconds_sum"),
+    "step_count": ("inter_token_latency_seconds_count", "time_per_output_token_seconds_count"),
+}
+_LINE = re.compile(r"^vllm:(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]{1,30}|NaN|\+?Inf)(?: \d+)?$", re.MULTILINE)
+
+
+class Service(NamedTuple):
+    """A service of this host by its names; `port` is None where another host of the cluster has the API."""
+
+    name: str
+    unit: str
+    status: str
+    address: str
+    port: int | None
+    ranks: int
+
+
+def services(root: Path = Path("/")) -> list[Service]:
+    """Those whose settings lie on this host; what is not ours to read is left out."""
+    found = []
+    folder = root / SETTINGS
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        match = _FILE.match(path.name)
+        if match:
+            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                found.append(_service(match[1], json.loads(path.read_text(encoding="utf-8"))))
+    return found
+
+
+def _service(name: str | None, settings: Any) -> Service:
+    long = f"gb10-vllm-{name}" if name else "gb10-vllm"
+    argv = [str(word) for word in settings["argv"]]
+    flags = dict(zip(argv, argv[1:]))
+    port = flags.get("--port", "")
+    host = flags.get("--host", "127.0.0.1")
+    join = settings.get("join")
+    return Service(
+        name or SHORT,
+        f"{long}.service",
+        f"/run/{long}/status.json",
+        _ANY_ADDRESS.get(host, host),
+        int(port) if port.isdigit() and "--headless" not in argv else None,
+        len(join["members"]) if join else 1,
+    )
+
+
+def ask(service: Service, seconds: float) -> Counters:
+    """The counters of a server; OSError or ValueError, where it does not say them."""
+    if service.port is None:
+        raise ValueError("this rank of the cluster has no API; the head has")
+    import http.client  # takes longer than all else here, and many hosts have no API
+
+    connection = http.client.HTTPConnection(service.address, service.port, timeout=seconds)
+    try:
+        connection.request("GET", "/metrics")
+        reply = connection.getresponse()
+        body = reply.read(LARGEST)
+    except http.client.HTTPException as error:
+        raise ValueError(f"no HTTP: {type(error).__name__}") from None
+    finally:
+        connection.close()
+    if reply.status != 200:
+        raise ValueError(f"/metrics gave {reply.status}")
+    return parse(body.decode("utf-8", "replace"))
+
+
+def parse(text: str) -> Counters:
+    """Sums over all engines of the server; None for what it does not count."""
+    sums: dict[str, float] = {}
+    for name, value in _LINE.findall(text[:LARGEST]):
+        with contextlib.suppress(ValueError):
+            sums[name] = sums.get(name, 0.0) + float(value)
+    found: Counters = {}
+    for ours, names in METRICS.items():
+        value_of = next((sums[name] for name in names if name in sums), None)
+        found[ours] = value_of if value_of is not None and math.isfinite(value_of) and value_of >= 0 else None
+    if found["running"] is None or found["generated_tokens"] is None:
+        raise ValueError("/metrics is not vLLM's")
+    return found

@@ -1,0 +1,192 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What hosts said of themselves when somebody looked: checked, and as one row of a table. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, TypedDict, cast
+
+from ansible_collections.gb10.fleet.plugins.module_utils.health.glance import LINE
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+
+
+class Counters(TypedDict):
+    running: float
+    generated_tokens: float
+    waiting: float | None
+    prompt_tokens: float | None
+    ttft_s_sum: float | None
+    ttft_count: float | None
+    step_s_sum: float | None
+    step_count: float | None
+
+
+class Served(TypedDict):
+    name: str
+    at_s: float
+    phase: str | None
+    since: str | None
+    verdict: str | None
+    counters: Counters | None
+    problem: str | None
+
+
+class Look(TypedDict):
+    reading: schema.Reading
+    services: list[Served]
+
+
+@dataclass(frozen=True)
+class ServiceRow:
+    """`tokens_per_s` and `ttft_s` of the time between two looks; None where nothing was generated, or begun."""
+
+    name: str
+    phase: str | None
+    verdict: str | None
+    running: float | None
+    waiting: float | None
+    tokens_per_s: float | None
+    ttft_s: float | None
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """A host at one moment. `silent`: why there is nothing."""
+
+    host: str
+    silent: str | None
+    temperature_c: float | None = None
+    clock_mhz: float | None = None
+    power_w: float | None = None
+    utilization_percent: float | None = None
+    memory_used_gib: float | None = None
+    memory_total_gib: float | None = None
+    rails_up: int | None = None
+    rails: int | None = None
+    services: Sequence[ServiceRow] = ()
+    findings: Sequence[Finding] = ()
+    at_s: float | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "findings": [finding.as_dict() for finding in self.findings]}
+
+
+def of_line(line: str) -> dict[str, Any] | None:
+    """`look`, or why it is none; None for a line that is no look."""
+    if not line.startswith(LINE):
+        return None
+    try:
+        look = json.loads(line[len(LINE) :])
+    except (ValueError, RecursionError):
+        return {"silent": "its answer is no JSON"}
+    wrong = facts_schema.differs(look, Look, "look") or schema.problem(look["reading"])
+    return {"silent": printable(wrong)} if wrong else {"look": _cleaned(look)}
+
+
+def _cleaned(value: Any) -> Any:
+    """What a host says must not steer the terminal."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, dict):
+        return {printable(key): _cleaned(item) for key, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, list) else value
+
+
+def of_reply(reply: Reply, timeout_s: float) -> dict[str, Any]:
+    """The looks in an answer; without any, why."""
+    said = [found for line in reply.stdout.splitlines() if (found := of_line(line))]
+    looks = [found["look"] for found in said if "look" in found]
+    if looks:
+        return {"looks": looks, "silent": None}
+    wrong = next((found["silent"] for found in said), None)
+    if wrong is None and reply.status is None:
+        wrong = f"it gave no answer within {timeout_s:g} s"
+    last = reply.stderr.strip().splitlines()[-1:] or [f"exit status {reply.status}"]
+    return {"looks": [], "silent": wrong or printable(last[0])}
+
+
+def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> Row:
+    """The last look, with the rates since the one before."""
+    if silent or not looks:
+        return Row(host, silent or "it has not answered yet")
+    last, former = looks[-1], looks[-2] if len(looks) > 1 else None
+    sample = last["reading"]["samples"][-1]
+    gpu, memory, rails = sample["gpu"], sample["memory"], sample["rails"]
+    total = memory["total_bytes"] if memory else None
+    free = memory["available_bytes"] if memory else None
+    before = {one["name"]: one for one in former["services"]} if former else {}
+    return Row(
+        host,
+        None,
+        temperature_c=gpu and gpu["temperature_c"],
+        clock_mhz=gpu and gpu["clock_mhz"],
+        power_w=gpu and gpu["power_w"],
+        utilization_percent=gpu and gpu["utilization_percent"],
+        memory_used_gib=None if total is None or free is None else (total - free) / GIB,
+        memory_total_gib=None if total is None else total / GIB,
+        rails_up=None if rails is None else sum(rail["state"] == "ACTIVE" for rail in rails),
+        rails=None if rails is None else len(rails),
+        services=[service_row(one, before.get(one["name"])) for one in last["services"]],
+        findings=judge(host, _joined(looks), rules).findings,
+        at_s=last["reading"]["at_s"],
+    )
+
+
+def _joined(looks: Sequence[Look]) -> schema.Reading:
+    """All looks as one reading. An engine that hangs is seen in the counters of the service of `vllm_model`."""
+    samples = []
+    for look in looks:
+        counted = [one["counters"] for one in look["services"] if one["counters"]]
+        serving = {name: counted[0][name] for name in schema.Serving.__annotations__} if len(counted) == 1 else None  # type: ignore[literal-required]
+        samples.append({**look["reading"]["samples"][-1], "serving": serving})
+    return cast(schema.Reading, {**looks[-1]["reading"], "samples": samples})
+
+
+def service_row(last: Served, former: Served | None) -> ServiceRow:
+    counters = last["counters"]
+    return ServiceRow(
+        last["name"],
+        last["phase"],
+        last["verdict"] if last["phase"] not in ("ready", "stopped") else None,
+        counters and counters["running"],
+        counters and counters["waiting"],
+        _rate(last, former),
+        _mean(last, former, "ttft_s_sum", "ttft_count"),
+        last["problem"],
+    )
+
+
+def _rate(last: Served, former: Served | None) -> float | None:
+    grown, seconds = _grown(last, former, "generated_tokens"), last["at_s"] - former["at_s"] if former else 0
+    return None if grown is None or seconds <= 0 else grown / seconds
+
+
+def _mean(last: Served, former: Served | None, total: str, count: str) -> float | None:
+    """Of what happened between two looks; of the server's whole life, where nothing did."""
+    grown, times = _grown(last, former, total), _grown(last, former, count)
+    if grown is not None and times:
+        return grown / times
+    whole, often = _count(last, total), _count(last, count)
+    return whole / often if whole is not None and often else None
+
+
+def _grown(last: Served, former: Served | None, name: str) -> float | None:
+    """None where one of the two is unknown, or the server began anew."""
+    after, before = _count(last, name), _count(former, name)
+    return None if after is None or before is None or after < before else after - before
+
+
+def _count(one: Served | None, name: str) -> float | None:
+    counters: Mapping[str, Any] = (one and one["counters"]) or {}
+    return counters.get(name)

@@ -1,0 +1,52 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which services of a host are watched, and by what figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+
+@dataclass(frozen=True)
+class WatchdogSettings(RoleSettings, role="watchdog"):
+    watchdog_allow_restart: bool
+    watchdog_services: tuple[str, ...]
+    watchdog_after_s: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class WatchdogPlan(RolePlan):
+    """`services`: names, none for all; `rules` as programs/watchdog/decide.py has them."""
+
+    watches: bool
+    services: tuple[str, ...]
+    rules: Mapping[str, float]
+
+
+def plan(view: View) -> WatchdogPlan:
+    settings = view.settings(WatchdogSettings)
+    figures, limits = catalog.load("watchdog")["figures"], catalog.load("health")["limits"]
+    least = figures["least_s"]["value"]
+    refusal = (
+        f"watchdog_after_s is {settings.watchdog_after_s}; say {least} or more, for a shorter pause is no hang."
+        if settings.watchdog_after_s < least
+        else ""
+    )
+    return WatchdogPlan(
+        refusals=(refusal,) if refusal else (),
+        watches=settings.watchdog_allow_restart,
+        services=settings.watchdog_services,
+        rules={
+            "after_s": settings.watchdog_after_s,
+            "power_w": limits["hang_power_w"]["value"],
+            "gap_s": figures["gap_s"]["value"],
+            "breaker_s": figures["breaker_s"]["value"],
+        },
+    )

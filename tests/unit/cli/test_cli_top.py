@@ -1,0 +1,95 @@
+"""`gb10 status --hosts` and `gb10 top`: what they print, and how they end."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, playbook, top
+from tests.support.health import NOW, gpu
+from tests.unit.health.test_looks import look, served
+
+CLI = CliRunner()
+HOSTS: dict[str, Any] = {
+    "spark-a": {"looks": [look(NOW - 1, served(900, at_s=NOW - 1)), look(NOW, served(990))], "silent": None},
+    "spark-b": {"looks": [look(NOW, gpu=gpu(208, 4.5, 0, temperature_c=97.0))], "silent": None},
+}
+
+
+def answered(monkeypatch: pytest.MonkeyPatch, hosts: dict[str, Any]) -> None:
+    """The next run of the playbook gives these; with a pipe it writes them there."""
+
+    def runner(**call: Any) -> SimpleNamespace:
+        variables = json.loads(Path(call["private_data_dir"], "variables.json").read_text())
+        if pipe := variables.get("gb10_glance_pipe"):
+            with Path(pipe).open("wb") as lines:
+                for host, said in hosts.items():
+                    for each in said["looks"] or [None]:
+                        line = {"host": host, "look": each} if each else {"host": host, "silent": said["silent"]}
+                        lines.write(json.dumps(line).encode() + b"\n")
+        else:
+            data = {"resolved_action": "gb10.fleet.glance", "host": "spark-a", "res": {"hosts": hosts}}
+            call["event_handler"]({"event": "runner_on_ok", "event_data": data})
+        counts = dict.fromkeys(hosts, 1)
+        call["event_handler"]({"event": "playbook_on_stats", "event_data": {"ok": counts}})
+        return SimpleNamespace(rc=0)
+
+    monkeypatch.setattr(top, "run", lambda order, quiet=False: playbook.run(order, quiet=quiet, runner=runner))
+
+
+def test_the_fleet_and_then_the_rollout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answered(monkeypatch, HOSTS)
+    result = CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,", "--state", str(tmp_path)])
+    lines = result.output.splitlines()
+    assert result.exit_code == 0, result.output
+    assert lines[0].split() == ["host", "GPU", "clock", "power", "util", "memory", "rails", "services"]
+    assert lines[1].split("  ")[0] == "spark-a"
+    assert lines[1].endswith("vllm: ready, 1 running, 90 tok/s, TTFT 0.50 s")
+    assert lines[2].split() == ["spark-b", "97", "°C", "208", "MHz", "4", "W", "0", "%", "11/121", "GiB", "1/1", "-"]
+    assert lines[3].startswith("    warn: gpu_hot: ")
+    assert "no rollout of this fleet has begun" in lines[-1]
+
+
+def test_a_silent_host_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, {**HOSTS, "spark-c": {"looks": [], "silent": "no route"}})
+    result = CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,"])
+    assert result.exit_code == 3 and "silent: no route" in result.output
+    document = json.loads(CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,", "--json"]).output)
+    assert document["outcome"] == "unreachable"
+    a, b, c = document["hosts"]
+    assert a["services"][0]["tokens_per_s"] == 90
+    assert [finding["id"] for finding in b["findings"]] == ["gpu_hot"]
+    assert c["silent"] == "no route" and c["temperature_c"] is None
+
+
+def test_top_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, {**HOSTS, "spark-c": {"looks": [], "silent": "no route"}})
+    result = CLI.invoke(cli.app, ["top", "-i", "a,"])
+    assert result.exit_code == 0, result.output
+    hosts = [line.split()[0] for line in result.output.splitlines() if not line.startswith(" ")]
+    assert hosts == ["spark-a", "spark-a", "spark-b", "spark-c"]
+    assert "90 tok/s" in result.output
+    rows = [json.loads(line) for line in CLI.invoke(cli.app, ["top", "-i", "a,", "--json"]).output.splitlines()]
+    assert [row["host"] for row in rows] == hosts
+    assert rows[1]["services"][0]["tokens_per_s"] == 90
+
+
+def test_a_window_shows_the_last_look_of_each_host() -> None:
+    fleet = top.Fleet()
+    for host, said in HOSTS.items():
+        for each in said["looks"]:
+            fleet.take({"host": host, "look": each})
+    console = Console(width=160, record=True, file=io.StringIO())
+    console.print(fleet.draw())
+    text = console.export_text()
+    assert text.count("spark-a") == 1 and "90 tok/s" in text
+    assert "spark-b: warn: gpu_hot" in text
+    fleet.take({"host": "spark-a", "silent": "gone"})
+    assert fleet.rows["spark-a"].silent == "gone"

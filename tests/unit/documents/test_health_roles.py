@@ -1,0 +1,102 @@
+"""The roles watchdog and clock_lock: what they write with consent, and that without it nothing of theirs stays."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.decide import Rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import clock_lock, watchdog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+LOCK = "/usr/local/sbin/gb10-clock-lock"
+
+
+def document(role: str, **variables: Any) -> Rendered:
+    return render(role, View("spark-a", {"packages": {}}, variables))
+
+
+def files(made: Rendered) -> dict[str, dict[str, Any]]:
+    return {entry["file"]: entry for entry in made.resources if "file" in entry}
+
+
+def unit(made: Rendered) -> dict[str, Any]:
+    (found,) = (entry for entry in made.resources if "unit" in entry)
+    return found
+
+
+@pytest.mark.parametrize("role", ["watchdog", "clock_lock"])
+def test_without_consent_nothing_stays(role: str) -> None:
+    made = document(role)
+    assert unit(made)["state"] == "stopped" and unit(made)["enabled"] is False
+    assert {entry["state"] for entry in files(made).values()} == {"absent"}
+
+
+def test_what_the_watchdog_goes_by() -> None:
+    made = document("watchdog", watchdog_allow_restart=True, watchdog_services=["chat"], watchdog_after_s=300)
+    settings = json.loads(files(made)["/etc/gb10-fleet/watchdog.json"]["content"])
+    assert settings == {
+        "services": ["chat"],
+        "kept": 5,
+        "rules": {"after_s": 300, "power_w": 30, "gap_s": 60, "breaker_s": 21600},
+    }
+    assert set(settings["rules"]) == set(Rules._fields)
+    assert unit(made) | {"restart_on": 0} == {
+        "unit": "gb10-watchdog.timer", "enabled": True, "state": "started", "restart_on": 0,
+    }  # fmt: skip
+    installed = {Path(path).stem for path in files(made) if "/watchdog/" in path}
+    assert installed == {
+        path.stem for path in Path(watchdog.__file__).parents[2].glob("module_utils/programs/watchdog/*.py")
+    }
+
+
+def test_a_hang_takes_longer_than_a_pause() -> None:
+    assert watchdog.plan(View("a", {}, {"watchdog_after_s": 59})).refusals
+    assert not watchdog.plan(View("a", {}, {"watchdog_after_s": 60})).refusals
+    figures = catalog.load("watchdog")["figures"]
+    assert figures["gap_s"]["value"] > 2 * figures["every_s"]["value"], "a look that is late is no gap"
+    assert catalog.load("health")["limits"]["hang_s"]["value"] == 180, "the default of watchdog_after_s"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "refused"),
+    [(300, 2200, False), (0, 1400, False), (0, 1399, True), (2200, 2100, True), (-1, 2000, True)],
+)
+def test_clocks_that_can_be_locked(low: int, high: int, refused: bool) -> None:
+    variables = {"clock_lock_min_mhz": low, "clock_lock_max_mhz": high}
+    assert bool(clock_lock.plan(View("a", {}, variables)).refusals) is refused
+
+
+def test_the_defaults_are_a_lock_of_the_catalog_and_not_below_the_alarm() -> None:
+    plan = clock_lock.plan(View("a", {}))
+    assert [plan.min_mhz, plan.max_mhz] == catalog.load("clock_lock")["locks"][0]["value"]
+    least = catalog.load("thresholds")["benchmark"]["clock_min_mhz"]["value"]
+    assert catalog.load("clock_lock")["figures"]["least_max_mhz"]["value"] == least
+
+
+SAID = {
+    'GPU clocks set to "(gpuClkMin 300, gpuClkMax 2200)" for GPU 0000000F:01:00.0\nAll done.': (0, 0),
+    'GPU clocks set to "(gpuClkMin 300, gpuClkMax 2100)" for GPU 0000000F:01:00.0\nAll done.': (0, 1),
+    'GPU clocks set to "(gpuClkMin 300, gpuClkMax 2200)" for GPU 0000000F:01:00.0': (4, 1),
+    "Setting locked GPU clocks is not supported\nTreating as warning and moving on.\nAll done.": (0, 1),
+    "No devices were found": (6, 1),
+    "": (0, 1),
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_only_the_drivers_own_line_is_a_proof(tmp_path: Path, said: str) -> None:
+    status, expected = SAID[said]
+    program, smi = tmp_path / "lock", tmp_path / "nvidia-smi"
+    program.write_text(files(document("clock_lock", clock_lock_allow=True))[LOCK]["content"])
+    smi.write_text(f"#!/bin/sh\n[ \"$*\" = '-lgc 300,2200' ] || exit 99\ncat <<'END'\n{said}\nEND\nexit {status}\n")
+    smi.chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", program, "300", "2200"], env={"PATH": f"{tmp_path}:/usr/bin:/bin"}, capture_output=True, check=False
+    )
+    assert done.returncode == expected, done

@@ -1,0 +1,66 @@
+"""The action glance in real ansible-playbook runs: once, and through a pipe until its reader is gone."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+from tests.support.plays import SSH, put_ssh, run_playbook
+
+HOSTS: dict[str, dict[str, Any]] = {
+    "fine": {"ansible_host": "kind-fine", "ansible_user": "kind-fine"},
+    "away": {"ansible_host": "kind-away", "ansible_user": "kind-away"},
+}
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - gb10.fleet.glance: {ARGUMENTS}
+      run_once: true
+      register: seen
+    - ansible.builtin.copy: {content: "{{ seen | to_json }}", dest: "DEST"}
+      delegate_to: localhost
+      connection: local
+      run_once: true
+"""
+
+
+def play(tmp_path: Path, arguments: str = "") -> Any:
+    put_ssh(tmp_path, SSH)
+    text = PLAY.replace("ARGUMENTS", arguments).replace("DEST", str(tmp_path / "seen.json"))
+    code, output = run_playbook(tmp_path, HOSTS, text)
+    assert code == 0, output
+    return json.loads((tmp_path / "seen.json").read_text())
+
+
+def test_all_hosts_are_looked_at_once(tmp_path: Path) -> None:
+    hosts = play(tmp_path)["hosts"]
+    assert hosts["away"] == {"looks": [], "silent": "ssh: connect to host 192.0.2.9 port 22: No route to host"}
+    (look,) = hosts["fine"]["looks"]
+    assert look["reading"]["samples"][0]["memory"]["total_bytes"] > 0 and look["services"] == []
+
+
+def test_through_a_pipe_until_its_reader_is_gone(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    heard: list[Any] = []
+
+    def read() -> None:
+        with pipe.open() as lines:
+            for line in lines:
+                heard.append(json.loads(line))
+                if sum("look" in one for one in heard) == 3:
+                    break
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    seen = play(tmp_path, f"every_s: 0.05, pipe: {pipe}")
+    reader.join()
+    assert "hosts" not in seen
+    assert {one["host"] for one in heard if "look" in one} == {"fine"}
+    assert {one["silent"] for one in heard if one["host"] == "away"} == {
+        "ssh: connect to host 192.0.2.9 port 22: No route to host"
+    }
