@@ -52,7 +52,7 @@ NOW = {
     "gb10_rail_pcie_lanes": (GAUGE, "PCIe lanes in use.", _RDMA),
     "gb10_rail_pcie_transfers_per_second": (GAUGE, "PCIe speed of a lane.", _RDMA),
     "gb10_rail_pcie_transfers_max_per_second": (GAUGE, "Highest PCIe speed of a lane.", _RDMA),
-    "gb10_rail_errors_total": (COUNTER, "A counter of the port, without those of traffic.", _RDMA),
+    "gb10_rail_errors_total": (COUNTER, "Errors of the port, by the kernel's counter.", _RDMA),
     "gb10_service_up": (GAUGE, "1 while systemd runs the unit.", "/run/systemd/units"),
     "gb10_service_phase": (GAUGE, "1 with the phase of the unit; ready is the last one.", _UNIT),
     "gb10_service_failures": (GAUGE, "Lives in a row that ended before the model was ready.", _UNIT),
@@ -67,7 +67,8 @@ HISTORY = {
     "gb10_disk_media_errors_total": (COUNTER, "Errors of the medium.", _SMART),
     "gb10_disk_unsafe_shutdowns_total": (COUNTER, "Power losses that the disk has seen.", _SMART),
     "gb10_boots": (GAUGE, "Boots of the last recent_days by their end: clean or unclean.", _JOURNAL),
-    "gb10_boot_unclean_time_seconds": (GAUGE, "When the last boot without a shutdown ended.", _JOURNAL),
+    "gb10_boot_former_unclean": (GAUGE, "1 where the boot before this one ended without a shutdown.", _JOURNAL),
+    "gb10_boot_time_seconds": (GAUGE, "When this boot began, by the journal.", _JOURNAL),
     "gb10_journal_events": (
         GAUGE,
         "Lines of the last event_s that tell of a fault; an xid with its number.",

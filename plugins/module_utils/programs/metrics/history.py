@@ -26,7 +26,7 @@ def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> 
     found += of_disks(notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)) or [])
     known = notes.read("boots", lambda: boots.read_boots(host, boot_id))
     if known is not None:
-        found += of_boots([boot for boot in known if now_s - boot["last_s"] <= recent_days * DAY_S])
+        found += of_boots(known, now_s - recent_days * DAY_S)
     events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s))
     return found + of_events(events or [])
 
@@ -43,11 +43,16 @@ def of_disks(disks: list[dict[str, Any]]) -> Samples:
     return found
 
 
-def of_boots(recent: list[dict[str, Any]]) -> Samples:
-    unclean = [boot["last_s"] for boot in recent if boot["clean"] is False]
-    found = sample("gb10_boots", sum(boot["clean"] is True for boot in recent), end="clean")
-    found += sample("gb10_boots", len(unclean), end="unclean")
-    return found + sample("gb10_boot_unclean_time_seconds", max(unclean, default=None))
+def of_boots(boots: list[dict[str, Any]], since_s: float) -> Samples:
+    """`clean` is None of the boot that runs."""
+    recent = [boot for boot in boots if boot["last_s"] >= since_s]
+    found: Samples = []
+    for end, clean in (("clean", True), ("unclean", False)):
+        found += sample("gb10_boots", sum(boot["clean"] is clean for boot in recent), end=end)
+    if boots and boots[-1]["clean"] is None:
+        found += sample("gb10_boot_time_seconds", boots[-1]["first_s"])
+        found += sample("gb10_boot_former_unclean", len(boots) > 1 and boots[-2]["clean"] is False)
+    return found
 
 
 def of_events(events: list[dict[str, Any]]) -> Samples:

@@ -31,7 +31,7 @@ def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: ser
     """The text of one part. Nothing here raises: what cannot be read has no sample, and a line in gb10_unknown."""
     began, notes, of_vllm = _spent(), Notes(), ""
     if part == "now":
-        samples = now.read(host, notes)
+        samples = now.read(host, notes, settings["rail_errors"])
         own, of_vllm = services.read(host, notes, frozenset(settings["vllm_families"]), fetch)
         samples += own
     else:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -36,8 +36,8 @@ _RAIL = {
 }
 
 
-def read(host: HostReader, notes: Notes) -> Samples:
-    """All samples of this part; what is missing is noted."""
+def read(host: HostReader, notes: Notes, rail_errors: Collection[str]) -> Samples:
+    """All samples of this part; what is missing is noted. `rail_errors`: the counters that tell of a fault."""
     found = of_gpu(notes.part("gpu", lambda: gpu.read_gpu(host)) or {})
     found += of_zones(notes.read("zones", lambda: sensors.read_zones(host)) or [])
     found += of_sensors(notes.read("hwmon", lambda: sensors.read_hwmon(host)) or [])
@@ -50,7 +50,7 @@ def read(host: HostReader, notes: Notes) -> Samples:
         found += of_pressure(resource, _pressure(host, notes, resource) or {})
     kills = notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat")))
     found += sample("gb10_oom_kills_total", kills)
-    return found + of_rails(notes.read("rails", lambda: rails.read_rails(host)) or [])
+    return found + of_rails(notes.read("rails", lambda: rails.read_rails(host)) or [], rail_errors)
 
 
 def _pressure(host: HostReader, notes: Notes, resource: str) -> dict[str, Any] | None:
@@ -108,7 +108,7 @@ def of_pressure(resource: str, read: Mapping[str, Mapping[str, float]]) -> Sampl
     return found
 
 
-def of_rails(read: list[dict[str, Any]]) -> Samples:
+def of_rails(read: list[dict[str, Any]], errors: Collection[str]) -> Samples:
     found: Samples = []
     for rail in read:
         labels = {"hca": rail["hca"], "port": rail["port"], "netdev": rail["netdev"]}
@@ -119,6 +119,6 @@ def of_rails(read: list[dict[str, Any]]) -> Samples:
         for key, (name, factor) in _RAIL.items():
             value = rail["pcie"][key]
             found += sample(name, None if value is None else value * factor, **labels)
-        for counter, count in rail["counters"].items():
-            found += sample("gb10_rail_errors_total", count, counter=counter, **labels)
+        for counter in errors:  # also at 0: a rise from nothing would not be seen
+            found += sample("gb10_rail_errors_total", rail["counters"].get(counter, 0), counter=counter, **labels)
     return found
