@@ -184,7 +184,7 @@ def _refusals(said: MonitoringSettings) -> Iterator[str]:
         ("monitoring_grafana", said.monitoring_grafana),
     ):
         if asked and not said.monitoring_server:
-            yield f"{name} is for the host of Prometheus. Set monitoring_server to true on this host, or leave {name} out."
+            yield f"{name} is for the host of Prometheus. Set monitoring_server to true there, or leave {name} out."
 
 
 def _is_address(text: str) -> bool:
