@@ -50,7 +50,7 @@ def test_promtool_accepts_the_rules() -> None:
 
 
 def history(tmp_path: Path, fault: Callable[[Spark], None], ticks: tuple[int, int, int]) -> dict[str, list[str]]:
-    """What Prometheus scrapes of a host: healthy, then with a fault, then healthy again. `_` is no sample, `stale` the mark at the end."""
+    """What Prometheus scrapes of a host: healthy, then with a fault, then healthy again."""
     spark, found = Spark(tmp_path, "spark-a"), dict[str, dict[int, str]]()
     interval = KNOWN["interval_s"]
     for tick in range(sum(ticks)):
