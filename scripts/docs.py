@@ -41,7 +41,7 @@ PARTS: dict[str, tuple[str, ...]] = {
         "docs/glossary.md",
     ),
     "Run": (
-        "docs/doctor.md", "docs/health.md", "docs/troubleshooting.md",
+        "docs/doctor.md", "docs/health.md", "docs/monitoring.md", "docs/troubleshooting.md",
         "docs/evidence.md", "docs/drift.md", "docs/services.md", "docs/rollout.md",
         "docs/notify.md",
         "docs/driver.md", "docs/releases.md", "docs/scale.md", "docs/security.md",
@@ -49,7 +49,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "Serve": ("docs/models.md", "docs/images.md", "docs/registries.md", "docs/benchmark.md"),
     "Roles": ("roles/*/README.md",),
-    "Reference": ("docs/rules.md", "reference/index.rst"),
+    "Reference": ("docs/rules.md", "docs/runbooks/*.md", "reference/index.rst"),
     "How it is built": (
         "docs/architecture.md", "docs/architecture/*.md", "docs/decisions/README.md", "docs/decisions/*.md",
         "docs/lab.md", "lab/README.md", "lab/vendor/README.md", "benchmarks/README.md",

@@ -24,17 +24,8 @@ _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
 # The roles that a host gets, in the order of work, unless gb10_roles says less.
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
-    *(
-        "container_toolkit",
-        "page_cache",
-        "memory_protection",
-        "clock_lock",
-        "fabric",
-        "firewall",
-        "vllm",
-        "gateway",
-        "watchdog",
-    ),
+    *("container_toolkit", "page_cache", "memory_protection", "clock_lock", "monitoring"),
+    *("fabric", "firewall", "vllm", "gateway", "watchdog"),
 )
 # What only the rules of serving read; as long as all others together.
 OF_SERVING = frozenset({"image_rules", "images", "model_facts", "models", "recipes", "rules", "sm"})
@@ -42,7 +33,9 @@ OF_SERVING = frozenset({"image_rules", "images", "model_facts", "models", "recip
 REGISTERED = frozenset({"gb10_plan", "gb10_explained"})
 # Roles whose names are common words: others have variables that begin so, and only near misses are refused. Why:
 # docs/decisions/names.md
-COMMON_WORDS = frozenset({"benchmark", "docker", "driver", "fabric", "firewall", "gateway", "reboot", "watchdog"})
+COMMON_WORDS = frozenset(
+    {"benchmark", "docker", "driver", "fabric", "firewall", "gateway", "monitoring", "reboot", "watchdog"}
+)
 # Variables that belong to no single role.
 COLLECTION_VARIABLES: Options = {
     "gb10_hosts": {"type": "str"},

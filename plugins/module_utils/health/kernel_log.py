@@ -50,9 +50,10 @@ _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID")
 
 
-def read_events(host: HostReader, booted_s: float | None) -> list[Event]:
+def read_events(host: HostReader, booted_s: float | None, since_s: float | None = None) -> list[Event]:
     """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal."""
     words = [*JOURNAL, f"--lines={MOST_LINES}", f"--grep={GREP}", "--case-sensitive=yes"]
+    words += [] if since_s is None else [f"--since=@{since_s:.0f}"]
     done = host.system.run([*words, "_TRANSPORT=kernel", "+", "_SYSTEMD_UNIT=gb10-vllm.service"], timeout=DEADLINE_S)
     if done.stdout.strip() or (has_journal(host) and done.rc in (0, 1) and not done.stderr.strip()):
         return parse_journal(done.stdout)

@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, fabric, gateway_settings, vllm_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_settings import GatewaySettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -60,13 +61,17 @@ class FirewallPlan(RolePlan):
     peers: tuple[Peer, ...] = ()
     api: int
     clients: tuple[str, ...]  # networks that may reach the API
+    exporter: int | None  # the port of node_exporter, where it is not on loopback
+    watchers: tuple[str, ...]  # networks that may reach it
     gateway: Gateway | None
 
 
 def plan(view: View) -> FirewallPlan:
     """The plan for one host."""
     said, vllm = view.settings(FirewallSettings), view.settings(VllmSettings)
-    guarded = _guarded(vllm)
+    monitoring = view.settings(MonitoringSettings)
+    exporter = monitoring.monitoring_port if monitoring.exposed else None
+    guarded = [*_guarded(vllm), *([exporter] if exporter else [])]
     made = FirewallPlan(
         refusals=tuple(_refusals(view, said, vllm, guarded)),
         open=_texts(_open(view, said)),
@@ -75,6 +80,8 @@ def plan(view: View) -> FirewallPlan:
         own=_texts(_own(view, vllm)),
         api=vllm.vllm_port,
         clients=said.firewall_clients if vllm.exposed and view.rank == 0 else (),
+        exporter=exporter,
+        watchers=monitoring.monitoring_clients if exporter else (),
         gateway=_gateway(view),
     )
     try:

@@ -22,6 +22,9 @@ GIVEN: dict[str, Any] = {
     "gateway_plain_http": True,
     "gateway_keys": {"laptop": "a" * 40},
     "page_cache_operators": ["operator"],
+    "monitoring_enabled": True,
+    "monitoring_server": True,
+    "monitoring_grafana": True,
 }
 SYSTEMD = "/etc/systemd/system/"
 # What packages bring and what a model opens is in no document: tests/fleet/test_baseline.py reads a host.

@@ -986,6 +986,8 @@ def test_the_engine_accepts_what_the_roles_want() -> None:
         "vllm_api_key": "sesame",
         "docker_allow_restart": False,
         "fabric_allow_activation": True,
+        "monitoring_enabled": True,
+        "monitoring_server": True,
     }
     every = [paired(role, **given) for role in catalog.ROLES]
     assert all(document.resources and not document.refusals for document in every)

@@ -18,11 +18,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.support.proofs import facts
 
-ROLES = ("coherence", "firewall", "gateway", "page_cache", "vllm")
+ROLES = ("coherence", "firewall", "gateway", "monitoring", "page_cache", "vllm")
 GIVEN: dict[str, Any] = {
     "vllm_model": "openai/gpt-oss-120b",
     "vllm_allow_tag": True,
     "gateway_address": "192.0.2.11",
+    "monitoring_enabled": True,
     "gateway_plain_http": True,
     "gateway_keys": {"laptop": "a" * 40},
 }
@@ -96,6 +97,7 @@ def test_what_listens_is_what_waits_for_the_rules() -> None:
     talks = {
         name for name in services() if "AF_INET" in parsed(name)["Service"].get("RestrictAddressFamilies", "AF_INET")
     }
-    assert talks == {"gb10-vllm.service", "gb10-gateway.service", "gb10-page-cache-guard@.service"}
+    asks = {"gb10-page-cache-guard@.service", "gb10-metrics-now.service"}
+    assert talks == {"gb10-vllm.service", "gb10-gateway.service", *asks}
     guard = units()["gb10-page-cache-guard@.service"]
     assert "gb10-page-cache-guard" in guard and "listen(" not in json.dumps(guard)

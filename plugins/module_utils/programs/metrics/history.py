@@ -1,0 +1,68 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What changes by the hour: the wear of disks, boots, and faults in the journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health import boots, gpu, kernel_log, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes
+
+from .exposition import Samples, sample
+
+DAY_S = 86400
+# Lines of the kernel that tell of a change, and of no fault.
+_CHANGES = frozenset({"kernel", "firmware", "driver"})
+
+
+def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> Samples:
+    """All samples of this part. Of the journal only what is young is read, which costs little."""
+    now_s, boot_id = host.time_of_day(), host.read("/proc/sys/kernel/random/boot_id")
+    computing = notes.read("processes", lambda: gpu.read_processes(host))
+    found = sample("gb10_gpu_processes", None if computing is None else len(computing))
+    found += of_disks(notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)) or [])
+    known = notes.read("boots", lambda: boots.read_boots(host, boot_id))
+    if known is not None:
+        found += of_boots(known, now_s - recent_days * DAY_S)
+    events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s))
+    return found + of_events(events or [])
+
+
+def of_disks(disks: list[dict[str, Any]]) -> Samples:
+    found: Samples = []
+    for disk in disks:
+        name, spare = disk["disk"], disk["spare_percent"]
+        found += sample("gb10_disk_worn_ratio", disk["used_percent"] / 100, disk=name)
+        found += sample("gb10_disk_spare_ratio", None if spare is None else spare / 100, disk=name)
+        found += sample("gb10_disk_critical_warning", disk["critical_warning"], disk=name)
+        found += sample("gb10_disk_media_errors_total", disk["media_errors"], disk=name)
+        found += sample("gb10_disk_unsafe_shutdowns_total", disk["unsafe_shutdowns"], disk=name)
+    return found
+
+
+def of_boots(boots: list[dict[str, Any]], since_s: float) -> Samples:
+    """`clean` is None of the boot that runs."""
+    recent = [boot for boot in boots if boot["last_s"] >= since_s]
+    found: Samples = []
+    for end, clean in (("clean", True), ("unclean", False)):
+        found += sample("gb10_boots", sum(boot["clean"] is clean for boot in recent), end=end)
+    if boots and boots[-1]["clean"] is None:
+        found += sample("gb10_boot_time_seconds", boots[-1]["first_s"])
+        found += sample("gb10_boot_former_unclean", len(boots) > 1 and boots[-2]["clean"] is False)
+    return found
+
+
+def of_events(events: list[dict[str, Any]]) -> Samples:
+    """By kind, and for an Xid by its number. What vLLM's unit says has its own metrics."""
+    counts: dict[tuple[str, str | None], int] = {}
+    for event in events:
+        if event["kind"] not in _CHANGES and event["kind"] != kernel_log.SERVICE:
+            key = (event["kind"], event["key"] if event["kind"] == "xid" else None)
+            counts[key] = counts.get(key, 0) + event["count"]
+    found: Samples = []
+    for (kind, number), count in counts.items():
+        found += sample("gb10_journal_events", count, kind=kind, key=number)
+    return found

@@ -1,0 +1,124 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What changes by the second: GPU, temperatures, memory, rails."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health import gpu, memory, rails, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, text_of
+
+from .exposition import Samples, sample
+
+# How the kernel accounts for memory: what is in none of these is the GPU's, or was not given back.
+ACCOUNTS = (
+    *("free_bytes", "buffers_bytes", "cached_bytes", "anonymous_bytes", "slab_bytes"),
+    *("stack_bytes", "tables_bytes", "percpu_bytes", "huge_bytes"),
+)
+_GPU = {
+    "temperature_c": ("gb10_gpu_temperature_celsius", 1),
+    "tlimit_c": ("gb10_gpu_temperature_margin_celsius", 1),
+    "power_w": ("gb10_gpu_power_watts", 1),
+    "clock_mhz": ("gb10_gpu_clock_hertz", 10**6),
+    "clock_max_mhz": ("gb10_gpu_clock_max_hertz", 10**6),
+    "utilization_percent": ("gb10_gpu_utilization_ratio", 0.01),
+}
+_MEMORY = ("total", "free", "available", "cached", "cma_total", "cma_free")
+_RAIL = {
+    "width": ("gb10_rail_pcie_lanes", 1),
+    "gigatransfers": ("gb10_rail_pcie_transfers_per_second", 10**9),
+    "gigatransfers_max": ("gb10_rail_pcie_transfers_max_per_second", 10**9),
+}
+
+
+def read(host: HostReader, notes: Notes, rail_errors: Collection[str]) -> Samples:
+    """All samples of this part; what is missing is noted. `rail_errors`: the counters that tell of a fault."""
+    found = of_gpu(notes.part("gpu", lambda: gpu.read_gpu(host)) or {})
+    found += of_zones(notes.read("zones", lambda: sensors.read_zones(host)) or [])
+    found += of_sensors(notes.read("hwmon", lambda: sensors.read_hwmon(host)) or [])
+    found += of_memory(notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))) or {})
+    page = os.sysconf("SC_PAGE_SIZE")
+    blocks = notes.read("blocks", lambda: memory.parse_blocks(text_of(host, "/proc/buddyinfo"), page)) or {}
+    found += sample("gb10_memory_blocks_free_bytes", blocks.get("free_bytes"))
+    found += sample("gb10_memory_blocks_large_bytes", blocks.get("large_bytes"))
+    for resource in ("cpu", "memory", "io"):
+        found += of_pressure(resource, _pressure(host, notes, resource) or {})
+    kills = notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat")))
+    found += sample("gb10_oom_kills_total", kills)
+    return found + of_rails(notes.read("rails", lambda: rails.read_rails(host)) or [], rail_errors)
+
+
+def _pressure(host: HostReader, notes: Notes, resource: str) -> dict[str, Any] | None:
+    path = f"/proc/pressure/{resource}"
+    return notes.read(f"pressure.{resource}", lambda: memory.parse_pressure(text_of(host, path)))
+
+
+def of_gpu(read: Mapping[str, Any]) -> Samples:
+    if not read:
+        return []
+    found = sample("gb10_gpu_state", 1, state=read["state"])
+    for key, (name, factor) in _GPU.items():
+        found += sample(name, None if read[key] is None else read[key] * factor)
+    if read["reasons"] is not None:
+        for reason in sorted({*gpu.REASONS.values(), *read["reasons"]}):
+            found += sample("gb10_gpu_event_reason", reason in read["reasons"], reason=reason)
+    return found
+
+
+def of_zones(zones: list[dict[str, Any]]) -> Samples:
+    found: Samples = []
+    for zone in zones:
+        labels = {"zone": zone["zone"], "type": zone["type"]}
+        found += sample("gb10_thermal_zone_celsius", zone["temperature_c"], **labels)
+        found += sample("gb10_thermal_zone_critical_celsius", zone["critical_c"], **labels)
+    return found
+
+
+def of_sensors(read: list[dict[str, Any]]) -> Samples:
+    units = {"temperature_c": "gb10_sensor_celsius", "power_w": "gb10_sensor_watts"}
+    found: Samples = []
+    for sensor in read:
+        found += sample(units[sensor["unit"]], sensor["value"], chip=sensor["chip"], label=sensor["label"])
+    return found
+
+
+def of_memory(read: Mapping[str, Any]) -> Samples:
+    if not read:
+        return []
+    found: Samples = []
+    for key in _MEMORY:
+        found += sample(f"gb10_memory_{key}_bytes", read[f"{key}_bytes"])
+    accounts = [read[name] for name in ACCOUNTS]
+    if None not in accounts:
+        found += sample("gb10_memory_hidden_bytes", max(0, read["total_bytes"] - sum(accounts)))
+    return found
+
+
+def of_pressure(resource: str, read: Mapping[str, Mapping[str, float]]) -> Samples:
+    found: Samples = []
+    for tasks, averages in read.items():
+        for window in ("10", "60", "300"):
+            value = averages[f"avg{window}"] / 100
+            found += sample("gb10_pressure_ratio", value, resource=resource, tasks=tasks, window_seconds=window)
+    return found
+
+
+def of_rails(read: list[dict[str, Any]], errors: Collection[str]) -> Samples:
+    found: Samples = []
+    for rail in read:
+        labels = {"hca": rail["hca"], "port": rail["port"], "netdev": rail["netdev"]}
+        if rail["state"] is not None:
+            found += sample("gb10_rail_up", rail["state"] == "ACTIVE", **labels)
+        rate = rail["rate_gbps"]
+        found += sample("gb10_rail_link_bits_per_second", None if rate is None else rate * 10**9, **labels)
+        for key, (name, factor) in _RAIL.items():
+            value = rail["pcie"][key]
+            found += sample(name, None if value is None else value * factor, **labels)
+        for counter in errors:  # also at 0: a rise from nothing would not be seen
+            found += sample("gb10_rail_errors_total", rail["counters"].get(counter, 0), counter=counter, **labels)
+    return found

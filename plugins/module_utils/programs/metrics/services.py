@@ -1,0 +1,153 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The services of this host: what each unit says of its life, and vLLM's own metrics.
+
+vLLM listens on loopback, and asks nobody for a key at /metrics. So the collector asks it there, and hands on the
+families that catalog/monitoring.yml names, with the service as a label. No port is opened for them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterable
+from typing import Any, Callable
+
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
+    LARGEST_TEXT,
+    Notes,
+    Unknown,
+    checked,
+    quoted,
+    text_of,
+)
+
+from .exposition import Samples, escaped, sample
+
+SETTINGS, RUN, READY = "/etc/gb10-fleet", "/run", "ready"
+RUNNING = "/run/systemd/units/invocation:"
+DEADLINE_S = 3.0
+_LARGEST_REPLY = LARGEST_TEXT
+_RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
+_TYPE = re.compile(r"# TYPE (\S+) \w+\Z")
+_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)\Z")
+Fetch = Callable[[str, int], str]  # address, port -> the text of /metrics
+
+
+def names(host: HostReader) -> list[str]:
+    """Of all services that have run here since the boot: vllm, and vllm-NAME."""
+    return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
+
+
+def read(host: HostReader, notes: Notes, families: Collection[str], fetch: Fetch) -> tuple[Samples, str]:
+    """Samples of the units, and vLLM's own families as text."""
+    samples: Samples = []
+    texts: list[tuple[str, str]] = []
+    for name in names(host):
+        found, text = _of_service(host, notes, name, fetch)
+        samples += found
+        texts += [(name, text)] if text else []
+    return samples, handed_on(texts, families)
+
+
+def _of_service(host: HostReader, notes: Notes, name: str, fetch: Fetch) -> tuple[Samples, str | None]:
+    up = host.path(f"{RUNNING}gb10-{name}.service").is_symlink()
+    samples = sample("gb10_service_up", up, service=name)
+    status = notes.read(f"service.{name}", lambda: _status(host, name)) if up else None  # it outlives the unit
+    samples += of_status(name, status or {})
+    if not status or status["phase"] != READY:
+        return samples, None
+    place = notes.read(f"serving.{name}", lambda: address(text_of(host, f"{SETTINGS}/{name}.json")))
+    if not place:
+        return samples, None
+    text = notes.read(f"serving.{name}", lambda: fetch(*place))
+    return samples + sample("gb10_service_answers", text is not None, service=name), text
+
+
+def _status(host: HostReader, name: str) -> dict[str, Any]:
+    path = f"{RUN}/gb10-{name}/status.json"
+    try:
+        said = json.loads(checked(text_of(host, path), path))
+        failure = said.get("failure") or {}
+        return {
+            "phase": quoted(said["phase"]),
+            "failures": float(said.get("failures") or 0),
+            "verdict": quoted(failure["verdict"]) if failure else None,
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise (error if isinstance(error, Unknown) else Unknown(f"{path} is not what the unit writes")) from None
+
+
+def of_status(name: str, status: dict[str, Any]) -> Samples:
+    if not status:
+        return []
+    found = sample("gb10_service_phase", 1, service=name, phase=status["phase"])
+    found += sample("gb10_service_failures", status["failures"], service=name)
+    return found + (
+        sample("gb10_service_verdict", 1, service=name, verdict=status["verdict"]) if status["verdict"] else []
+    )
+
+
+def address(text: str) -> tuple[str, int] | None:
+    """Where the server answers, by its flags; None where this rank has no API, or the service is none of vLLM."""
+    try:
+        argv = [str(word) for word in json.loads(text).get("argv") or ()]
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        raise Unknown("the settings of the service are not what the role writes") from None
+    flags = dict(zip(argv, argv[1:]))
+    if "--headless" in argv or not flags.get("--port", "").isdigit():
+        return None
+    host = flags.get("--host", "127.0.0.1")
+    return _ANY_ADDRESS.get(host, host), int(flags["--port"])
+
+
+def fetch(address: str, port: int) -> str:
+    import http.client  # 15 ms, and not every host serves
+
+    connection = http.client.HTTPConnection(address, port, timeout=DEADLINE_S)
+    try:
+        connection.request("GET", "/metrics")
+        reply = connection.getresponse()
+        body = reply.read(_LARGEST_REPLY + 1)
+    except http.client.HTTPException as error:
+        raise Unknown(f"the server's /metrics gave no answer: {type(error).__name__}") from None
+    finally:
+        connection.close()
+    if reply.status != 200:
+        raise Unknown(f"the server's /metrics gave {reply.status}")
+    return checked(body.decode("utf-8", "replace"), "/metrics")
+
+
+def handed_on(texts: Iterable[tuple[str, str]], families: Collection[str]) -> str:
+    """The families of all servers, each once with its type, and every sample with its service."""
+    kinds: dict[str, str] = {}
+    samples: dict[str, list[str]] = {}
+    for service, text in texts:
+        family = ""
+        for line in text.splitlines():
+            typed = _TYPE.match(line)
+            if typed:
+                family = typed[1] if typed[1] in families else ""
+                kinds.setdefault(family, line)
+            found = _SAMPLE.match(line) if family and not line.startswith("#") else None
+            if found and _belongs(found[1], family) and _is_number(found[3]):
+                labels = ",".join(filter(None, (f'service="{escaped(service)}"', (found[2] or "").rstrip(","))))
+                samples.setdefault(family, []).append(f"{found[1]}{{{labels}}} {found[3]}")
+    lines = [line for family, found in samples.items() for line in (kinds[family], *found)]
+    return "\n".join([*lines, ""]) if lines else ""
+
+
+def _belongs(name: str, family: str) -> bool:
+    """Of a histogram its buckets, sum and count; not when it was created."""
+    return name in (family, f"{family}_bucket", f"{family}_sum", f"{family}_count")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,225 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role monitoring: what is collected and who may read it, and whether this host has the server."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+PROGRAM = "programs/metrics/main"  # below plugins/module_utils, where everything lies that a host may need
+PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"
+DASHBOARDS = "/usr/local/share/gb10-fleet/dashboards"
+_IMPORT = re.compile(
+    r"^\s*from (ansible_collections\.gb10\.fleet\.plugins\.module_utils\.|\.)([\w.]*) import (.+)", re.MULTILINE
+)
+_TARGET = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?\Z")
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_STATE, _ETC = "/var/lib/prometheus", "/etc/prometheus"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the collector, and how often it runs."""
+
+    part: str
+    every_s: int
+
+
+@dataclass(frozen=True)
+class Target:
+    """A host that Prometheus asks."""
+
+    host: str
+    address: str
+
+
+@dataclass(frozen=True)
+class Server:
+    """A daemon of the stack; `files` restart it."""
+
+    package: str
+    unit: str
+    command: str
+    files: tuple[str, ...]
+
+
+def _server(package: str, flags: str, *files: str) -> Server:
+    unit = f"{package}.service"
+    drop_in = f"/etc/systemd/system/{unit}.d/50-gb10-monitoring.conf"
+    return Server(package, unit, f"/usr/bin/{package} {flags}", (drop_in, *files))
+
+
+SERVERS = (
+    _server(
+        "prometheus-alertmanager",
+        f"--config.file={_ETC}/gb10-alertmanager.yml --storage.path={_STATE}/alertmanager"
+        f" --web.listen-address={ALERTMANAGER} --cluster.listen-address=",
+        f"{_ETC}/gb10-alertmanager.yml",
+    ),
+    _server(
+        "prometheus",
+        f"--config.file={_ETC}/gb10.yml --storage.tsdb.path={_STATE}/metrics2 --web.listen-address={PROMETHEUS}",
+        f"{_ETC}/gb10.yml",
+        f"{_ETC}/gb10-rules.yml",
+    ),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MonitoringPlan(RolePlan):
+    """What the collector gets, and the stack. What is long is a property, for a plan is shown."""
+
+    enabled: bool
+    listen: str
+    parts: tuple[Part, ...]
+    servers: tuple[Server, ...]
+    targets: tuple[Target, ...]
+    grafana: bool
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The collector, and all of plugins/module_utils that it imports."""
+        return _modules()
+
+    @property
+    def settings(self) -> str:
+        """What the collector goes by."""
+        content, rules = catalog.load("monitoring"), patient.rules()
+        known = {
+            "recent_days": rules.limits["recent_days"],
+            "event_s": content["figures"]["event_s"]["value"],
+            "rail_errors": sorted(rules.rail_errors),
+            "vllm_families": content["vllm_families"]["value"],
+        }
+        return json.dumps(known, indent=1) + "\n"
+
+    @property
+    def rules(self) -> str:
+        return _file("gb10-rules.yml")
+
+    @property
+    def dashboard(self) -> str:
+        return _file("gb10-dashboard.json")
+
+    @property
+    def datasource(self) -> str:
+        known = {"name": "Prometheus", "uid": "prometheus", "type": "prometheus", "url": f"http://{PROMETHEUS}"}
+        return json.dumps({"apiVersion": 1, "datasources": [{**known, "access": "proxy", "isDefault": True}]}) + "\n"
+
+    @property
+    def provider(self) -> str:
+        known = {"name": "gb10-fleet", "type": "file", "options": {"path": DASHBOARDS}}
+        return json.dumps({"apiVersion": 1, "providers": [known]}) + "\n"
+
+
+def plan(view: View) -> MonitoringPlan:
+    """The plan for one host; one that is not watched is not judged."""
+    said = view.settings(MonitoringSettings)
+    enabled, server = said.monitoring_enabled, said.monitoring_enabled and said.monitoring_server
+    figures = catalog.load("monitoring")["figures"]
+    listen = f"{addresses.in_url(said.monitoring_address)}:{said.monitoring_port}"
+    return MonitoringPlan(
+        refusals=tuple(_refusals(said)) if enabled else (),
+        enabled=enabled,
+        listen=listen,
+        parts=(Part("now", figures["interval_s"]["value"]), Part("history", figures["history_s"]["value"])),
+        servers=SERVERS if server else (),
+        targets=(Target(view.host, listen), *_targets(said)) if server else (),
+        grafana=server and said.monitoring_grafana,
+    )
+
+
+def _targets(said: MonitoringSettings) -> Iterator[Target]:
+    for host, address in said.monitoring_targets.items():
+        found = _TARGET.match(str(address))
+        if found:
+            yield Target(str(host), str(address) if found[2] else f"{address}:{said.monitoring_port}")
+
+
+def _refusals(said: MonitoringSettings) -> Iterator[str]:
+    if not _is_address(said.monitoring_address):
+        yield (
+            f"monitoring_address '{said.monitoring_address}' is no IP address. Name one of this host, for example "
+            "192.0.2.11, or keep 127.0.0.1."
+        )
+    elif said.exposed and not said.monitoring_clients:
+        yield (
+            f"monitoring_address {said.monitoring_address} is beyond loopback, and monitoring_clients names nobody who "
+            "may ask there. Name the host of Prometheus, for example monitoring_clients: [192.0.2.7]."
+        )
+    if not addresses.is_ports(said.monitoring_port):
+        yield f"monitoring_port is '{said.monitoring_port}'. Name a TCP port, from 1 to 65535."
+    unknown = [client for client in said.monitoring_clients if not addresses.is_network(client)]
+    if unknown:
+        yield (
+            f"monitoring_clients holds {', '.join(unknown)}. Name networks without host bits, or addresses, for "
+            "example 192.0.2.0/24 or 192.0.2.7."
+        )
+    strange = [
+        f"{host}: {address}"
+        for host, address in said.monitoring_targets.items()
+        if not (_HOST.match(str(host)) and _TARGET.match(str(address)))
+    ]
+    if strange:
+        yield (
+            f"monitoring_targets holds {', '.join(strange)}. Name each host with its address, for example "
+            "{spark-b: 192.0.2.12}."
+        )
+    for name, asked in (
+        ("monitoring_targets", said.monitoring_targets),
+        ("monitoring_grafana", said.monitoring_grafana),
+    ):
+        if asked and not said.monitoring_server:
+            yield f"{name} is for the host of Prometheus. Set monitoring_server to true there, or leave {name} out."
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _file(name: str) -> str:
+    """Written by scripts/monitoring_files.py, and for a Prometheus of the user's own as well."""
+    return (catalog.collection_root() / "roles/monitoring/files" / name).read_text(encoding="utf-8")
+
+
+@cache
+def _modules() -> tuple[str, ...]:
+    """What `PROGRAM` imports, and so on: paths below plugins/module_utils without their suffix."""
+    root, found, left = catalog.collection_root() / "plugins/module_utils", set[str](), [PROGRAM]
+    while left:
+        module = left.pop()
+        if module not in found:
+            found.add(module)
+            left += _imports(root, module)
+    return tuple(sorted(found))
+
+
+def _imports(root: Path, module: str) -> Iterator[str]:
+    """A name that is imported is a module of its own, or something within one."""
+    text = (root / f"{module}.py").read_text(encoding="utf-8").replace("(\n", "").replace(",\n", ", ")
+    for dots, package, names in _IMPORT.findall(text):
+        base = Path(module).parent if dots == "." else Path()
+        place = base / package.replace(".", "/")
+        if (root / f"{place}.py").is_file():
+            yield str(place)
+        else:
+            words = [name.split(" as ")[0].strip(" )") for name in names.split(",")]
+            yield from (str(place / word) for word in words if (root / place / f"{word}.py").is_file())

@@ -1,0 +1,32 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The settings of the role monitoring, which the firewall reads too: it closes node_exporter's port to strangers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+
+
+@dataclass(frozen=True)
+class MonitoringSettings(RoleSettings, role="monitoring"):
+    """The public variables of the role monitoring."""
+
+    monitoring_enabled: bool
+    monitoring_address: str
+    monitoring_port: int
+    monitoring_clients: tuple[str, ...]
+    monitoring_server: bool
+    monitoring_targets: Mapping[Any, Any]
+    monitoring_alerting: Mapping[Any, Any]
+    monitoring_grafana: bool
+
+    @property
+    def exposed(self) -> bool:
+        """Whether others than the host itself could reach node_exporter."""
+        return self.monitoring_enabled and not addresses.is_loopback(self.monitoring_address)

@@ -1,0 +1,278 @@
+"""Faked Sparks whose real collector writes real metrics, and one fault for each alert of catalog/monitoring.yml."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import main
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from lab.vendor.packages import nvidia_smi
+
+DRIVER = "580.142"
+FORMER, BOOT = "a" * 32, "b" * 32
+RAIL = "/sys/class/infiniband/rocep1s0f0"
+GIB_KB = 2**20
+MEMINFO = {
+    "MemTotal": 121, "MemFree": 100, "MemAvailable": 110, "Buffers": 1, "Cached": 8, "AnonPages": 6, "Shmem": 0,
+    "Slab": 4, "KernelStack": 0, "PageTables": 0, "Percpu": 0, "Hugetlb": 0, "CmaTotal": 0, "CmaFree": 0,
+}  # fmt: skip
+BUCKETS = ("0.1", "1.0", "+Inf")
+
+
+@cache
+def _program() -> CodeType:
+    return compile(nvidia_smi(DRIVER).content, "nvidia-smi", "exec")
+
+
+def settings() -> dict[str, Any]:
+    """What the role writes for the collector."""
+    found: dict[str, Any] = json.loads(monitoring.plan(View("spark-a", {}, {})).settings)
+    return found
+
+
+class Spark:
+    """A healthy host under load that serves; a fault changes it, `calm` takes the fault back."""
+
+    def __init__(self, root: Path, name: str) -> None:
+        self.root, self.name, self.now_s = root, name, 0.0
+        self.tokens = self.ticks = 0
+        self.smi: dict[str, Any] = {"__name__": "smi"}
+        exec(_program(), self.smi)  # noqa: S102 - the lab's own
+        self.smi["RUN"] = root / "run/gb10-lab"
+        self.settings = settings()
+        self.calm()
+
+    def calm(self) -> None:
+        self.silent = self.frozen = self.serves_nothing = False
+        self.running, self.waiting, self.cache, self.rate = 1, 0, 0.4, 30
+        self.events: list[str] = []
+        self.clean, self.worn, self.computing, self.rail_errors = True, 2, True, 0
+        self.gpu(2418, 86.2, 96, 68)
+        self.write("/run/gb10-lab/loaded-driver", DRIVER)
+        self.memory()
+        self.pressure(0)
+        self.write("/proc/buddyinfo", f"Node 0, zone Normal{' 0' * 13} 3000\n")
+        self.write("/proc/vmstat", "oom_kill 0\n")
+        self.write("/proc/sys/kernel/random/boot_id", BOOT)
+        self.zone(61)
+        self.write("/var/log/journal/x/system.journal", "")
+        self.write("/sys/class/nvme/nvme0/model", "made up\n")
+        for file, text in {
+            "device/current_link_width": "4", "device/max_link_width": "16",
+            "device/current_link_speed": "32.0 GT/s PCIe", "device/max_link_speed": "32.0 GT/s PCIe",
+            "device/net/enp1s0f0np0/mtu": "9000", "ports/1/state": "4: ACTIVE", "ports/1/rate": "200 Gb/sec (4X HDR)",
+        }.items():  # fmt: skip
+            self.write(f"{RAIL}/{file}", text)
+        self.status("ready")
+        argv = ["vllm", "serve", "--host", "127.0.0.1", "--port", "8000"]
+        self.write("/etc/gb10-fleet/vllm.json", json.dumps({"argv": argv}))
+        unit = self.root / "run/systemd/units/invocation:gb10-vllm.service"
+        if not unit.is_symlink():
+            unit.parent.mkdir(parents=True, exist_ok=True)
+            unit.symlink_to("x")
+
+    def write(self, path: str, text: str) -> None:
+        target = self.root / path.lstrip("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    def gpu(self, clock: int, power: float, busy: int, heat: int, reasons: int = 0) -> None:
+        self.smi["SCENARIOS"]["test"] = (str(clock), str(power), str(busy), "P0", str(heat), reasons)
+        self.scenario("test")
+
+    def scenario(self, name: str) -> None:
+        self.write("/run/gb10-lab/gpu-scenario", name)
+
+    def memory(self, **gib: float) -> None:
+        rows = {**MEMINFO, **gib}
+        self.write("/proc/meminfo", "".join(f"{name}: {int(value * GIB_KB)} kB\n" for name, value in rows.items()))
+
+    def pressure(self, percent: float) -> None:
+        for kind in ("cpu", "memory", "io"):
+            some = percent if kind == "memory" else 0
+            line = f"avg10={some:.2f} avg60={some:.2f} avg300={some:.2f} total=1\n"
+            self.write(f"/proc/pressure/{kind}", f"some {line}full {line}")
+
+    def zone(self, heat: float) -> None:
+        self.write("/sys/class/thermal/thermal_zone0/type", "acpitz")
+        self.write("/sys/class/thermal/thermal_zone0/temp", str(int(heat * 1000)))
+
+    def status(self, phase: str, failures: int = 0) -> None:
+        failure = {"verdict": "engine_died", "text": "said"} if failures else None
+        said = {"phase": phase, "failures": failures, "failure": failure}
+        self.write("/run/gb10-vllm/status.json", json.dumps(said))
+
+    def log(self, line: str) -> None:
+        self.events.append(line)
+
+    def run(self, argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        if argv[0] == "nvidia-smi":
+            return self._nvidia_smi(argv)
+        if argv[0] == "nvme":
+            said = json.dumps({"critical_warning": 0, "avail_spare": 100, "percent_used": self.worn})
+            return Completed(tuple(argv), 0, said)
+        if argv[0] == "journalctl":
+            return Completed(tuple(argv), 0, self._journal(argv))
+        return Completed(tuple(argv), 127)
+
+    def _nvidia_smi(self, argv: Sequence[str]) -> Completed:
+        scenario = (self.root / "run/gb10-lab/gpu-scenario").read_text()
+        if scenario == "hung":
+            return Completed(tuple(argv), 124)
+        if "compute-apps" in argv[1]:
+            return Completed(tuple(argv), 0, "4242, 98304\n" if self.computing else "")
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            status = self.smi["main"](list(argv[1:]))
+        return Completed(tuple(argv), status, said.getvalue())
+
+    def _journal(self, argv: Sequence[str]) -> str:
+        now = int(self.now_s * 1e6)
+        if "--list-boots" in argv:
+            former = {"boot_id": FORMER, "first_entry": now // 4, "last_entry": now // 3}
+            return json.dumps([former, {"boot_id": BOOT, "first_entry": now // 2, "last_entry": now}])
+        if any(word.startswith("MESSAGE_ID=") for word in argv):
+            end = {"__REALTIME_TIMESTAMP": str(now // 3), "_BOOT_ID": FORMER, "MESSAGE": "Journal stopped"}
+            return json.dumps(end) if self.clean else ""
+        lines = ({"__REALTIME_TIMESTAMP": str(now), "_BOOT_ID": BOOT, "MESSAGE": line} for line in self.events)
+        return "\n".join(map(json.dumps, lines))
+
+    def served(self, _address: str, _port: int) -> str:
+        """What vLLM's /metrics says."""
+        if self.serves_nothing:
+            raise ConnectionRefusedError(111, "Connection refused")
+        label = '{engine="0",model_name="a/b"}'
+        lines = ["# HELP vllm:num_requests_running Number of requests"]
+        for name, kind, value in (
+            ("num_requests_running", "gauge", self.running), ("num_requests_waiting", "gauge", self.waiting),
+            ("kv_cache_usage_perc", "gauge", self.cache), ("generation_tokens_total", "counter", self.tokens),
+            ("prompt_tokens_total", "counter", 3 * self.tokens), ("num_preemptions_total", "counter", 0),
+            ("prefix_cache_queries_total", "counter", self.tokens),
+            ("prefix_cache_hits_total", "counter", self.tokens // 2),
+            ("spec_decode_num_draft_tokens_total", "counter", self.tokens),
+            ("spec_decode_num_accepted_tokens_total", "counter", self.tokens // 3),
+        ):  # fmt: skip
+            lines += [f"# TYPE vllm:{name} {kind}", f"vllm:{name}{label} {value}"]
+        for name in ("time_to_first_token_seconds", "inter_token_latency_seconds"):
+            lines.append(f"# TYPE vllm:{name} histogram")
+            lines += [f'vllm:{name}_bucket{{engine="0",le="{edge}"}} {self.tokens}' for edge in BUCKETS]
+            lines += [f"vllm:{name}_sum{label} {self.tokens}", f"vllm:{name}_count{label} {self.tokens}"]
+        return "\n".join([*lines, "# TYPE python_info gauge", 'python_info{version="3.12"} 1', ""])
+
+    def text(self, now_s: float) -> str:
+        """One run of each part."""
+        if not self.frozen:
+            self.now_s = now_s
+            self.tokens += self.rate
+            self.ticks += 1
+            self.write(f"{RAIL}/ports/1/counters/symbol_error", str(7 + self.rail_errors * self.ticks))
+            self.written = self._collected()
+        return self.written
+
+    def _collected(self) -> str:
+        system = System(self.root, self.run, privileged=True)
+        host = replace(HostReader(), system=system, time_of_day=lambda: self.now_s)
+        return "".join(main.collect(part, host, self.settings, self.served) for part in ("now", "history"))
+
+
+SERIES = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$", re.MULTILINE)
+
+
+def samples(text: str) -> dict[str, float]:
+    return {series: float(value) for series, value in SERIES.findall(text)}
+
+
+def _memory_of_nobody(spark: Spark) -> None:
+    spark.computing = False
+    spark.gpu(208, 4.5, 0, 40)
+    spark.memory(MemFree=60)
+
+
+def _fragmented(spark: Spark) -> None:
+    spark.computing = False
+    spark.gpu(208, 4.5, 0, 40)
+    spark.write("/proc/buddyinfo", f"Node 0, zone Normal {100 * 2**18}{' 0' * 13}\n")
+
+
+def _hung(spark: Spark) -> None:
+    spark.rate = 0
+    spark.gpu(2418, 20, 96, 60)
+
+
+def _queue(spark: Spark) -> None:
+    spark.cache, spark.waiting = 0.98, 4
+
+
+def _attribute(**values: Any) -> Callable[[Spark], None]:
+    def fault(spark: Spark) -> None:
+        for name, value in values.items():
+            setattr(spark, name, value)
+
+    return fault
+
+
+def _log(line: str) -> Callable[[Spark], None]:
+    return lambda spark: spark.log(line)
+
+
+def _page_cache(spark: Spark) -> None:
+    spark.pressure(20)
+    spark.memory(MemFree=68, Cached=40)
+
+
+# One fault for each alert: it fires this one and no other.
+FAULTS: dict[str, Callable[[Spark], None]] = {
+    "Gb10HostSilent": _attribute(silent=True),
+    "Gb10CollectorStopped": _attribute(frozen=True),
+    "Gb10GpuNotAnswering": lambda spark: spark.scenario("absent"),
+    "Gb10PowerFault": lambda spark: spark.scenario("throttled"),
+    "Gb10GpuClockLow": lambda spark: spark.gpu(900, 45, 96, 60),
+    "Gb10GpuThrottled": lambda spark: spark.gpu(2000, 70, 96, 80, 0x40),
+    "Gb10GpuHot": lambda spark: spark.gpu(2418, 86, 96, 92),
+    "Gb10SocHot": lambda spark: spark.zone(101),
+    "Gb10EngineHung": _hung,
+    "Gb10MemoryNotReturned": _memory_of_nobody,
+    "Gb10MemoryFragmented": _fragmented,
+    "Gb10MemoryPressure": lambda spark: spark.pressure(20),
+    "Gb10PageCachePressure": _page_cache,
+    "Gb10Kho": lambda spark: spark.memory(CmaFree=9.3),
+    "Gb10RailDown": lambda spark: spark.write(f"{RAIL}/ports/1/state", "1: DOWN"),
+    "Gb10RailDegraded": lambda spark: spark.write(f"{RAIL}/device/current_link_width", "2"),
+    "Gb10RailSlowLink": lambda spark: spark.write(f"{RAIL}/ports/1/rate", "100 Gb/sec (2X HDR)"),
+    "Gb10RailErrors": _attribute(rail_errors=1),
+    "Gb10DiskWorn": _attribute(worn=95),
+    "Gb10UncleanBoot": _attribute(clean=False),
+    "Gb10XidError": _log("NVRM: Xid (PCI:000f:01:00): 119, pid=1, Timeout after 6s of waiting for RPC response"),
+    "Gb10Xid": _log("NVRM: Xid (PCI:000f:01:00): 31, pid=1, MMU Fault"),
+    "Gb10LogError": _log("mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W)."),
+    "Gb10LogWarning": _log("Out of memory: Killed process 4242 (VLLM::EngineCore) total-vm:1kB"),
+    "Gb10ServiceFailing": lambda spark: spark.status("ready", 3),
+    "Gb10ServiceSilent": _attribute(serves_nothing=True),
+    "Gb10CacheFull": _queue,
+}
+
+
+def healthy() -> Iterator[tuple[str, Callable[[Spark], None]]]:
+    """States of a sound host: none may raise an alert."""
+    yield "load", lambda spark: None
+    yield (
+        "idle",
+        lambda spark: (spark.gpu(208, 4.5, 0, 38, 1), _attribute(running=0, rate=0, computing=False)(spark))[0],
+    )
+    yield "prefill", lambda spark: (spark.gpu(2418, 88, 96, 74), _attribute(rate=0)(spark))[0]
+    yield "warm", lambda spark: spark.gpu(2418, 88, 96, 84)
+    yield "capped", lambda spark: spark.gpu(1300, 85, 96, 70, 0x4)
+    yield "old_nvidia_smi", lambda spark: None
+    yield "xid_of_a_program", _log("NVRM: Xid (PCI:000f:01:00): 43, pid=1, channel reset")

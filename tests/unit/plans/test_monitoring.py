@@ -1,0 +1,120 @@
+"""Whom the role monitoring lets ask, what it refuses, and what travels to a host."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, monitoring
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring import MonitoringPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from tests.support.proofs import facts
+
+UTILS = Path(__file__).parents[3] / "plugins/module_utils"
+ON: dict[str, Any] = {"monitoring_enabled": True}
+BEYOND = {**ON, "monitoring_address": "192.0.2.11", "monitoring_clients": ["192.0.2.7", "2001:db8::/64"]}
+RULES = "/etc/gb10-fleet/firewall.nft"
+
+
+def made(**variables: Any) -> MonitoringPlan:
+    return monitoring.plan(View("spark-a", facts(), variables))
+
+
+def test_nothing_is_the_default() -> None:
+    assert render("monitoring", View("spark-a", facts())).resources == []
+    assert made(monitoring_address="nonsense").refusals == ()
+
+
+def test_a_plan_that_is_not_watched_reads_no_fact() -> None:
+    view = View("spark-a", facts(), ON)
+    monitoring.plan(view)
+    assert view.touched == set()
+
+
+@pytest.mark.parametrize(
+    ("variables", "listens"),
+    [
+        ({}, "127.0.0.1:9100"),
+        ({"monitoring_address": "::1", "monitoring_port": 9101}, "[::1]:9101"),
+        (BEYOND, "192.0.2.11:9100"),
+    ],
+)
+def test_where_it_listens(variables: dict[str, Any], listens: str) -> None:
+    assert made(**{**ON, **variables}).listen == listens
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"monitoring_address": "spark-a"}, "no IP address"),
+        ({"monitoring_address": "192.0.2.11"}, "monitoring_clients names nobody"),
+        ({"monitoring_address": "0.0.0.0"}, "monitoring_clients names nobody"),  # noqa: S104
+        ({"monitoring_port": 70000}, "monitoring_port is '70000'"),
+        ({**BEYOND, "monitoring_clients": ["192.0.2.7/24"]}, "monitoring_clients holds 192.0.2.7/24"),
+        ({"monitoring_targets": {"spark-b": "192.0.2.12"}}, "monitoring_targets is for the host of Prometheus"),
+        ({"monitoring_grafana": True}, "monitoring_grafana is for the host of Prometheus"),
+        ({"monitoring_server": True, "monitoring_targets": {"a": 'x"]'}}, "monitoring_targets holds a: x"),
+        ({"monitoring_server": True, "monitoring_targets": {'a"': "192.0.2.1"}}, 'monitoring_targets holds a"'),
+    ],
+)
+def test_what_is_refused(variables: dict[str, Any], says: str) -> None:
+    (refusal,) = made(**{**ON, **variables}).refusals
+    assert says in refusal
+
+
+def test_the_server_asks_its_own_host_and_those_named() -> None:
+    plan = made(**ON, monitoring_server=True, monitoring_targets={"b": "192.0.2.12", "c": "[2001:db8::3]:9"})
+    assert [(target.host, target.address) for target in plan.targets] == [
+        ("spark-a", "127.0.0.1:9100"), ("b", "192.0.2.12:9100"), ("c", "[2001:db8::3]:9"),
+    ]  # fmt: skip
+    assert all("127.0.0.1" in server.command for server in plan.servers)
+
+
+def test_no_plan_shows_the_receivers_of_alerts() -> None:
+    secret = {"route": {"receiver": "us"}, "receivers": [{"name": "us", "webhook": "https://sesame.example.com"}]}
+    view = View("spark-a", facts(), {**ON, "monitoring_server": True, "monitoring_alerting": secret})
+    assert "sesame" not in str(shown(monitoring.plan(view)))
+    written = [entry for entry in render("monitoring", view).resources if "sesame" in str(entry)]
+    assert [(entry["file"], entry["secret"], entry["mode"]) for entry in written] == [
+        ("/etc/prometheus/gb10-alertmanager.yml", True, "0640")
+    ]
+
+
+def test_the_collector_travels_with_all_that_it_imports() -> None:
+    modules = set(made(**ON).modules)
+    assert "health/gpu" in modules and "programs/metrics/services" in modules
+    for module in modules:
+        for node in ast.walk(ast.parse((UTILS / f"{module}.py").read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.level or "module_utils" in str(node.module)):
+                base = Path(module).parent if node.level else Path()
+                place = base / str(node.module or "").rpartition("module_utils")[2].strip(".").replace(".", "/")
+                named = {str(place), *(str(place / alias.name) for alias in node.names)}
+                there = {name for name in named if (UTILS / f"{name}.py").is_file()}
+                assert there and there <= modules, (module, named)
+
+
+@pytest.mark.parametrize(
+    ("variables", "exporter", "watchers"),
+    [
+        ({}, None, ()),
+        (ON, None, ()),
+        (BEYOND, 9100, ("192.0.2.7", "2001:db8::/64")),
+        ({**BEYOND, "monitoring_enabled": False}, None, ()),
+    ],
+)
+def test_the_firewall_closes_its_port_to_strangers(variables: Any, exporter: int | None, watchers: Any) -> None:
+    view = View("spark-a", facts(), {"fabric_topology": "none", **variables})
+    plan = firewall.plan(view)
+    assert (plan.exporter, plan.watchers) == (exporter, watchers)
+    assert ("9100" in plan.guarded) == bool(exporter)
+    (rules,) = [entry["content"] for entry in render("firewall", view).resources if entry.get("file") == RULES]
+    opened = [line.strip() for line in rules.splitlines() if line.strip().endswith('"Prometheus"')]
+    assert len(opened) == len(watchers)
+    closing = rules.find("tcp dport 9100 counter name refused drop")
+    assert (closing > 0) == bool(exporter)
+    assert all(rules.index(line) < closing for line in opened)

@@ -1,0 +1,154 @@
+"""The collector: what it writes of a host, of a host without anything, and of garbage."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import exposition, main, services
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
+
+from scripts import monitoring_files
+from tests.support.monitored import Spark, samples
+
+ROOT = Path(__file__).parents[3]
+UTILS = ROOT / "plugins/module_utils"
+NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+
+
+@pytest.fixture(name="spark")
+def fixture_spark(tmp_path: Path) -> Spark:
+    return Spark(tmp_path, "spark-a")
+
+
+def test_a_healthy_host_in_numbers(spark: Spark) -> None:
+    found = samples(spark.text(1e6))
+    for series, value in {
+        'gb10_gpu_state{state="ok"}': 1,
+        "gb10_gpu_clock_hertz": 2418e6,
+        "gb10_gpu_power_watts": 86.2,
+        "gb10_gpu_utilization_ratio": 0.96,
+        'gb10_gpu_event_reason{reason="hw_slowdown"}': 0,
+        'gb10_thermal_zone_celsius{type="acpitz",zone="thermal_zone0"}': 61,
+        "gb10_memory_hidden_bytes": 2 * 2**30,
+        "gb10_memory_cma_free_bytes": 0,
+        'gb10_rail_up{hca="rocep1s0f0",netdev="enp1s0f0np0",port="1"}': 1,
+        'gb10_rail_link_bits_per_second{hca="rocep1s0f0",netdev="enp1s0f0np0",port="1"}': 200e9,
+        'gb10_rail_errors_total{counter="link_downed",hca="rocep1s0f0",netdev="enp1s0f0np0",port="1"}': 0,
+        'gb10_rail_errors_total{counter="symbol_error",hca="rocep1s0f0",netdev="enp1s0f0np0",port="1"}': 7,
+        'gb10_service_phase{phase="ready",service="vllm"}': 1,
+        'gb10_disk_worn_ratio{disk="nvme0"}': 0.02,
+        "gb10_boot_former_unclean": 0,
+        "gb10_gpu_processes": 1,
+        'vllm:num_requests_running{service="vllm",engine="0",model_name="a/b"}': 1,
+    }.items():
+        assert found[series] == pytest.approx(value), series
+    assert 'gb10_unknown{part="now",path="gpu.tlimit_c"}' in found  # as the lab's nvidia-smi has it
+    assert not [series for series in found if series.startswith("python_info")]
+
+
+def test_every_sample_has_its_family_and_every_family_its_words(spark: Spark) -> None:
+    for name, (kind, about, source) in FAMILIES.items():
+        assert kind in ("gauge", "counter") and about.endswith(".") and source, name
+        assert name.endswith("_total") == (kind == "counter"), name
+    written = {str(NAME.match(series)[0]) for series in samples(spark.text(1e6))}  # type: ignore[index]
+    assert {name for name in written if name.startswith("gb10_")} <= set(FAMILIES)
+
+
+def test_the_page_has_every_metric() -> None:
+    page = (ROOT / "docs/monitoring.md").read_text()
+    assert page == monitoring_files.page(page), "run python -m scripts.monitoring_files"
+    assert page.count("| `gb10_") == len(FAMILIES)
+
+
+def test_a_host_with_nothing_has_only_what_is_missing(tmp_path: Path) -> None:
+    host = replace(HostReader(), system=System(tmp_path, lambda argv, *_rest: Completed(tuple(argv), 127)))
+    for part in ("now", "history"):
+        known = {"vllm_families": [], "rail_errors": [], "recent_days": 7, "event_s": 3600}
+        found = samples(main.collect(part, host, known))
+        numbers = [name for name in found if not name.startswith(("gb10_unknown", "gb10_collector", "gb10_gpu_state"))]
+        assert numbers == []
+        assert any(name.startswith("gb10_unknown") for name in found)
+
+
+@pytest.mark.parametrize("garbage", ["", "x" * 3_000_000, "9" * 100_000, "[[[[", "{}", "\0", '"}\n'])
+def test_garbage_gives_no_sample_that_is_wrong(spark: Spark, garbage: str) -> None:
+    for path in [path for path in spark.root.rglob("*") if path.is_file() and "gb10-lab" not in path.parts]:
+        path.write_text(garbage[:1_100_000])
+    system = System(spark.root, lambda argv, *_rest: Completed(tuple(argv), 0, garbage), privileged=True)
+    host = replace(HostReader(), system=system)
+    text = "".join(main.collect(part, host, spark.settings, lambda *_place: garbage) for part in ("now", "history"))
+    assert len(text) < 20_000
+    for line in text.splitlines():
+        assert line.startswith("# ") or re.fullmatch(
+            r'[a-z0-9_]+(\{([a-z_]+="(\\.|[^"\\\n])*",?)+\})? [0-9.e+-]+', line
+        )
+
+
+def test_two_services_share_their_families(spark: Spark) -> None:
+    for name in ("vllm-embed", "vllm-off"):
+        spark.write(f"/run/gb10-{name}/status.json", json.dumps({"phase": "ready"}))
+    spark.write("/etc/gb10-fleet/vllm-embed.json", json.dumps({"argv": ["serve", "--port", "8001", "--host", "::"]}))
+    (spark.root / "run/systemd/units/invocation:gb10-vllm-embed.service").symlink_to("x")
+    text = spark.text(1e6)
+    found = samples(text)
+    assert text.count("# TYPE vllm:generation_tokens_total counter") == 1
+    assert [series for series in found if series.startswith("vllm:generation_tokens_total")] == [
+        f'vllm:generation_tokens_total{{service="{name}",engine="0",model_name="a/b"}}'
+        for name in ("vllm", "vllm-embed")
+    ]
+    assert found['gb10_service_up{service="vllm-off"}'] == 0
+    assert 'gb10_service_phase{phase="ready",service="vllm-off"}' not in found  # its file outlives it
+
+
+@pytest.mark.parametrize(
+    ("argv", "asked"),
+    [
+        (["serve", "--port", "8000"], ("127.0.0.1", 8000)),
+        (["serve", "--host", "0.0.0.0", "--port", "8000"], ("127.0.0.1", 8000)),  # noqa: S104
+        (["serve", "--headless", "--port", "8000"], None),
+        ([], None),  # a service of another kind
+    ],
+)
+def test_where_a_service_is_asked(argv: list[str], asked: tuple[str, int] | None) -> None:
+    assert services.address(json.dumps({"argv": argv})) == asked
+
+
+def test_labels_cannot_break_out() -> None:
+    text = exposition.render(exposition.sample("gb10_gpu_state", 1, state='a"} 1\nb\\'))
+    assert text.splitlines()[2:] == ['gb10_gpu_state{state="a\\"} 1\\nb\\\\"} 1']
+
+
+def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
+    target = tmp_path / "gb10_now.prom"
+    exposition.replace(target, "one\n")
+    exposition.replace(target, "two\n")
+    assert target.read_text() == "two\n" and [path.name for path in tmp_path.iterdir()] == [target.name]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+def test_it_runs_alone_with_what_travels(tmp_path: Path) -> None:
+    """As on a host: isolated, without the project, from the files that the role writes."""
+    plan = monitoring.plan(monitoring.View("spark-a", {}, {"monitoring_enabled": True}))
+    base = tmp_path / "ansible_collections/gb10/fleet/plugins/module_utils"
+    for module in plan.modules:
+        (base / module).parent.mkdir(parents=True, exist_ok=True)
+        (base / f"{module}.py").write_text((UTILS / f"{module}.py").read_text())
+    code = (
+        f"import sys, json; sys.path.append({str(tmp_path)!r})\n"
+        "from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import main\n"
+        f"known = json.loads({plan.settings!r})\n"
+        "for part in ('now', 'history'): print(main.collect(part, main.HostReader(), known))\n"
+    )
+    done = subprocess.run([sys.executable, "-ISBc", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "gb10_memory_total_bytes" in done.stdout and 'gb10_collector_time_seconds{part="history"}' in done.stdout
