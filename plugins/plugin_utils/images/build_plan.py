@@ -119,7 +119,7 @@ def _of_recipe(facts: Mapping[str, Any], wish: Wish, entry: Mapping[str, Any] | 
 def _of_source(source: Source | None, version: str) -> Iterator[str]:
     """The source must be that of the base, to the commit: another one has other operators."""
     if source is None:
-        yield f"vllm_image_source names no source; check vLLM's repository out at the commit of {version} on the builder"
+        yield f"vllm_image_source is empty; check vLLM's repository out on the builder, at the commit of {version}"
         return
     if source.dirty:
         yield f"{source.path} has changes that are in no commit; check it out anew"
@@ -142,7 +142,7 @@ def _of_builder(builder: Builder, wish: Wish) -> Iterator[str]:
     need = _disk(wish)
     if builder.free_bytes < need:
         yield (
-            f"the build takes {need / GIB:.0f} GiB of disk, and Docker's folder has {builder.free_bytes / GIB:.0f} left; "
+            f"the build takes {need / GIB:.0f} GiB of disk, and Docker's has {builder.free_bytes / GIB:.0f} left; "
             "free some space (`docker system df` says who has it)"
         )
     if wish.recipe == KERNELS and _jobs(builder) < 1:
@@ -153,8 +153,8 @@ def _of_builder(builder: Builder, wish: Wish) -> Iterator[str]:
             "stop it for the build, or name another vllm_image_builder" if who else "name another vllm_image_builder"
         )
         yield (
-            f"{who}{_rest(builder) / GIB:.0f} GiB of memory are left on the builder; one job takes {need_gib} GiB with what"
-            f" the system keeps; {way_out}"
+            f"{who}{_rest(builder) / GIB:.0f} GiB of memory are left on the builder; one job takes {need_gib} GiB with"
+            f" what the system keeps; {way_out}"
         )
 
 

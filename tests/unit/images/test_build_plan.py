@@ -104,7 +104,7 @@ def test_recipes_and_the_rules_of_the_x_ray_name_the_same_extensions() -> None:
 @pytest.mark.parametrize(
     ("wish", "changes", "says"),
     [
-        (replace(KERNELS, source=None), {}, "vllm_image_source names no source"),
+        (replace(KERNELS, source=None), {}, "vllm_image_source is empty"),
         (replace(KERNELS, source=Source("/srv/vllm", "f" * 40)), {}, "`git checkout e68de8adc` there"),
         (replace(KERNELS, source=Source("/srv/vllm", COMMIT, dirty=True)), {}, "in no commit"),
         (replace(KERNELS, source=Source("/srv/vllm", COMMIT)), {"version": "0.33.0"}, "`git checkout v0.33.0`"),
@@ -174,7 +174,7 @@ def test_jobs_follow_from_the_memory_that_is_left(builder: build_plan.Builder, j
     [
         (replace(BUILDER, serving=("gb10-vllm",)), "gb10-vllm runs, and 20 GiB of memory are left on the builder"),
         (replace(BUILDER, memory_bytes=16 * GIB), "16 GiB of memory are left"),
-        (replace(BUILDER, free_bytes=39 * GIB), "takes 40 GiB of disk, and Docker's folder has 39 left"),
+        (replace(BUILDER, free_bytes=39 * GIB), "takes 40 GiB of disk, and Docker's has 39 left"),
         (replace(BUILDER, buildx=None), "docker-buildx-plugin"),
     ],
 )
@@ -228,11 +228,12 @@ def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> No
     assert made.dockerfile == (
         "ARG BASE\nFROM ${BASE}\nUSER root\n"
         'SHELL ["/bin/sh", "-c"]\n'
-        "RUN --mount=type=bind,from=wheels,target=/gb10-wheels set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install "
-        "--no-deps --no-index --no-cache-dir --no-compile --force-reinstall "
+        "RUN --mount=type=bind,from=wheels,target=/gb10-wheels set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 "
+        "python3 -m pip install --no-deps --no-index --no-cache-dir --no-compile --force-reinstall "
         "/gb10-wheels/flashinfer_python-0.7.2-py3-none-any.whl\n"
         "RUN --mount=type=bind,from=patches,target=/gb10-patches set -eu; "
-        f"patch --directory={SITE} --strip=1 --forward --batch --no-backup-if-mismatch --input=/gb10-patches/fix.patch\n"
+        f"patch --directory={SITE} --strip=1 --forward --batch --no-backup-if-mismatch "
+        "--input=/gb10-patches/fix.patch\n"
         "USER 1000\n"
     )
     assert made.may_differ == (
