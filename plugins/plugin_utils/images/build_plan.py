@@ -11,7 +11,7 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import dockerfile, judgement, recipes
@@ -40,7 +40,8 @@ class Builder:
 @dataclass(frozen=True)
 class BuildPlan:
     """`verdict`: nothing (`reason` says why), build, or refused. `inputs`: the digest of all that goes into the image;
-    two builds of one digest are one image, whoever builds with how many jobs."""
+    two builds of one digest are one image, whoever builds with how many jobs. A builder without room has it, too: the
+    image may be there already."""
 
     verdict: str
     reason: str
@@ -74,12 +75,12 @@ def plan(facts: Mapping[str, Any], wish: Wish, builder: Builder) -> BuildPlan:
     if wish.recipe == OVERLAY and not wish.wheels and not wish.patches:
         return BuildPlan(NOTHING, "an overlay of no wheel and no patch: nothing to build")
     entry = recipes.of_version(facts["versions"]["vllm"]) if wish.recipe == KERNELS else None
-    refusals = [*_of_base(facts, wish, judged), *_of_recipe(facts, wish, entry)]
-    if entry or wish.recipe == OVERLAY:
-        refusals += _of_builder(builder, wish)
+    refusals = (*_of_base(facts, wish, judged), *_of_recipe(facts, wish, entry))
     if refusals:
-        return BuildPlan(REFUSED, f"{wish.base} is not built from", tuple(refusals))
-    return _kernels(facts, wish, builder, entry) if entry else _overlay(facts, wish)
+        return BuildPlan(REFUSED, f"{wish.base} is not built from", refusals)
+    made = _kernels(facts, wish, builder, entry) if entry else _overlay(facts, wish)
+    without_room = tuple(_of_builder(builder, wish))
+    return replace(made, verdict=REFUSED, refusals=without_room) if without_room else made
 
 
 # -- what speaks against it
