@@ -28,7 +28,7 @@ ROLES = (
     *("fabric", "firewall", "vllm", "gateway", "watchdog"),
 )
 # What only the rules of serving read; as long as all others together.
-OF_SERVING = frozenset({"image_rules", "images", "model_facts", "models", "recipes", "rules", "sm"})
+OF_SERVING = frozenset({"image_recipes", "image_rules", "images", "model_facts", "models", "recipes", "rules", "sm"})
 # What our playbooks register, and what no inventory sets.
 REGISTERED = frozenset({"gb10_plan", "gb10_explained"})
 # Roles whose names are common words: others have variables that begin so, and only near misses are refused. Why:

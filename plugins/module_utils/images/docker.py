@@ -20,6 +20,7 @@ from typing import IO, Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, facts, layers
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY
@@ -30,7 +31,14 @@ Save = Callable[[str], "contextlib.AbstractContextManager[Reader]"]
 
 def read(reference: str, run: Command = command, save: Save | None = None) -> dict[str, Any]:
     """The facts of an image in the local Docker."""
-    told = _inspect(reference, run)
+    return examined(reference, run, save)[0]
+
+
+def examined(
+    reference: str, run: Command = command, save: Save | None = None
+) -> tuple[dict[str, Any], list[Layer], dict[str, Any]]:
+    """The facts of an image in the local Docker, its layers, and what `docker image inspect` says of it."""
+    told = inspect(reference, run)
     folders = _folders(told)
     if folders:
         source, found = "overlay2", [layers.of_folder(folder) for folder in folders]
@@ -44,12 +52,13 @@ def read(reference: str, run: Command = command, save: Save | None = None) -> di
         with (save or saved)(told["Id"]) as stream:
             image = archive.of_stream(stream)
         source, found, config = "docker save", image.layers, image.config
-    return {
+    read_ = {
         **facts.of(reference, source, config, found),
         "id": told["Id"],
         "digests": [str(each) for each in told.get("RepoDigests") or []],
         "names": [str(each) for each in told.get("RepoTags") or []],
     }
+    return read_, found, told
 
 
 def of_path(path: Path) -> dict[str, Any]:
@@ -60,7 +69,7 @@ def of_path(path: Path) -> dict[str, Any]:
     return {**facts.of(str(path), source, image.config, image.layers), **more}
 
 
-def _inspect(reference: str, run: Command) -> dict[str, Any]:
+def inspect(reference: str, run: Command) -> dict[str, Any]:
     done = run(["docker", "image", "inspect", "--", reference])
     if done.returncode == 0:
         try:

@@ -1,0 +1,223 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Asks the builder what there is, decides here what to build and what it is worth, and has it done there."""
+
+from __future__ import annotations
+
+import posixpath
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images import acceptance, build_plan, evidence, recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
+
+MODULE = "gb10.fleet.image_build"
+POLL_S = (1.0, 2.0, 3.0, 5.0)  # the last one from then on
+TELL_S = 10.0
+PATIENCE = 12  # questions without an answer, one after the other, before a host counts as unreachable
+LIMIT_S = 4 * 3600  # of one step that waits: an image of 40 GB is read twice, or a model loads twice
+
+
+class _Failed(Exception):
+    """A step failed; what the host said of it."""
+
+    def __init__(self, said: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.said = said
+
+
+class ActionModule(ActionBase):
+    """From a base to an image that may serve, or to the reason why not."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={"path": {"type": "path", "default": "evidence/images"}}
+        )
+        own = host.Host(self, task_vars or {})
+        self._name, self._vars, self._folder = own.name, task_vars or {}, Path.cwd() / options["path"]
+        try:
+            self._plan = own.view({}).plan(vllm_image.plan)
+        except SettingsError as error:
+            raise AnsibleActionFail(f"{own.name}: {error}") from None  # type: ignore[no-untyped-call]
+        result.update(changed=False, image="", digests=[], json="", lines=[])
+        if self._plan.refusals:
+            return {**result, "failed": True, "msg": "\n".join(f"{own.name}: {text}" for text in self._plan.refusals)}
+        try:
+            result.update(self._made())
+        except _Failed as failed:
+            result.update({**failed.said, "changed": result["changed"]})
+        return result
+
+    def _made(self) -> dict[str, Any]:
+        look = documents.plain(self._plan.look)
+        said = self._long("look", look, lambda: f"looks into {look['base']}")
+        made = build_plan.plan(said["facts"], self._wish(said), build_plan.Builder(**said["builder"]))
+        if made.verdict == build_plan.NOTHING:
+            return {"verdict": made.verdict, "lines": [made.reason]}
+        about = {"name": self._plan.name, "tag": made.tag}
+        before = self._short("read", about) if made.inputs else {"state": "none"}
+        if before["state"] in ("accepted", "refused"):
+            return self._known(before)
+        if made.verdict == build_plan.REFUSED and before["state"] not in ("built", "running"):
+            raise _Failed({"failed": True, "msg": "\n".join(f"{self._name}: {text}" for text in made.refusals)})
+        if self._task.check_mode:
+            return {"verdict": "would_build", "changed": True, "lines": [f"would build {made.reason}"]}
+        if before["state"] != "built":
+            self._built(said, made, about)
+        return self._judged(said, made, about)
+
+    def _wish(self, said: Mapping[str, Any]) -> recipes.Wish:
+        look, source = self._plan.look, said["source"]
+        wheels = [{key: value for key, value in each.items() if key != "path"} for each in said["wheels"]]
+        patches = [{key: value for key, value in each.items() if key != "path"} for each in said["patches"]]
+        return recipes.Wish(
+            recipe=look["recipe"],
+            base=look["base"],
+            architectures=self._plan.architectures,
+            source=recipes.Source(**source) if source else None,
+            wheels=[recipes.Wheel(**each) for each in wheels],
+            patches=[recipes.Patch(**each) for each in patches],
+            force=self._plan.force,
+            experimental=self._plan.experimental,
+        )
+
+    def _known(self, before: Mapping[str, Any]) -> dict[str, Any]:
+        """Of the same inputs there is an image already."""
+        image, labels = before["image"], before["labels"]
+        if before["state"] == "accepted":
+            return {"verdict": "accepted", "image": image, "lines": [f"{image} was built of this already"]}
+        text = f"{image} was built of this, and refused on {labels.get('judged', 'an unknown day')}"
+        way_out = f"`docker image rm {image}` has it judged anew; the evidence of that day says more"
+        return {"verdict": labels.get("verdict", "refused"), "image": image, "lines": [f"{text}; {way_out}"]}
+
+    def _built(self, said: Mapping[str, Any], made: BuildPlan, about: Mapping[str, Any]) -> None:
+        """Begin, or go on with a build that runs, and wait for its end."""
+        request = {
+            **about,
+            "base": said["facts"]["id"],
+            "inputs": made.inputs,
+            "dockerfile": made.dockerfile,
+            "contexts": dict(made.contexts),
+            "wheels": said["wheels"],
+            "patches": said["patches"],
+        }
+        self._tell(made.reason)
+        self._short("start", request)
+        pauses, told, silent = list(POLL_S), time.monotonic(), 0
+        while True:
+            time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
+            try:
+                now = self._short("read", about)
+            except AnsibleConnectionFailure:
+                silent += 1
+                if silent == PATIENCE:
+                    raise
+                continue
+            silent = 0
+            if now["state"] == "built":
+                return
+            if now["state"] != "running":
+                text = f"{self._name}: {now['verdict']}: {now['text']}; {now['way_out']}"
+                raise _Failed({"failed": True, "verdict": now["verdict"], "msg": text})
+            if time.monotonic() - told >= TELL_S:
+                self._tell(now["doing"])
+                told = time.monotonic()
+
+    def _judged(self, said: Mapping[str, Any], made: BuildPlan, about: Mapping[str, Any]) -> dict[str, Any]:
+        base, files = said["facts"]["id"], list(made.expected_files)
+        asked = {**about, "base": base, "modules": [f"vllm.{name}" for name in made.expected], "files": files}
+        trial = acceptance.Trial(**self._long("examine", asked, lambda: "compares the image with its base"))
+        verdict = acceptance.quick(made, trial)
+        if verdict.accepted:
+            request = {**about, "base": base, "trial": documents.plain(self._plan.trial)}
+            served = self._long("serve", request, lambda: "serves the small model from both images")
+            verdict = acceptance.judge(made, acceptance.Trial(**{**vars(trial), **served}))
+        at = datetime.now(UTC).isoformat(timespec="seconds")
+        labels = acceptance.labels(made, self._plan.look["base"], verdict, at)
+        done = self._short("settle", {**about, "labels": labels, "accepted": verdict.accepted})
+        told = evidence.document(made, self._name, self._plan.look["base"], verdict, done["image"], at)
+        lines = [f"{done['image']}: {verdict.id}", *verdict.lines]
+        if verdict.accepted:
+            lines += evidence.serve_lines(done["image"], done["digests"])
+        return {
+            "changed": True,
+            "verdict": verdict.id,
+            "image": done["image"],
+            "digests": done["digests"],
+            "json": str(evidence.write(told, self._folder)),
+            "lines": lines,
+        }
+
+    # -- calls
+
+    def _tell(self, text: str) -> None:
+        Display().display(printable(f"{self._name}: {text}"), stderr=True)
+
+    def _short(self, step: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        return self._answer(self._module(MODULE, {"step": step, "request": request}))
+
+    def _module(self, name: str, arguments: Mapping[str, Any], *, background: bool = False) -> dict[str, Any]:
+        with bounds.named(self._name):
+            said: dict[str, Any] = self._execute_module(
+                module_name=name, module_args={**arguments}, task_vars=self._vars, wrap_async=background
+            )
+            bounds.fit(said)
+        return said
+
+    def _long(self, step: str, request: Mapping[str, Any], doing: Callable[[], str]) -> dict[str, Any]:
+        """In the background, so that an SSH session that breaks does not end it."""
+        if self._task.check_mode:
+            return self._short(step, request)
+        self._task.async_val = LIMIT_S
+        try:
+            job = self._module(MODULE, {"step": step, "request": request}, background=True)
+        finally:
+            self._task.async_val = 0
+        if "ansible_job_id" not in job:
+            return self._answer(job)
+        status = {"jid": job["ansible_job_id"], "_async_dir": posixpath.dirname(job["results_file"])}
+        pauses, told, silent = list(POLL_S), time.monotonic(), 0
+        while True:
+            time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
+            try:
+                said = self._module("ansible.legacy.async_status", {**status, "mode": "status"})
+            except AnsibleConnectionFailure:
+                silent += 1
+                if silent == PATIENCE:
+                    raise
+                continue
+            silent = 0
+            if said.get("finished") or said.get("failed"):
+                self._module("ansible.legacy.async_status", {**status, "mode": "cleanup"})
+                return self._answer(said)
+            if time.monotonic() - told >= TELL_S:
+                self._tell(doing())
+                told = time.monotonic()
+
+    def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """What a step found, without what Ansible adds."""
+        if said.get("failed") or said.get("unreachable"):
+            raise _Failed({**said, "msg": f"{self._name}: {said.get('msg', 'failed without a word')}"})
+        added = ("invocation", "ansible_job_id", "started", "finished", "results_file", "stdout", "stderr", "changed")
+        more = ("stdout_lines", "stderr_lines", "warnings", "deprecations", "_ansible_parsed")
+        return {key: value for key, value in said.items() if key not in (*added, *more)}
+
+
+host.preload()

@@ -1,0 +1,188 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A build on the host: BuildKit in a unit of its own, which outlives the session that started it.
+
+Tags say what an image is: `candidate-` was built and is not judged, `refused-` was judged, and the digest of its inputs
+alone serves. BuildKit tags when it is done, so what ends in the middle has no tag at all.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.images import docker, ingredients, progress
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import private_folder, write
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+STATE = Path("/var/cache/gb10-images")
+BASE = "gb10-fleet/build-base"  # a name without a digest: BuildKit then asks no registry
+LABELS = "gb10-fleet.image."
+CANDIDATE, REFUSED = "candidate-", "refused-"
+_LOG_TAIL = 256 << 10
+_TAG = re.compile(r"[0-9a-f]{12}\Z")
+# Takes the extensions out of the wheel that setup.py made, and nothing else of it.
+COLLECT = """\
+import glob, os, posixpath, sys, zipfile
+folder, out, names = sys.argv[1], sys.argv[2], sys.argv[3:]
+os.makedirs(out, exist_ok=True)
+(wheel,) = glob.glob(folder + "/*.whl")
+with zipfile.ZipFile(wheel) as archive:
+    for name in names:
+        found = [each for each in archive.namelist()
+                 if each.startswith("vllm/" + name + ".") and each.endswith(".so") and each.count("/") == 1]
+        if len(found) != 1:
+            sys.exit("error: the build made no vllm/" + name + ".*.so")
+        with open(posixpath.join(out, name + ".so"), "wb") as file:
+            file.write(archive.read(found[0]))
+        os.chmod(posixpath.join(out, name + ".so"), 0o755)
+"""
+
+
+class Build:
+    """One build, known by the digest of its inputs. `run` starts commands, `state` is a folder of tests' own."""
+
+    def __init__(self, name: str, tag: str, run: Command = command, *, state: Path = STATE) -> None:
+        if not _TAG.match(tag):
+            raise ImageError("failed", f"{tag!r} is no digest of inputs", "run again")
+        self.name, self.tag, self.run, self.state = name, tag, run, state
+        self.folder = state / tag
+        self.unit = f"gb10-image-build-{tag}.service"
+
+    @property
+    def candidate(self) -> str:
+        return f"{self.name}:{CANDIDATE}{self.tag}"
+
+    @property
+    def refused(self) -> str:
+        return f"{self.name}:{REFUSED}{self.tag}"
+
+    @property
+    def accepted(self) -> str:
+        return f"{self.name}:{self.tag}"
+
+    # -- where it is
+
+    def read(self) -> dict[str, Any]:
+        """`state`: accepted, refused, built (not judged), running, failed or none."""
+        for state, name in (("accepted", self.accepted), ("refused", self.refused), ("built", self.candidate)):
+            told = self._labels(name)
+            if told is not None:
+                return {"state": state, "image": name, "labels": told}
+        if self._runs():
+            return {"state": "running", "doing": progress.doing(self._log())}
+        if (self.folder / "rc").exists():
+            fault = progress.fault(self._log())
+            return {"state": "failed", "verdict": fault.verdict, "text": fault.text, "way_out": fault.way_out}
+        if (self.folder / "run.sh").exists():
+            text = f"{self.unit} was ended before the build was done"
+            return {"state": "failed", "verdict": "ended", "text": text, "way_out": "run again; it goes on from there"}
+        return {"state": "none"}
+
+    def _labels(self, name: str) -> dict[str, str] | None:
+        """Of ours; None where there is no such image."""
+        try:
+            told = docker.inspect(name, self.run)
+        except ImageError as error:
+            if error.name == "no_such_image":
+                return None
+            raise
+        labels = (told.get("Config") or {}).get("Labels") or {}
+        return {key[len(LABELS) :]: str(value) for key, value in labels.items() if key.startswith(LABELS)}
+
+    def _runs(self) -> bool:
+        shown = self.run(["systemctl", "is-active", self.unit]).stdout.strip()
+        return shown in ("active", "activating", "reloading")
+
+    def _log(self) -> list[str]:
+        try:
+            with (self.folder / "log").open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - _LOG_TAIL))
+                return file.read().decode("utf-8", "replace").splitlines()
+        except OSError:
+            return []
+
+    # -- the build
+
+    def start(self, plan: Mapping[str, Any]) -> None:
+        """Write down what is built from what, and begin. One that runs is left alone."""
+        if self._runs():
+            return
+        private_folder(self.state)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        private_folder(self.folder)
+        context = private_folder(self.folder / "context")
+        write(context / "collect.py", COLLECT)
+        write(self.folder / "Dockerfile", plan["dockerfile"])
+        contexts = dict(plan["contexts"])
+        for kind in ("wheels", "patches"):
+            if kind in contexts:
+                contexts[kind] = str(self._bring(kind, plan[kind]))
+        base = f"{BASE}:{self.tag}"
+        self.ask(["docker", "tag", plan["base"], base])
+        words = [
+            *("docker", "buildx", "build", "--builder", "default", "--progress", "plain", "--load"),
+            *("--provenance=false", "--sbom=false", "--file", str(self.folder / "Dockerfile")),
+            *("--build-arg", f"BASE={base}", "--tag", self.candidate),
+            *("--label", f"{LABELS}inputs={plan['inputs']}"),
+            *(word for name, path in sorted(contexts.items()) for word in ("--build-context", f"{name}={path}")),
+            str(context),
+        ]
+        # A script, so that systemd reads no word of it as its own.
+        go = f"cd {shlex.quote(str(self.folder))} || exit"
+        script = f"{go}\n{shlex.join(words)} >log 2>&1\necho $? >rc.new && mv rc.new rc\n"
+        write(self.folder / "run.sh", script)
+        self.ask([
+            *("systemd-run", "--collect", "--quiet", f"--unit={self.unit}", "--setenv=HOME=/root"),
+            *("--description=gb10-fleet builds an image", "/bin/sh", str(self.folder / "run.sh")),
+        ])  # fmt: skip
+
+    def _bring(self, kind: str, given: Sequence[Mapping[str, Any]]) -> Path:
+        """Copies whose checksum is proven once more: whoever owns the originals could change them meanwhile."""
+        folder = private_folder(self.folder / kind)
+        for each in given:
+            shutil.copyfile(each["path"], folder / each["name"])
+            if ingredients.sha256(folder / each["name"]) != each["sha256"]:
+                raise ImageError("checksum_wrong", f"{each['path']} has changed meanwhile", "run again")
+        return folder
+
+    # -- after it was judged
+
+    def settle(self, labels: Mapping[str, str], *, accepted: bool) -> str:
+        """Give the candidate its verdict and the tag that follows from it; gives that name."""
+        name = self.accepted if accepted else self.refused
+        words = [word for key, value in sorted(labels.items()) for word in ("--label", f"{key}={value}")]
+        context = private_folder(self.folder / "context")
+        write(self.folder / "Dockerfile.labels", f"FROM {self.candidate}\n")
+        self.ask([
+            *("docker", "buildx", "build", "--builder", "default", "--quiet", "--load", "--provenance=false"),
+            *("--sbom=false", "--file", str(self.folder / "Dockerfile.labels"), "--tag", name, *words, str(context)),
+        ])  # fmt: skip
+        self.ask(["docker", "image", "rm", self.candidate])
+        self.run(["docker", "image", "rm", f"{BASE}:{self.tag}"])  # a name only; the base stays under its own
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return name
+
+    def names(self, name: str) -> list[str]:
+        """By digest, where this Docker's store has one for an image that was built here."""
+        return [str(each) for each in docker.inspect(name, self.run).get("RepoDigests") or []]
+
+    def ask(self, argv: Sequence[str]) -> str:
+        done = self.run(argv)
+        if done.returncode == 0:
+            return done.stdout
+        text = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])[:TOOLS_SAY]
+        fault = progress.fault([text])
+        verdict = fault.verdict if fault.verdict != "build_failed" else "failed"
+        raise ImageError(verdict, f"`{' '.join(argv[:3])}`: {text}", fault.way_out)

@@ -1,0 +1,56 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One step of a build on its builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.images import difference, docker, ingredients, inside, trial
+from ansible_collections.gb10.fleet.plugins.module_utils.images.build import Build
+
+
+def carry_out(step: str, request: Mapping[str, Any]) -> dict[str, Any]:
+    """What the step found; `changed` where it has changed something."""
+    if step == "look":
+        return {"changed": False, **_look(request)}
+    build = Build(request["name"], request["tag"])
+    if step == "read":
+        return {"changed": False, **build.read()}
+    if step == "start":
+        build.start(request)
+        return {"changed": True}
+    if step == "examine":
+        return {"changed": False, **_examine(request, build)}
+    if step == "serve":
+        images = {"base_served": request["base"], "served": build.candidate}
+        return {"changed": False, **{key: trial.serve(image, request["trial"]) for key, image in images.items()}}
+    image = build.settle(request["labels"], accepted=request["accepted"])
+    return {"changed": True, "image": image, "digests": build.names(image)}
+
+
+def _look(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The base's facts, what the builder has, and the ingredients."""
+    return {
+        "facts": docker.read(request["base"]),
+        "builder": ingredients.builder(),
+        "source": ingredients.source(request["source"]) if request["source"] else None,
+        "wheels": [ingredients.wheel(each) for each in request["wheels"]],
+        "patches": [ingredients.patch(each) for each in request["patches"]],
+    }
+
+
+def _examine(request: Mapping[str, Any], build: Build) -> dict[str, Any]:
+    """What needs no GPU, of both images."""
+    base_facts, _, below = docker.examined(request["base"])
+    facts, found, told = docker.examined(build.candidate)
+    asked = {"modules": request["modules"], "files": request["files"]}
+    return {
+        "difference": difference.of(below, told, found),
+        "facts": facts,
+        "base_facts": base_facts,
+        "inside": inside.ask(build.candidate, asked),
+        "base_inside": inside.ask(request["base"], asked),
+    }

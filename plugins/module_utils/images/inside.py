@@ -1,0 +1,68 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the Python of an image says of itself: versions, imports, operators, and libraries that are not found.
+
+It runs in a container without a GPU and without a network, so nothing that serves loses memory to it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY
+
+Command = Callable[..., "subprocess.CompletedProcess[str]"]
+MARK = "gb10-inside: "  # what else an import prints goes by
+# What it is asked is on the command line: names of modules and paths of files.
+SCRIPT = r"""
+import importlib, json, subprocess, sys
+asked = json.loads(sys.argv[1])
+said = {"versions": {}, "imports": {}, "operators": [], "libraries": {}}
+def schemas():
+    try:
+        import torch
+        return {str(each) for each in torch._C._jit_get_all_schemas()}
+    except Exception:
+        return set()
+before = schemas()
+for name in ("torch", "vllm", *asked["modules"]):
+    try:
+        module = importlib.import_module(name)
+        said["imports"][name] = None
+        version = getattr(module, "__version__", None)
+        if "." not in name and version:
+            said["versions"][name] = str(version)
+    except BaseException as error:
+        said["imports"][name] = (type(error).__name__ + ": " + str(error))[:300]
+said["operators"] = sorted(schemas() - before)
+for path in asked["files"]:
+    try:
+        done = subprocess.run(["ldd", path], capture_output=True, text=True)
+        lines = [each.strip() for each in done.stdout.splitlines()]
+        said["libraries"][path] = [each.split(" ")[0] for each in lines if each.endswith("not found")]
+        if done.returncode and not lines:
+            said["libraries"][path] = [done.stderr.strip()[:200]]
+    except OSError as error:
+        said["libraries"][path] = ["ldd: " + str(error)]
+print("gb10-inside: " + json.dumps(said))
+"""
+
+
+def ask(image: str, asked: Mapping[str, Any], run: Command = command) -> dict[str, Any]:
+    """`asked`: `modules` to import and `files` to look through."""
+    argv = [
+        *("docker", "run", "--rm", "--pull", "never", "--network", "none", "--cap-drop", "ALL"),
+        *("--security-opt", "no-new-privileges", "--entrypoint", "python3", image, "-c", SCRIPT, json.dumps(asked)),
+    ]
+    done = run(argv)
+    line = next((each for each in reversed(done.stdout.splitlines()) if each.startswith(MARK)), None)
+    if line is None:
+        text = " / ".join(done.stderr.strip().splitlines()[-3:])[:TOOLS_SAY]
+        raise ImageError("failed", f"the Python of {image} did not run ({text})", "see `docker info`, then run again")
+    return cast("dict[str, Any]", json.loads(line[len(MARK) :]))

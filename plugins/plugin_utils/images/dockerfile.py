@@ -1,0 +1,79 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The Dockerfile of a build. Pure text.
+
+BuildKit's own frontend reads it, so none is pulled. The objects of a build tree lie in a cache of BuildKit: a build
+that was ended goes on there. Only what is copied into the last stage reaches the image.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Wheel
+
+COLLECT = "collect.py"  # in the build's context
+_OUT, _BUILD = "/gb10-out", "/gb10-build"
+_PIP = "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install"  # Debian's Python asks for this word; it is the image's own
+
+
+def _run(text: str, mounts: Sequence[str] = ()) -> str:
+    words = [*(f"--mount={mount}" for mount in mounts), "set -eu;", text]
+    return f"RUN {' '.join(words)}"
+
+
+def of_kernels(
+    architectures: str,
+    jobs: int,
+    environment: Mapping[str, str],
+    link: tuple[str, str],
+    tools: Sequence[str],
+    files: Mapping[str, str],
+    cache: str,
+) -> str:
+    """Compile in a stage of its own; of it only these files go into the base: by the extension's name their path."""
+    name, target = (shlex.quote(each) for each in link)
+    link_up = f"if [ ! -e {name} ] && [ -e {target} ]; then mkdir -p $(dirname {name}); ln -s {target} {name}; fi"
+    compile_ = (
+        f"cp -a --update /gb10-source/. {_BUILD}/; cd {_BUILD}; rm -rf dist; "
+        f"python3 setup.py --quiet bdist_wheel; python3 /gb10-tools/{COLLECT} dist {_OUT} {' '.join(sorted(files))}"
+    )
+    mounts = [
+        f"type=cache,id={cache},target={_BUILD},sharing=locked",
+        "type=bind,from=source,target=/gb10-source",
+        "type=bind,target=/gb10-tools",
+    ]
+    lines = [
+        "ARG BASE",
+        "FROM ${BASE} AS builder",
+        "USER root",
+        'SHELL ["/bin/sh", "-c"]',
+        *(f"ENV {key}={json.dumps(value)}" for key, value in environment.items()),
+        _run(link_up),
+        _run(f"{_PIP} --quiet --no-cache-dir {shlex.join(tools)}"),
+        # After the tools: another number of jobs fetches none of them again.
+        f"ENV TORCH_CUDA_ARCH_LIST={json.dumps(architectures)} MAX_JOBS={json.dumps(str(jobs))}",
+        _run(compile_, mounts),
+        "FROM ${BASE}",
+        *(f"COPY --from=builder {json.dumps([f'{_OUT}/{key}.so', path])}" for key, path in sorted(files.items())),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def of_overlay(site: str, wheels: Sequence[Wheel], patches: Sequence[Patch], user: str) -> str:
+    """Put wheels and patches over the base. Nothing is resolved, and nothing is fetched."""
+    lines = ["ARG BASE", "FROM ${BASE}", "USER root", 'SHELL ["/bin/sh", "-c"]']
+    if wheels:
+        names = shlex.join(f"/gb10-wheels/{each.name}" for each in wheels)
+        pip = f"{_PIP} --no-deps --no-index --no-cache-dir --no-compile --force-reinstall"
+        lines.append(_run(f"{pip} {names}", ["type=bind,from=wheels,target=/gb10-wheels"]))
+    for each in patches:
+        text = f"patch --directory={shlex.quote(site)} --strip=1 --forward --batch --no-backup-if-mismatch"
+        mount = "type=bind,from=patches,target=/gb10-patches"
+        lines.append(_run(f"{text} --input={shlex.quote(f'/gb10-patches/{each.name}')}", [mount]))
+    if user:
+        lines.append(f"USER {user}")
+    return "\n".join(lines) + "\n"

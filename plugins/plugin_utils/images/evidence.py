@@ -1,0 +1,50 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a build comes down to: a document for programs, lines for people. Pure but for `write`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.acceptance import Verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
+
+SCHEMA_VERSION = 1
+
+
+def document(plan: BuildPlan, host: str, base: str, verdict: Verdict, image: str, at: str) -> dict[str, Any]:
+    """All that was judged, with its figures."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "created": at,
+        "host": host,
+        "base": base,
+        "image": image,
+        "verdict": verdict.id,
+        "accepted": verdict.accepted,
+        "plan": {key: value for key, value in asdict(plan).items() if key not in ("refusals", "verdict")},
+        "checks": [{**asdict(each), "good": each.good} for each in verdict.checks],
+    }
+
+
+def write(told: Mapping[str, Any], folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{told['plan']['inputs'][:12]}.json"
+    output.write(path, json.dumps(told, indent=2) + "\n")
+    return path
+
+
+def serve_lines(image: str, digests: Sequence[str]) -> Iterator[str]:
+    """What to put into the inventory."""
+    yield "it may serve; put this into the inventory:"
+    if digests:
+        yield f"    vllm_image: {digests[0]}"
+        return
+    yield f"    vllm_image: {image}"
+    yield "    vllm_allow_tag: true    # this Docker gives a built image no digest; its tag is that of what went in"

@@ -1,0 +1,108 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The plan of the role vllm_image: what somebody wants built, and what of it cannot be.
+
+What is built follows from the base's own files: `plugin_utils/images/build_plan.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images import recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+_NAME = re.compile(r"[a-z0-9]+([._/-]+[a-z0-9]+)*\Z")
+_SHA256 = re.compile(r"[0-9a-f]{64}\Z")
+_FILE = re.compile(r"[A-Za-z0-9_.+-]+\Z")
+
+
+@dataclass(frozen=True)
+class VllmImageSettings(RoleSettings, role="vllm_image"):
+    """The public variables of the role vllm_image."""
+
+    vllm_image_base: str
+    vllm_image_recipe: str
+    vllm_image_source: str
+    vllm_image_architectures: str
+    vllm_image_wheels: tuple[Mapping[str, Any], ...]
+    vllm_image_patches: tuple[Mapping[str, Any], ...]
+    vllm_image_name: str
+    vllm_image_builder: str
+    vllm_image_model: str
+    vllm_image_serve_args: tuple[str, ...]
+    vllm_image_docker_options: tuple[str, ...]
+    vllm_image_port: int
+    vllm_image_ready_timeout: int
+    vllm_image_force: bool
+    vllm_image_experimental: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class VllmImagePlan(RolePlan):
+    """``look`` is what the builder is asked first, ``trial`` how both images serve the small model."""
+
+    name: str
+    look: Mapping[str, Any]
+    trial: Mapping[str, Any]
+    architectures: str
+    force: bool
+    experimental: bool
+
+
+def plan(view: View) -> VllmImagePlan:
+    """The plan for one host."""
+    said = view.settings(VllmImageSettings)
+    figures = recipes.load()["acceptance"]
+    kernels = said.vllm_image_recipe == recipes.KERNELS
+    return VllmImagePlan(
+        refusals=tuple(_refusals(said)),
+        name=said.vllm_image_name,
+        look={
+            "base": said.vllm_image_base,
+            "recipe": said.vllm_image_recipe,
+            "source": said.vllm_image_source if kernels else "",
+            "wheels": said.vllm_image_wheels,
+            "patches": said.vllm_image_patches,
+        },
+        trial={
+            "model": said.vllm_image_model,
+            "port": said.vllm_image_port,
+            "options": said.vllm_image_docker_options,
+            "arguments": said.vllm_image_serve_args,
+            "ready_s": said.vllm_image_ready_timeout,
+            "rounds": figures["rounds"]["value"],
+            "tokens": figures["tokens"]["value"],
+        },
+        architectures=said.vllm_image_architectures,
+        force=said.vllm_image_force,
+        experimental=said.vllm_image_experimental,
+    )
+
+
+def _refusals(said: VllmImageSettings) -> Iterator[str]:
+    if not said.vllm_image_base:
+        yield "vllm_image_base is empty; name the image to start from"
+    if not said.vllm_image_model.startswith("/"):
+        yield (
+            f"vllm_image_model is '{said.vllm_image_model}'; name a folder on the builder with a small model that can "
+            "chat: no image serves that was not asked"
+        )
+    if not _NAME.match(said.vllm_image_name):
+        yield f"vllm_image_name is '{said.vllm_image_name}'; give a name in small letters, without tag and digest"
+    if not 0 < said.vllm_image_port < 65536:
+        yield f"vllm_image_port is {said.vllm_image_port}; a port is 1 to 65535"
+    for variable, entries in (("wheels", said.vllm_image_wheels), ("patches", said.vllm_image_patches)):
+        for each in entries:
+            path, digest = str(each.get("path", "")), str(each.get("sha256", ""))
+            if not path.startswith("/") or not _FILE.match(path.rpartition("/")[2]) or not _SHA256.match(digest):
+                yield (
+                    f"vllm_image_{variable} has the entry {dict(each)}; each has a path on the builder, whose last "
+                    "part is of letters, digits and '._+-', and its sha256 (`sha256sum FILE`)"
+                )

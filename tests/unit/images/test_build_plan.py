@@ -1,0 +1,244 @@
+"""What is built of an image: nothing where there is no gap, a plan, or why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_plan, judgement, recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BUILD, NOTHING, REFUSED, BuildPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Source, Wheel, Wish
+
+GIB = 1 << 30
+SITE = "/usr/local/lib/python3.12/dist-packages"
+NIGHTLY = "0.17.0rc1.dev102+ge68de8adc"
+COMMIT = "e68de8adc0301babb3bb3fcd2ddccaf98e7695c8"
+BUILDER = build_plan.Builder(
+    memory_bytes=119 * GIB, available_bytes=20 * GIB, cores=20, free_bytes=500 * GIB, buildx="0.31.1"
+)
+KERNELS = Wish("kernels", "vllm/vllm-openai:cu130-nightly", source=Source("/srv/vllm", commit=COMMIT))
+WHEEL = Wheel(
+    "flashinfer_python-0.7.2-py3-none-any.whl", "a" * 64, 5 << 20, "flashinfer-python", "0.7.2", ("flashinfer",)
+)
+PATCH = Patch("fix.patch", "b" * 64, ("vllm/config.py",), "--- a/vllm/config.py\n+++ b/vllm/config.py\n+x = 1\n")
+OVERLAY = Wish("overlay", "vllm/vllm-openai:v0.33.0", wheels=(WHEEL,), patches=(PATCH,))
+LOCKED = replace(
+    PATCH, text='-cuda_archs_loose_intersection(FP4_ARCHS "12.0f"\n+  set(FP4_ARCHS "12.0a" "${CUDA_ARCHS}")\n'
+)
+
+
+def extension(name: str, **cubins: int) -> dict[str, Any]:
+    path = f"{SITE}/vllm/{name}.abi3.so"
+    return {
+        **{"path": path, "name": name, "owner": "vllm", "bytes": 1, "cubins": cubins},
+        **{"ptx": {}, "compressed": 0, "error": None},
+    }
+
+
+def facts(version: str | None = NIGHTLY, *, native: bool = False, **changes: Any) -> dict[str, Any]:
+    """Of an image whose extensions have no kernels that a GB10 loads."""
+    cubins = {"sm_120": 3} if native else {"sm_90": 3}
+    versions = {"vllm": version, "torch": "2.10.0", "cuda": "13.0.2", "torch_cuda": "13.0", "ray": None}
+    return {
+        "reference": "base",
+        "id": "sha256:" + "1" * 64,
+        "architecture": "arm64",
+        "os": "linux",
+        "user": "",
+        "names": [],
+        "digests": [],
+        "versions": {**versions, **changes.pop("versions", {})},
+        "packages": {},
+        "vllm_folders": [f"{SITE}/vllm"] if version else [],
+        "vllm_requires": [],
+        "nccl": {"libraries": [], "conf": {}},
+        "extensions": [extension(name, **cubins) for name in judgement.wanted(version)],
+        "caches": [],
+        **changes,
+    }
+
+
+def planned(wish: Wish = KERNELS, builder: build_plan.Builder = BUILDER, **changes: Any) -> BuildPlan:
+    return build_plan.plan(facts(**changes), wish, builder)
+
+
+def test_without_a_gap_there_is_nothing_to_build() -> None:
+    made = planned(native=True)
+    assert made.verdict == NOTHING and made.reason.startswith("no gap: nothing to build")
+    assert planned(replace(KERNELS, force=True), native=True).verdict == BUILD
+
+
+def test_an_overlay_of_nothing_is_nothing() -> None:
+    assert planned(replace(OVERLAY, wheels=(), patches=()), version="0.33.0").verdict == NOTHING
+
+
+def test_a_gap_is_built_from_the_commit_of_the_base() -> None:
+    made = planned()
+    assert (made.verdict, made.refusals, made.recipe) == (BUILD, (), "kernels-0.17")
+    assert made.may_differ == (f"{SITE}/vllm/_C.abi3.so", f"{SITE}/vllm/_moe_C.abi3.so")
+    assert made.expected == {"_C": 52, "_moe_C": 12} and made.exact
+    assert made.contexts == {"source": "/srv/vllm"}
+
+
+@pytest.mark.parametrize(
+    ("version", "tag", "files"),
+    [
+        ("0.18.1", "v0.18.1", ["_C", "_moe_C"]),
+        ("0.19.0", "v0.19.0", ["_C", "_C_stable_libtorch", "_moe_C"]),
+        ("0.23.1", "v0.23.1", ["_C", "_C_stable_libtorch", "_moe_C"]),
+        ("0.24.0", "v0.24.0", ["_C_stable_libtorch", "_moe_C_stable_libtorch"]),
+    ],
+)
+def test_which_files_go_in_depends_on_the_version(version: str, tag: str, files: list[str]) -> None:
+    made = planned(replace(KERNELS, source=Source("/srv/vllm", commit=COMMIT, tag=tag)), version=version)
+    assert [path.rpartition("/")[2] for path in made.may_differ] == [f"{name}.abi3.so" for name in files]
+
+
+def test_recipes_and_the_rules_of_the_x_ray_name_the_same_extensions() -> None:
+    for entry in recipes.load()["kernels"]:
+        assert tuple(entry["cubins"]) == judgement.wanted(entry["counted_in"])
+
+
+@pytest.mark.parametrize(
+    ("wish", "changes", "says"),
+    [
+        (replace(KERNELS, source=None), {}, "vllm_image_source is empty"),
+        (replace(KERNELS, source=Source("/srv/vllm", "f" * 40)), {}, "`git checkout e68de8adc` there"),
+        (replace(KERNELS, source=Source("/srv/vllm", COMMIT, dirty=True)), {}, "in no commit"),
+        (replace(KERNELS, source=Source("/srv/vllm", COMMIT)), {"version": "0.33.0"}, "`git checkout v0.33.0`"),
+        (replace(KERNELS, source=Source("/s", COMMIT, tag="v0.32.0")), {"version": "0.33.0"}, "is vLLM 0.32.0"),
+        (replace(KERNELS, architectures="12.1"), {}, "arch_12_1_traps: 12.1"),
+        (replace(KERNELS, architectures="12.0;12.1a"), {"version": "0.19.0"}, "arch_12_1_of_0_19: 12.1a"),
+        (replace(KERNELS, base="nvcr.io/nvidia/vllm:26.10-py3"), {}, "vendor_fork"),
+        (replace(KERNELS, base="hellohal2064/vllm:1"), {}, "hellohal2064"),
+        (replace(KERNELS, base="mitkox/vllm-dflash-ddtree:1"), {}, "vllm_image_experimental"),
+        (replace(KERNELS, patches=(LOCKED,)), {}, "locked_patch: fix.patch: It does not leave out"),
+        (replace(KERNELS, patches=(PATCH,)), {}, "takes no wheels and no patches"),
+        (KERNELS, {"version": "0.16.0"}, "no build is known for vLLM 0.16.0"),
+        (KERNELS, {"version": None}, "the base has no vLLM"),
+        (KERNELS, {"versions": {"cuda": None}}, "no CUDA toolkit"),
+        (KERNELS, {"versions": {"cuda": "12.9.1"}}, "12.9.1, below 13.0"),
+        (KERNELS, {"architecture": "amd64"}, "linux/amd64"),
+        (KERNELS, {"vllm_folders": ["/a/vllm", "/b/vllm"]}, "more than once"),
+        (replace(OVERLAY, patches=(LOCKED,)), {"version": "0.33.0"}, "locked_patch"),
+        (
+            replace(OVERLAY, wheels=(replace(WHEEL, name="transformers-5.2.0-py3-none-any.whl"),)),
+            {"version": "0.33.0"},
+            "full_rebuild",
+        ),
+        (
+            replace(OVERLAY, wheels=(replace(WHEEL, name="vllm-0.33.0+cu129-cp38-abi3-linux_aarch64.whl"),)),
+            {"version": "0.33.0"},
+            "wrong_cuda",
+        ),
+    ],
+)
+def test_what_leads_nowhere_is_refused_with_its_reason(wish: Wish, changes: dict[str, Any], says: str) -> None:
+    made = planned(wish, **changes)
+    assert made.verdict == REFUSED
+    assert [text for text in made.refusals if says in text], made.refusals
+    assert made.dockerfile == ""
+
+
+def test_a_wheel_for_the_cuda_of_the_base_is_taken() -> None:
+    wheel = replace(WHEEL, name="vllm-0.33.0+cu130-cp38-abi3-linux_aarch64.whl")
+    assert planned(replace(OVERLAY, wheels=(wheel,)), version="0.33.0").verdict == BUILD
+
+
+def test_every_dead_end_can_be_met() -> None:
+    """One that no wish meets would be a word without use."""
+    met = set()
+    for mark in test_what_leads_nowhere_is_refused_with_its_reason.pytestmark:  # type: ignore[attr-defined]
+        for wish, changes, _ in mark.args[1]:
+            met |= {text.partition(":")[0] for text in planned(wish, **changes).refusals}
+    assert {entry["value"] for entry in catalog.load("image_recipes")["dead_ends"]} <= met
+
+
+@pytest.mark.parametrize(
+    ("builder", "jobs"),
+    [
+        (BUILDER, 4),
+        (replace(BUILDER, cores=2), 2),
+        (replace(BUILDER, serving=("gb10-vllm",), available_bytes=40 * GIB), 1),
+    ],
+)
+def test_jobs_follow_from_the_memory_that_is_left(builder: build_plan.Builder, jobs: int) -> None:
+    made = planned(builder=builder)
+    assert made.jobs == jobs and f'MAX_JOBS="{jobs}"' in made.dockerfile
+
+
+@pytest.mark.parametrize(
+    ("builder", "says"),
+    [
+        (replace(BUILDER, serving=("gb10-vllm",)), "gb10-vllm runs, and 20 GiB of memory are left on the builder"),
+        (replace(BUILDER, memory_bytes=16 * GIB), "16 GiB of memory are left"),
+        (replace(BUILDER, free_bytes=39 * GIB), "takes 40 GiB of disk, and Docker's has 39 left"),
+        (replace(BUILDER, buildx=None), "docker-buildx-plugin"),
+    ],
+)
+def test_a_builder_without_room_is_refused(builder: build_plan.Builder, says: str) -> None:
+    made = planned(builder=builder)
+    assert made.verdict == REFUSED and says in " ".join(made.refusals)
+
+
+def test_the_same_inputs_are_the_same_image_whoever_builds() -> None:
+    first = planned()
+    assert first.inputs == planned(builder=replace(BUILDER, cores=2)).inputs
+    other = replace(KERNELS, source=Source("/srv/vllm", "e68de8adcffff"))
+    assert first.inputs != planned(other).inputs
+    assert first.inputs != planned(id="sha256:" + "2" * 64).inputs
+    assert len(first.tag) == 12
+
+
+DOCKERFILE = f"""\
+ARG BASE
+FROM ${{BASE}} AS builder
+USER root
+SHELL ["/bin/sh", "-c"]
+ENV VLLM_TARGET_DEVICE="cuda"
+ENV CUDA_HOME="/usr/local/cuda"
+ENV CMAKE_CUDA_COMPILER="/usr/local/cuda/bin/nvcc"
+ENV CPATH="{SITE}/nvidia/cu13/include"
+ENV LIBRARY_PATH="{SITE}/nvidia/cu13/lib"
+ENV SETUPTOOLS_SCM_PRETEND_VERSION="{NIGHTLY}"
+RUN set -eu; if [ ! -e /usr/local/cuda/lib64/libnvrtc.so ] && [ -e {SITE}/nvidia/cu13/lib/libnvrtc.so.13 ]; then \
+mkdir -p $(dirname /usr/local/cuda/lib64/libnvrtc.so); \
+ln -s {SITE}/nvidia/cu13/lib/libnvrtc.so.13 /usr/local/cuda/lib64/libnvrtc.so; fi
+RUN set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir 'cmake>=3.26.1' ninja \
+'packaging>=24.2' 'setuptools>=77.0.3' 'setuptools-scm>=8.0' wheel jinja2
+ENV TORCH_CUDA_ARCH_LIST="12.0" MAX_JOBS="4"
+RUN --mount=type=cache,id=gb10-TAG,target=/gb10-build,sharing=locked --mount=type=bind,from=source,target=/gb10-source \
+--mount=type=bind,target=/gb10-tools set -eu; cp -a --update /gb10-source/. /gb10-build/; cd /gb10-build; rm -rf dist; \
+python3 setup.py --quiet bdist_wheel; python3 /gb10-tools/collect.py dist /gb10-out _C _moe_C
+FROM ${{BASE}}
+COPY --from=builder ["/gb10-out/_C.so", "{SITE}/vllm/_C.abi3.so"]
+COPY --from=builder ["/gb10-out/_moe_C.so", "{SITE}/vllm/_moe_C.abi3.so"]
+"""
+
+
+def test_the_dockerfile_of_kernels_compiles_aside_and_copies_named_files() -> None:
+    made = planned()
+    assert made.dockerfile == DOCKERFILE.replace("TAG", made.tag)
+
+
+def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> None:
+    made = planned(OVERLAY, version="0.33.0", user="1000")
+    assert made.dockerfile == (
+        "ARG BASE\nFROM ${BASE}\nUSER root\n"
+        'SHELL ["/bin/sh", "-c"]\n'
+        "RUN --mount=type=bind,from=wheels,target=/gb10-wheels set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 "
+        "python3 -m pip install --no-deps --no-index --no-cache-dir --no-compile --force-reinstall "
+        "/gb10-wheels/flashinfer_python-0.7.2-py3-none-any.whl\n"
+        "RUN --mount=type=bind,from=patches,target=/gb10-patches set -eu; "
+        f"patch --directory={SITE} --strip=1 --forward --batch --no-backup-if-mismatch "
+        "--input=/gb10-patches/fix.patch\n"
+        "USER 1000\n"
+    )
+    assert made.may_differ == (
+        f"{SITE}/flashinfer/",
+        f"{SITE}/flashinfer_python-*.dist-info/",
+        f"{SITE}/vllm/config.py",
+    )
+    assert made.packages == {"flashinfer-python": "0.7.2"}
