@@ -58,6 +58,7 @@ class Profile:
     api_key: bool = False
     container: frozenset[str] = field(default_factory=frozenset)  # words of "container" in catalog/rules.yml
     architecture: str = ""  # of the model's config.json; empty: unknown
+    task: str = models.CHAT  # what the model does: that, or one of `tasks` of catalog/models.yml
     measured: bool = True  # the catalog has figures of this model
     speculation: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against the draft tokens
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
@@ -305,6 +306,15 @@ def _speculation(wanted: str, facts: _Facts) -> list[str] | None:
     return [found] if found else None
 
 
+def _task(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    task = facts.profile.task
+    return [f"{facts.profile.model} is for {_did(task)}"] if task in wanted else None
+
+
+def _did(task: str) -> str:
+    return "chat" if task == models.CHAT else str(catalog.load("models")["tasks"][task]["value"])
+
+
 def _measured(wanted: bool, facts: _Facts) -> list[str] | None:
     if facts.profile.measured != wanted:
         return None
@@ -338,6 +348,7 @@ _MATCHERS: dict[str, Any] = {
     "memory": _memory,
     "architecture": _architecture,
     "measured": _measured,
+    "task": _task,
     "speculation": _speculation,
     "any": _any,
     "not": _not,

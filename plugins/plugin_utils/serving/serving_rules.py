@@ -239,6 +239,7 @@ def _verdict(asked: _Asked) -> Verdict:
         memory=asked.memory,
         speculation=asked.speculation,
         measured=entry.measured if entry else True,
+        task=entry.task if entry else models.CHAT,
         architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
     )

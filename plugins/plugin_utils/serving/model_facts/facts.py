@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 KINDS = ("full", "sliding", "mla", "compressed", "linear")
 GIB = 2**30
+_STORED = 2  # bytes of a number in the cache of an encoder's output, whatever --kv-cache-dtype says
 PADDING = 256  # numbers: MXFP4 kernels take a hidden size that is a multiple of it
 
 
@@ -89,7 +90,20 @@ class ModelFacts:
     )  # generation_config.json: what vLLM takes unless told otherwise
     chat_template: bool = True
     task: str = "generate"  # generate | embed | classify | transcribe
+    bidirectional: bool = False  # each token sees those after it too, so nothing is kept between steps
+    sound_positions: int = 0  # of an encoder for sound, whose keys and values a decoder keeps for each request
     remote_code: bool = False
+
+    @property
+    def kept(self) -> tuple[Attention, ...]:
+        """The layers that keep something for a sequence while it is served."""
+        if self.bidirectional:
+            return ()
+        own = next((each for each in self.attention if each.kind == "full"), None)
+        if not self.sound_positions or own is None:
+            return self.attention
+        size = _STORED * self.sound_positions * own.numbers
+        return (*self.attention, Attention("linear", own.layers, state_bytes=size))
 
     @property
     def weights_gib(self) -> float:
