@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import (
     read_sysctls,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.memory_blocks import read_blocks
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.model_folders import read_models
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import (
     ipv4_routes,
     lasting_interfaces,
@@ -52,8 +53,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.ssh_ports import 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.vendor_updates import read_vendor_updates
 
 
-def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
-    """All facts of one host, with the keys of docs/architecture.md; `disks` also holds the mounts of `paths`."""
+def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] = ()) -> Facts:
+    """All facts of one host, with the keys of docs/architecture.md; `disks` also holds the mounts of `paths`.
+
+    `models`: folders of models to describe, which only a host is asked whose model the controller does not know.
+    """
     database = database_of(host)
     names = sorted(name for name in database.installed if PACKAGES.match(name))
     packages = {name: database.installed[name].version for name in names}
@@ -103,4 +107,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "machine_digest": read_machine_digest(host),
         "join_key": read_join_key(host),
         "model_phase": read_model_phase(host),
+        **({"model_folders": read_models(host, models)} if models else {}),
     }

@@ -183,6 +183,12 @@ class Clock(TypedDict):
     synchronized: bool | None
 
 
+class ModelFolder(TypedDict):
+    names: list[str]
+    texts: dict[str, str]
+    weights_bytes: int | None
+
+
 # Functional: one key is a word of Python.
 JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})
 
@@ -225,6 +231,7 @@ class Facts(TypedDict):
     machine_digest: NotRequired[str | None]
     join_key: NotRequired[JoinKey | None]
     model_phase: NotRequired[str | None]
+    model_folders: NotRequired[dict[str, ModelFolder | None]]
 
 
 def problem(facts: object) -> str | None:

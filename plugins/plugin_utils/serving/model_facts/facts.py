@@ -45,9 +45,11 @@ class Experts:
 
 @dataclass(frozen=True)
 class Weights:
-    """What is in the files. `basis` says how it is known: headers, index, config."""
+    """What is in the files. `basis` says how it is known: headers, index, files, config."""
 
-    by_type: Mapping[str, int] = field(default_factory=dict)  # bytes by the type of the header (BF16, F8_E4M3, ...)
+    by_type: Mapping[str, int] = field(
+        default_factory=dict, hash=False
+    )  # bytes by the type of the header (BF16, F8_E4M3, ...)
     draft: int = 0  # bytes of draft layers (MTP), which vLLM loads only when they are asked for
     vision: int = 0  # bytes of encoders for images and sound
     basis: str = "config"
@@ -85,9 +87,8 @@ class ModelFacts:
     vision: bool = False
     audio: bool = False
     draft_layers: int = 0  # MTP layers that the checkpoint brings
-    sampling: Mapping[str, float] = field(
-        default_factory=dict
-    )  # generation_config.json: what vLLM takes unless told otherwise
+    # generation_config.json: what vLLM takes unless told otherwise
+    sampling: Mapping[str, float] = field(default_factory=dict, hash=False)
     chat_template: bool = True
     task: str = "generate"  # generate | embed | classify | transcribe
     bidirectional: bool = False  # each token sees those after it too, so nothing is kept between steps
