@@ -10,7 +10,6 @@ says so; where the image's version is not known, a rule that depends on it warns
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -83,12 +82,13 @@ def judge(profile: Profile, accepted: Mapping[str, str] | None = None) -> list[F
 
 
 def _overrides(reasons: Mapping[str, str]) -> Iterator[Fired]:
-    names = [*(rule["id"] for rule in rules()), *catalog.load("rules")["command_line"]]
+    known = [*(rule["id"] for rule in rules()), *catalog.load("rules")["command_line"]]
     for name, reason in reasons.items():
-        if name not in names:
+        if name not in known:
             text = f"{name!r} was accepted, and there is no such rule"
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-            yield Fired("unknown_rule", "error", text, f"did you mean {close[0]}?", ("catalog/rules.yml",))
+            close = names.nearest(name, known, 1)
+            way_out = f"did you mean {close[0]}?" if close else "docs/rules.md has all of them"
+            yield Fired("unknown_rule", "error", text, way_out, ("catalog/rules.yml",))
         elif not reason:
             text = f"{name} was accepted without a reason"
             yield Fired("no_reason", "error", text, "write why this rule does not hold here", ("catalog/rules.yml",))
