@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 NAME = "gb10-plan.yml"
+_SHOWN = 60  # characters of a value
 _KINDS = ("", ".yml", ".yaml", ".json")
 
 
@@ -16,12 +17,23 @@ class Taken(Exception):
     """The inventory says something of it already, or cannot be written to."""
 
 
-def write(inventory: Path, group: str, lines: Sequence[str], names: Iterable[str], what: str) -> Path:
-    """Into `group_vars/GROUP/` of the inventory, where Ansible reads it for that group. Returns the file."""
+def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str, Any], what: str) -> Path:
+    """Into `group_vars/GROUP/` of the inventory, where Ansible reads it for that group. Returns the file.
+
+    What the inventory says of this group already, and says the same, is left out.
+    """
     folder = inventory if inventory.is_dir() else inventory.parent
     file = folder / "group_vars" / group / NAME
-    for known, name in _variables(folder, set(names)):
-        raise Taken(f"{known} sets {name} already; change it there, or take it out and say --into again")
+    said = set()
+    for known, way, name, value in _variables(folder, values):
+        if value != values[name] or known == file:
+            raise Taken(
+                f"{known} sets {name} already, to {_shown(value)}, and the plan says {_shown(values[name])}; change it "
+                "there, or take it out and say --into again"
+            )
+        if _is_of(group, known.relative_to(folder), way):
+            said.add(name)
+    lines = [line for line in lines if line.partition(":")[0] not in said]
     if not any(group in _keys(_read(path)) for path in _files(inventory)):
         raise Taken(f"{inventory} has no group {group}; say --group NAME of the hosts that serve it")
     if single := next(
@@ -39,10 +51,23 @@ def write(inventory: Path, group: str, lines: Sequence[str], names: Iterable[str
     return file
 
 
-def _variables(folder: Path, names: set[str]) -> Iterator[tuple[Path, str]]:
+def _shown(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _is_of(group: str, file: Path, way: tuple[str, ...]) -> bool:
+    """Whether a variable in this file, below these keys, is one of all hosts of the group."""
+    if file.parts[0] == "group_vars":
+        return file.with_suffix("").parts[1] in (group, "all") and not way
+    return way[-2:] in ((group, "vars"), ("all", "vars"))
+
+
+def _variables(folder: Path, names: Iterable[str]) -> Iterator[tuple[Path, tuple[str, ...], str, Any]]:
     for path in _files(folder):
-        for name in _keys(_read(path)) & names:
-            yield path, name
+        for way, name, value in _entries(_read(path)):
+            if name in names:
+                yield path, way, name, value
 
 
 def _files(inventory: Path) -> list[Path]:
@@ -71,6 +96,14 @@ _Loader.add_multi_constructor("!", lambda *_: None)
 
 
 def _keys(content: Any) -> set[str]:
+    return {key for _, key, _ in _entries(content)}
+
+
+def _entries(content: Any, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:
+    """Every key with its value, however deep, and the keys above it."""
     if isinstance(content, Mapping):
-        return {str(key) for key in content} | {key for value in content.values() for key in _keys(value)}
-    return {key for item in content for key in _keys(item)} if isinstance(content, list) else set()
+        for key, value in content.items():
+            yield way, str(key), value
+            yield from _entries(value, (*way, str(key)))
+    for item in content if isinstance(content, list) else ():
+        yield from _entries(item, way)

@@ -6,6 +6,7 @@ What it runs on is imported when it runs: Ansible's plugin loader would cost eve
 from __future__ import annotations
 
 import json
+import socket
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -148,6 +149,15 @@ def _answer(found: Discovery, outcome: Outcome, file: Path | None) -> dict[str, 
     }
 
 
+def _no_answer(place: Place) -> str:
+    """A name that leads nowhere is no matter of power."""
+    try:
+        socket.getaddrinfo(place.address, place.port)
+    except (socket.gaierror, UnicodeError):
+        return "this name is not known here; check its spelling, or give the address"
+    return "no answer over SSH; check power, network and the address"
+
+
 def _show(found: Discovery, file: Path | None) -> None:
     from gb10_fleet.discover import mdns as discover
 
@@ -158,7 +168,7 @@ def _show(found: Discovery, file: Path | None) -> None:
     for place, silence in found.locked.items():
         print(f"{place}  {silence}")
     for place in found.silent:
-        print(f"{place}  no answer over SSH; check power, network and the address", file=sys.stderr)
+        print(f"{place}  {_no_answer(place)}", file=sys.stderr)
     for duplicate in found.duplicates:
         print(f"refused: {duplicate}", file=sys.stderr)
     if found.duplicates:

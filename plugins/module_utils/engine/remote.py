@@ -59,7 +59,7 @@ class Asked(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A request that is sound. `fact_paths`: whose disks the facts tell of; None: no facts are wanted.
+    """A request that is sound. `facts`: disks and folders of models that the facts tell of; None: no facts are wanted.
 
     `guard`: an id under which the way back from a change of the network is left armed, for a call over a new
     connection, which repeats the request with that id as `confirm`. Whoever asks makes it up, so that it is known where
@@ -70,7 +70,7 @@ class Request(NamedTuple):
     check: bool
     document: Document
     expect: Mapping[str, str]
-    fact_paths: list[str] | None
+    facts: dict[str, list[str]] | None
     run: Run
     remove_orphans: bool
     removes: list[str]  # roles of which no orphan stays, whatever `remove_orphans` says
@@ -191,7 +191,7 @@ def _outcome(request: Request, system: System) -> Outcome | None:
 
 
 def _facts(request: Request, system: System) -> dict[str, Any] | None:
-    return None if request.fact_paths is None else collect(HostReader(system=system), request.fact_paths)
+    return None if request.facts is None else collect(HostReader(system=system), **request.facts)
 
 
 def _place(error: Exception) -> str:
@@ -227,7 +227,7 @@ def parse_request(request: Any) -> Request:
         check=take("check", _flag),
         document=parse_documents(documents, take("consents", _consents, {})),
         expect=take("expect", _expect, {}),
-        fact_paths=take("facts", _fact_paths, None),
+        facts=take("facts", _asked_facts, None),
         run=Run(take("run", _line(_RUN, "who runs this")), take("project", _line(_PROJECT, "a version"))),
         remove_orphans=take("orphans", _one_of(_ORPHANS), "show") == "remove",
         removes=take("removes", _roles, None) or [],
@@ -241,7 +241,7 @@ def parse_request(request: Any) -> Request:
         raise DocumentError("wish: belongs to the verb wish, and to no other")
     if fields:
         raise DocumentError(f"{shown(min(fields, key=str))[1:-1]}: a request has no such field")
-    if parsed.expect and parsed.fact_paths is None:
+    if parsed.expect and parsed.facts is None:
         raise DocumentError("expect: there are digests of facts to compare, but no facts are asked for")
     return parsed
 
@@ -303,16 +303,20 @@ def _expect(name: str, value: Any) -> dict[str, str]:
     return {key: digest(f"{name}.{key}", item) for key, item in _mapping(name, value, _KEY).items()}
 
 
-def _fact_paths(name: str, value: Any) -> list[str] | None:
+def _asked_facts(name: str, value: Any) -> dict[str, list[str]] | None:
     if value is None:
         return None
-    if not isinstance(value, dict) or value.keys() != {"paths"}:
+    if not isinstance(value, dict) or not {"paths"} <= value.keys() <= {"paths", "models"}:
         raise DocumentError(f"{name}: expected null or a mapping with paths, found {shown(value)}")
-    paths = _list(f"{name}.paths", value["paths"])
+    return {key: _fact_paths(f"{name}.{key}", paths) for key, paths in value.items()}
+
+
+def _fact_paths(name: str, value: Any) -> list[str]:
+    paths = _list(name, value)
     if len(paths) > _MAX_PATHS:
-        raise DocumentError(f"{name}.paths: expected at most {_MAX_PATHS}, found {len(paths)}")
+        raise DocumentError(f"{name}: expected at most {_MAX_PATHS}, found {len(paths)}")
     absolute = _line(_PATH, "an absolute path")
-    return [absolute(f"{name}.paths[{place}]", path) for place, path in enumerate(paths)]
+    return [absolute(f"{name}[{place}]", path) for place, path in enumerate(paths)]
 
 
 def _wish(name: str, value: Any) -> Asked | None:

@@ -27,6 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import (
     read_sysctls,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.memory_blocks import read_blocks
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.model_folders import read_models
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import (
     ipv4_routes,
     lasting_interfaces,
@@ -54,8 +55,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.vendor_updates im
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.wishes import read_wishes
 
 
-def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
-    """All facts of one host, with the keys of docs/architecture.md; `disks` also holds the mounts of `paths`."""
+def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] = ()) -> Facts:
+    """All facts of one host, with the keys of docs/architecture.md; `disks` also holds the mounts of `paths`.
+
+    `models`: folders of models to describe, which only a host is asked whose model the controller does not know.
+    """
     database = database_of(host)
     names = sorted(name for name in database.installed if PACKAGES.match(name))
     packages = {name: database.installed[name].version for name in names}
@@ -107,4 +111,5 @@ def collect(host: HostReader, paths: Sequence[str] = ()) -> Facts:
         "join_keys": read_join_keys(host),
         "model_phase": read_model_phase(host),
         "wishes": read_wishes(host),
+        **({"model_folders": read_models(host, models)} if models else {}),
     }

@@ -19,7 +19,8 @@ def check_security_floors(subject: Subject) -> Iterator[Finding]:
     floors = subject.catalog["security_floors"]
     contents = _image_contents(subject, floors["images"])
     for entry in floors["floors"]:
-        found = _below_floor(subject, entry, contents)
+        each = ((fault, _below_floor(subject, fault, contents)) for fault in faults(entry))
+        entry, found = next(((fault, found) for fault, found in each if found), (entry, None))
         if found:
             state, way_out = found
             fact = f"{entry['component']} {state}, below {entry['value']} ({entry['advisory']}, {entry['date']})"
@@ -35,11 +36,11 @@ def _below_floor(subject: Subject, entry: Mapping[str, Any], contents: Mapping[s
         installed = upstream_version(subject.facts["packages"][package])
         guide = f"; {entry['guide']} says how" if "guide" in entry else ""
         way_out = f"{pin}: set it to {better}" if pin else f"move {package} to {better}{guide}"
-        return (f"is {installed}", way_out) if is_below(installed, floor) else None
+        return (f"is {installed}", way_out) if is_faulty(installed, entry) else None
     if pin:
         return f"is not installed, and {pin}", f"set {entry['pin']} to {better}"
     inside = contents.get(entry["component"])
-    if inside and is_below(inside, floor):
+    if inside and is_faulty(inside, entry):
         image = subject.setting("vllm_image")
         return f"is {inside} in {image}", f"set vllm_image to one with {floor} or later; keep vllm_host on loopback"
     return None
@@ -49,7 +50,7 @@ def _pin_below(subject: Subject, entry: Mapping[str, Any]) -> str | None:
     """A variable that asks for less than the floor, and since when: `docker_version asks for 29.2.1 (...)`."""
     role = entry.get("role", "")
     pin = str(subject.setting(entry["pin"]) or "") if role in subject.roles else ""
-    if not pin or not is_below(upstream_version(pin), str(entry["value"])):
+    if not pin or not is_faulty(upstream_version(pin), entry):
         return None
     reference = subject.catalog["software"].get(role, {})
     since = f"reference of {reference['date']}" if pin == reference.get("value") else "set in the inventory"
@@ -64,6 +65,17 @@ def _image_contents(subject: Subject, images: Sequence[Mapping[str, Any]]) -> Ma
         if match:
             return {**entry.get("contains", {}), **match.groupdict()}
     return {}
+
+
+def faults(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What a component may have, the newest fault first."""
+    yield entry
+    yield from ({**entry, **each} for each in entry.get("older", ()))
+
+
+def is_faulty(version: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a version has what the entry warns of: it is below the floor, and not older than the fault."""
+    return is_below(version, str(entry["value"])) and not is_below(version, str(entry.get("since", "0")))
 
 
 def is_below(version: str, floor: str) -> bool:

@@ -191,6 +191,12 @@ class Wish(TypedDict):
     shown: str
 
 
+class ModelFolder(TypedDict):
+    names: list[str]
+    texts: dict[str, str]
+    weights_bytes: int | None
+
+
 # Functional: one key is a word of Python.
 JoinKey = TypedDict("JoinKey", {"for": str, "sha256": str})
 
@@ -235,6 +241,7 @@ class Facts(TypedDict):
     join_keys: NotRequired[dict[str, JoinKey | None]]
     model_phase: NotRequired[str | None]
     wishes: NotRequired[list[Wish]]
+    model_folders: NotRequired[dict[str, ModelFolder | None]]
 
 
 def problem(facts: object) -> str | None:

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import faults
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import kernels
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.kernels import Kernels
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, vllm_cli
@@ -146,10 +147,17 @@ def _platform(facts: Facts) -> Iterator[Finding]:
 def _floors(facts: Facts) -> Iterator[Finding]:
     for entry in catalog.load("security_floors")["floors"]:
         version = facts["versions"].get(entry["component"].lower())
-        if not entry["packages"] and version and _below(version, str(entry["value"])):
-            fact = f"{entry['component']} {version} is below {entry['value']}: {entry['advisory']}"
-            way_out = f"take an image with {entry['value']} or later; keep vllm_host on loopback"
-            yield Finding("security_floor", "warn", fact, way_out, entry["source"])
+        if entry["packages"] or not version:
+            continue
+        fault = next((each for each in faults(entry) if _has(version, each)), None)
+        if fault:
+            fact = f"{fault['component']} {version} is below {fault['value']}: {fault['advisory']}"
+            way_out = f"take an image with {fault['value']} or later; keep vllm_host on loopback"
+            yield Finding("security_floor", "warn", fact, way_out, fault["source"])
+
+
+def _has(version: str, fault: Mapping[str, Any]) -> bool:
+    return _below(version, str(fault["value"])) and not _below(version, str(fault.get("since", "0")))
 
 
 def _toolkit(facts: Facts) -> Iterator[Finding]:

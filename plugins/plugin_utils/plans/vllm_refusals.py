@@ -30,6 +30,7 @@ _MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HU
 _PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _MODEL = re.compile(r"[\w/][\w./@:-]*\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?\Z")
+_METHOD = re.compile(r"[a-z][a-z0-9_]*\Z")
 _REVISION = re.compile(r"(\w[\w.-]*)?\Z")
 _IMAGE_BY_DIGEST = re.compile(r"\w[\w./:-]*@sha256:[0-9a-f]{64}\Z")
 _IMAGE_BY_TAG = re.compile(r"\w[\w./:-]*\Z")
@@ -42,7 +43,11 @@ _DIRECTORY = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colo
 _DOTS = re.compile(r"/[.][.]?(/|\Z)")
 _OF_THE_SYSTEM = re.compile(r"/(bin|boot|dev|etc|home(/[^/]+)?|lib|proc|root|run|sbin|sys|tmp|usr|var)\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SECRET = re.compile(r"(^|_)(token|secret|password|api_?key)(_|$)", re.IGNORECASE)
+_SECRET = re.compile(
+    r"(^|_)(token|secret|password|passwd|passphrase|credentials?|api_?key|(access|private|secret|account|encryption)_?key)(_|$)",
+    re.IGNORECASE,
+)
+_FILE = re.compile(r"/[^:]*\Z")  # a path is no secret
 
 
 def refusals(view: View, said: VllmSettings) -> Iterator[str]:
@@ -110,6 +115,11 @@ def _speculative(_view: View, said: VllmSettings) -> Iterator[str]:
             "vllm_speculative has no method. Name it, for example mtp (layers of the model itself), eagle3 or dflash "
             "(a second model), or ngram (no weights)."
         )
+    elif not _METHOD.match(wish.method):
+        yield f"vllm_speculative.method is {wish.method}. Write one name, for example mtp."
+    most = catalog.load("speculation")["most_tokens"]["value"]
+    if wish.tokens > most:
+        yield f"vllm_speculative.tokens is {wish.tokens}. At most {most} are drafted for each step; 2 to 8 are usual."
     if wish.tokens < 1 and speculation.needs_tokens(wish.method):
         yield f"vllm_speculative.tokens is {wish.tokens}. Say how many tokens are drafted for each step: 1 or more."
     if wish.model and not _MODEL.match(wish.model):
@@ -259,11 +269,13 @@ def _directory(_view: View, said: VllmSettings) -> Iterator[str]:
 
 
 def _environment(_view: View, said: VllmSettings) -> Iterator[str]:
-    names = [str(name) for name in said.vllm_environment]
-    if any(not _VARIABLE.match(name) or _SECRET.search(name) for name in names):
+    given = {str(name): str(value) for name, value in said.vllm_environment.items()}
+    if any(not _VARIABLE.match(name) or (_SECRET.search(name) and not _FILE.match(given[name])) for name in given):
         yield (
-            f"vllm_environment holds {', '.join(names)}. Names are letters, digits and _; everyone on the host can "
-            "read it, so secrets go into vllm_api_key and vllm_huggingface_token."
+            f"vllm_environment holds {', '.join(given)}. Names are letters, digits and _; everyone on the host can "
+            "read it, so secrets go into vllm_api_key and vllm_huggingface_token. Others go into a file that only root "
+            "reads: vllm_mounts gives it to the container, and a variable may name its path, as "
+            "AWS_SHARED_CREDENTIALS_FILE does."
         )
     with_password = [  # a proxy's, for example
         f"{name} of vllm_environment"

@@ -191,6 +191,7 @@ def _judged(view: View, said: VllmSettings) -> serving_rules.Verdict:
         container=vllm_container.traits(vllm_container.docker_options(said, view.size), ray),
         revision=said.vllm_model_revision,
         facts=said.vllm_model_facts,
+        cache=said.vllm_cache_directory,
         draft_facts=str(said.vllm_speculative.get("facts") or ""),
     )
 

@@ -21,6 +21,7 @@ with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-te
     from packaging.version import InvalidVersion, Version
 
 Flags = Mapping[str, str | None]
+CHAT = "generate"  # the task of a model that answers in text; all others are in `tasks` of catalog/models.yml
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,10 @@ class Model:
     facts: ModelFacts | None = None
 
     @property
+    def task(self) -> str:
+        return self.facts.task if self.facts else CHAT
+
+    @property
     def kind(self) -> str:
         return "moe" if "moe" in self.traits else "dense"
 
@@ -200,10 +205,10 @@ def of_facts(facts: ModelFacts) -> Model:
     )
     geometry = Geometry(
         layers=facts.layers,
-        kv_layers=sum(each.layers for each in facts.attention if each.kind in ("full", "mla", "compressed")),
+        kv_layers=sum(each.layers for each in facts.kept if each.kind in ("full", "mla", "compressed")),
         query_heads=facts.query_heads,
         context=facts.context,
-        attention=facts.attention,
+        attention=facts.kept,
         hidden=facts.hidden,
         vocabulary=facts.vocabulary,
     )
@@ -222,7 +227,7 @@ def of_facts(facts: ModelFacts) -> Model:
         source=facts.source,
         date="",
         confidence="derived",
-        arguments=_of_family(facts.architecture),
+        arguments=_of_family(facts.architecture) if facts.task == CHAT else {},  # parsers of its chat
         measured=in_recipes(facts.id),
         facts=facts,
     )

@@ -115,7 +115,8 @@ class Recipe:
         hosts = ("--tensor-parallel-size", str(self.hosts), "--nnodes", str(self.hosts)) if self.hosts > 1 else ()
         lengths = ("--max-model-len", length) if self.max_model_len else ()
         drafts = self._drafts if "method" in self.draft else ()
-        return (*self._words, *drafts, *lengths, *hosts, "--gpu-memory-utilization", str(self.utilization))
+        pinned = ("--revision", self.revision) if self.revision else ()
+        return (*self._words, *pinned, *drafts, *lengths, *hosts, "--gpu-memory-utilization", str(self.utilization))
 
     @property
     def variables(self) -> dict[str, Any]:

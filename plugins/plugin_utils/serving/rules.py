@@ -10,7 +10,6 @@ says so; where the image's version is not known, a rule that depends on it warns
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -58,6 +57,7 @@ class Profile:
     api_key: bool = False
     container: frozenset[str] = field(default_factory=frozenset)  # words of "container" in catalog/rules.yml
     architecture: str = ""  # of the model's config.json; empty: unknown
+    task: str = models.CHAT  # what the model does: that, or one of `tasks` of catalog/models.yml
     measured: bool = True  # the catalog has figures of this model
     speculation: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against the draft tokens
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
@@ -82,12 +82,13 @@ def judge(profile: Profile, accepted: Mapping[str, str] | None = None) -> list[F
 
 
 def _overrides(reasons: Mapping[str, str]) -> Iterator[Fired]:
-    names = [*(rule["id"] for rule in rules()), *catalog.load("rules")["command_line"]]
+    known = [*(rule["id"] for rule in rules()), *catalog.load("rules")["command_line"]]
     for name, reason in reasons.items():
-        if name not in names:
+        if name not in known:
             text = f"{name!r} was accepted, and there is no such rule"
-            close = difflib.get_close_matches(name, names, n=1, cutoff=0.0)
-            yield Fired("unknown_rule", "error", text, f"did you mean {close[0]}?", ("catalog/rules.yml",))
+            close = names.nearest(name, known, 1)
+            way_out = f"did you mean {close[0]}?" if close else "docs/rules.md has all of them"
+            yield Fired("unknown_rule", "error", text, way_out, ("catalog/rules.yml",))
         elif not reason:
             text = f"{name} was accepted without a reason"
             yield Fired("no_reason", "error", text, "write why this rule does not hold here", ("catalog/rules.yml",))
@@ -305,6 +306,15 @@ def _speculation(wanted: str, facts: _Facts) -> list[str] | None:
     return [found] if found else None
 
 
+def _task(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    task = facts.profile.task
+    return [f"{facts.profile.model} is for {_did(task)}"] if task in wanted else None
+
+
+def _did(task: str) -> str:
+    return "chat" if task == models.CHAT else str(catalog.load("models")["tasks"][task]["value"])
+
+
 def _measured(wanted: bool, facts: _Facts) -> list[str] | None:
     if facts.profile.measured != wanted:
         return None
@@ -338,6 +348,7 @@ _MATCHERS: dict[str, Any] = {
     "memory": _memory,
     "architecture": _architecture,
     "measured": _measured,
+    "task": _task,
     "speculation": _speculation,
     "any": _any,
     "not": _not,

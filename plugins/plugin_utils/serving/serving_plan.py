@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     quantization,
     speculation,
     speed,
+    tasks,
     vllm_cli,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
@@ -105,6 +106,7 @@ class Plan:
         """For JSON and for Ansible."""
         return {
             "model": self.model.id,
+            "task": tasks.as_dict(self.model),
             "checkpoint": self.checkpoint.id if self.checkpoint else None,
             "quantization": self.checkpoint.quantization if self.checkpoint else None,
             "image": self.image,
@@ -132,6 +134,7 @@ class Plan:
         version = f"vLLM {self.version}" if self.version else "version of vLLM unknown"
         found = [
             f"{self.model.id} on {host_count(self.hosts)}",
+            *tasks.lines(self.model),
             f"  image        {self.image} ({version})",
         ]
         if self.checkpoint is None or self.fit is None:
@@ -174,6 +177,8 @@ class Plan:
     @property
     def speed(self) -> str:
         """What was measured and how; else what the memory allows."""
+        if not tasks.chats(self.model):
+            return tasks.speed(self.model)
         if not self.expected:
             return f"not measured; {self.bound.text}"
         found = f"{self.expected.text} ({self.expected.conditions}; {self.expected.source})"
@@ -228,12 +233,13 @@ def plan(
     model = models.of_facts(facts) if facts else _known(model_name)
     _check(memories_bytes, executor)
     flags = {canonical(flag): value for flag, value in (settings or {}).items()}
-    load = speculation.load(flags, model, draft)
+    length = _tokens(flags, "--max-model-len") or max_model_len
+    load = tasks.load(model, speculation.load(flags, model, draft), length)
     reference = image or catalog.load("software")["vllm_image"]["value"]
     known = models.image(reference)
     used = version or (known.version if known else None)
     hosts = len(memories_bytes)
-    kv_dtype = flags.get("--kv-cache-dtype") or catalog.load("models")["fit"]["kv_cache_dtype"]["value"]
+    kv_dtype = tasks.kv_dtype(model, flags)
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     choice = quantization.choose(
         model,
@@ -241,7 +247,7 @@ def plan(
         hosts,
         used,
         only,
-        _tokens(flags, "--max-model-len") or max_model_len,
+        length,
         int(_number(flags, "--max-num-seqs") or concurrency),
         kv_dtype,
         _number(flags, "--gpu-memory-utilization"),
@@ -257,7 +263,8 @@ def plan(
     found = replace(found, asked=asked, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
         return _without_checkpoint(found, min(memories_bytes), only)
-    served = _served(found, choice.checkpoint, choice.fit, kv_dtype, executor, flags)
+    needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
+    served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
     return _judged(served, accepted or {}, executor, driver, judge, draft)
 
 
@@ -278,23 +285,25 @@ def _check(memories_bytes: Sequence[float], executor: str) -> None:
 
 
 def _served(
-    found: Plan, checkpoint: Checkpoint, fit: memory_fit.Fit, kv_dtype: str, executor: str, flags: Flags
+    found: Plan, checkpoint: Checkpoint, fit: memory_fit.Fit, kv_dtype: str, computed: Flags, flags: Flags
 ) -> Plan:
-    """The plan with its checkpoint, and what that wants said to vLLM."""
+    """The plan with its checkpoint, and what that wants said to vLLM beside what was computed."""
     model, hosts = found.model, found.hosts
     needs = quantization.needs(model, checkpoint, found.version, kv_dtype)
+    of_task, why = tasks.flags(model, found.version)
     environment = dict(needs.environment)
-    if hosts > 1 and executor == "ray":
+    if computed.get("--distributed-executor-backend") == "ray":
         environment |= catalog.load("units")["ray"]["environment"]["value"]
+    chats = tasks.chats(model)
     return replace(
         found,
         checkpoint=checkpoint,
         fit=fit,
-        arguments={**_arguments(fit, kv_dtype), **needs.arguments, **_cluster(model, hosts, executor), **flags},
+        arguments={**computed, **needs.arguments, **of_task, **flags},
         environment=environment,
-        expected=speed.expected(model, checkpoint, hosts),
-        bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)),
-        reasons=needs.reasons,
+        expected=speed.expected(model, checkpoint, hosts) if chats else None,
+        bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
+        reasons=(*needs.reasons, *why),
     )
 
 
@@ -377,13 +386,13 @@ def _number(flags: Flags, flag: str) -> float:
     return value
 
 
-def _arguments(fit: memory_fit.Fit, kv_dtype: str) -> dict[str, str | None]:
+def _arguments(fit: memory_fit.Fit, kv_dtype: str, batched: int) -> dict[str, str | None]:
     return {
         "--max-model-len": str(fit.max_model_len),
         "--max-num-seqs": str(fit.concurrency),
-        "--max-num-batched-tokens": str(catalog.load("models")["fit"]["batched_tokens"]["value"]),
+        "--max-num-batched-tokens": str(batched or catalog.load("models")["fit"]["batched_tokens"]["value"]),
         "--gpu-memory-utilization": f"{fit.utilization:.2f}",
-        "--kv-cache-dtype": kv_dtype,
+        **({} if kv_dtype == "auto" else {"--kv-cache-dtype": kv_dtype}),
     }
 
 
@@ -415,6 +424,7 @@ def _judged(
     profile = rules.Profile(
         architecture=found.model.architecture,
         measured=found.model.measured,
+        task=found.model.task,
         speculation=tuple(speculation.objections(found.arguments, found.version, found.model, draft).items()),
         model=found.checkpoint.id,
         traits=found.model.traits,

@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     speculation,
     vllm_cli,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import known
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import known, on_host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Flags, Model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
@@ -51,7 +51,7 @@ class _Asked:
     driver: str | None
     memory: str  # why the model does not fit
     speculation: tuple[tuple[str, str], ...]  # what speaks against the draft tokens
-    facts: tuple[str, str, str]  # id, revision and file of facts of the model
+    facts: ModelFacts | None
     container: frozenset[str]
 
 
@@ -85,12 +85,14 @@ def judge(
     revision: str = "",
     facts: str = "",
     draft_facts: str = "",
+    cache: str = "",
 ) -> Verdict:
     """The verdict for one host of a cluster.
 
     `args` are the words of `vllm serve MODEL` on this host. `version` is vLLM's in an image that the catalog does not
     know. Of `accepted`, {rule: reason}, a reason is a text. `container`: words of catalog/rules.yml. `facts` and
-    `draft_facts` are files of facts on this machine; FactsError where one cannot be read.
+    `draft_facts` are files of facts on this machine; FactsError where one cannot be read. `cache`: of models, on the
+    host.
     """
     known_image = models.image(image)
     used = version or (known_image.version if known_image else None)
@@ -100,6 +102,8 @@ def judge(
     driver = view.facts["driver"]
     values = {**_values(used, words), **{name: (value,) for name, value in given.items()}}
     flags, found = _last(values), known.here(model, revision, facts)
+    if found is None and models.find(model) is None:
+        found = _on_host(view, model, revision, cache)
     draft = _draft(flags, draft_facts)
     entry = models.of_facts(found) if found else models.find(model)
     return _verdict(
@@ -115,10 +119,16 @@ def judge(
             driver=driver["userland"] or driver["module_loaded"],
             memory=_too_small_here(view, model, values, found, draft),
             speculation=tuple(speculation.objections(flags, used, entry, draft).items()),
-            facts=(model, revision, facts),
+            facts=found,
             container=container,
         )
     )
+
+
+def _on_host(view: View, model: str, revision: str, cache: str) -> ModelFacts | None:
+    """What the files on the host say, where it was asked for them."""
+    path = on_host.path(model, revision, cache)
+    return on_host.facts((view.facts.get("model_folders") or {}).get(path), model, revision, view.host)
 
 
 def _draft(flags: Flags, file: str) -> ModelFacts | None:
@@ -220,7 +230,7 @@ def _values(version: str | None, args: tuple[str, ...]) -> Values:
 
 @cache
 def _verdict(asked: _Asked) -> Verdict:
-    found, image = known.here(*asked.facts), models.image(asked.image)
+    found, image = asked.facts, models.image(asked.image)
     entry = models.of_facts(found) if found else models.find(asked.model)
     checkpoint = _checkpoint(entry, asked.model)
     profile = rules.Profile(
@@ -239,6 +249,7 @@ def _verdict(asked: _Asked) -> Verdict:
         memory=asked.memory,
         speculation=asked.speculation,
         measured=entry.measured if entry else True,
+        task=entry.task if entry else models.CHAT,
         architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
     )

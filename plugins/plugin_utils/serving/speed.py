@@ -27,6 +27,7 @@ class Bound:
     accepted: float = 0.0  # tokens of one step with these draft tokens; 0: none, or nobody knows
     drafts: int = 0  # draft tokens that were asked for
     hosts: int = 1
+    tensor: int = 1  # of them, how many share each layer
 
     @property
     def text(self) -> str:
@@ -40,16 +41,27 @@ class Bound:
             found = f"{plain} (how many of {self.drafts} are accepted, the catalog does not know)"
         else:
             found = plain
+        return f"{found} is what the memory's bandwidth allows{self._fabric}"
+
+    @property
+    def _fabric(self) -> str:
+        """How more than one Spark was counted."""
         times = catalog.load("models")["fit"]["second_spark"]["value"]
-        fabric = f", a second Spark counted as {times:g} times one, as measured" if self.hosts > 1 else ""
-        return f"{found} is what the memory's bandwidth allows{fabric}"
+        if self.hosts == 1:
+            return ""
+        if self.tensor == 1:
+            return f", as on one Spark: {self.hosts} of them share the layers of a request one after the other"
+        if self.tensor == 2:
+            return f", a second Spark counted as {times:g} times one, as measured"
+        return f", each doubling of the Sparks counted as {times:g} times, which was measured with two"
 
 
 def bound(model: Model, checkpoint: Checkpoint, hosts: int, draft: Mapping[str, Any]) -> Bound:
     """`draft`: the fields of --speculative-config."""
     asked = draft.get("num_speculative_tokens")
     tokens = asked if isinstance(asked, int) else 0
-    return Bound(bandwidth_limit(model, checkpoint, hosts), accepted(checkpoint.id, draft), tokens, hosts)
+    tensor = memory_fit.parallel(model.geometry, hosts)[0]
+    return Bound(bandwidth_limit(model, checkpoint, hosts), accepted(checkpoint.id, draft), tokens, hosts, tensor)
 
 
 def bandwidth_limit(model: Model, checkpoint: Checkpoint, hosts: int = 1) -> float:

@@ -172,11 +172,17 @@ def of_environment(version: str | None, environment: Mapping[str, str], strict: 
         elif name in everything().environment:
             fact = f"{name}: {_whereabouts(version, partial(_reads, name))}"
             fired.append(_fired(version, "stale_variable", fact, _successor(name)))
-        else:
+        elif not (is_development(version) and name in _of_the_vendor()):
             fact = f"{name}: no version that we know reads it"
             id_ = "refused_environment" if strict else "unknown_environment"
             fired.append(_fired(version, id_, fact, _successor(name) or _nearest(name, near)))
     return fired
+
+
+@cache
+def _of_the_vendor() -> frozenset[str]:
+    """Variables of the forks that the vendor has measured; no release reads them."""
+    return frozenset(name for entry in catalog.load("recipes")["recipes"] for name in entry.get("environment", {}))
 
 
 def words(version: str | None, args: Sequence[str]) -> Words:

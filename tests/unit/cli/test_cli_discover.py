@@ -424,3 +424,11 @@ def test_multicast_dns_finds_who_announces_ssh() -> None:
         assert Place("127.0.0.1", 2222) in discover.browse(2, ["127.0.0.1"])
     finally:
         host.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [("nosuch.invalid", "this name is not known here"), ("127.0.0.1", "check power"), ("x" * 70, "not known here")],
+)
+def test_a_name_that_leads_nowhere_is_no_matter_of_power(address: str, says: str) -> None:
+    assert says in discover_cli._no_answer(Place(address))

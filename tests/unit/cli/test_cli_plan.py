@@ -268,6 +268,27 @@ def test_the_lines_are_written_where_ansible_reads_them(inventory: Path, path: s
     assert (inventory / "group_vars/pair1/gb10-plan.yml").read_text() == before
 
 
+def test_the_example_takes_the_lines_of_its_own_model(tmp_path: Path) -> None:
+    """It names the model, so that a run works as it is; the plan of that model may be written beside it."""
+    copy = tmp_path / "mine"
+    shutil.copytree(Path(__file__).parents[3] / "inventory/example/pair", copy)
+    status, said = plan_into(copy, "--group", "pair1")
+    written = (copy / "group_vars/pair1/gb10-plan.yml").read_text()
+    assert status == 0 and "vllm_model:" not in written and "vllm_image:" in written, said
+    other = tmp_path / "other"
+    shutil.copytree(Path(__file__).parents[3] / "inventory/example/pair", other)
+    (other / "hosts.yml").write_text((other / "hosts.yml").read_text().replace("gpt-oss-120b", "gpt-oss-20b"))
+    status, said = plan_into(other, "--group", "pair1")
+    assert status == Outcome.refused and "to openai/gpt-oss-20b, and the plan says openai/gpt-oss-120b" in said
+
+
+def test_what_another_group_says_is_said_again_for_this_one(inventory: Path) -> None:
+    (inventory / "group_vars").mkdir()
+    (inventory / "group_vars/others.yml").write_text("vllm_model: openai/gpt-oss-120b\n")
+    assert plan_into(inventory, "--group", "pair1")[0] == 0
+    assert "vllm_model:" in (inventory / "group_vars/pair1/gb10-plan.yml").read_text()
+
+
 @pytest.mark.parametrize(
     ("group", "there", "says"),
     [

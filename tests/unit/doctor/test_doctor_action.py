@@ -317,6 +317,12 @@ def test_the_paths_of_minimum_free_are_asked_for(plays: Plays) -> None:
     assert plays.requests()[0]["facts"] == {"paths": ["/srv/models"]}
 
 
+def test_a_model_that_nobody_here_knows_is_asked_for(plays: Plays) -> None:
+    plays.play(A, PLAY, vllm_model="acme/new", vllm_cache_directory="/srv/cache")
+    (models,) = (asked["facts"]["models"] for asked in plays.requests())
+    assert models == ["/srv/cache/huggingface/hub/models--acme--new/refs/main"]
+
+
 def test_a_host_that_goes_away_during_the_proof_is_its_first_reason(plays: Plays) -> None:
     plays.host("once")
     rc, output = plays.play({"spark-a": {"ansible_host": "kind-once"}}, VALIDATE, ansible_become=False)

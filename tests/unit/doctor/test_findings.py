@@ -489,6 +489,22 @@ def test_five_components_below_their_floor_are_five_findings_with_advisory_and_d
             assert word in finding.fact
 
 
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("0.31.0", "CVE-2026-115911"),
+        ("0.19.0", "CVE-2026-115911"),
+        ("0.17.1", "PYSEC-2026-4349"),
+        ("0.15.0", "CVE-2026-48746"),
+        ("0.2.7", None),
+    ],
+)
+def test_a_floor_names_a_fault_that_the_version_has(version: str, says: str | None) -> None:
+    found = floors(f"vllm/vllm-openai:v{version}", {})
+    said = [finding.fact for finding in found if finding.fact.startswith("vLLM")]
+    assert len(said) == (says is not None) and all(str(says) in fact for fact in said)
+
+
 def test_the_evidence_lists_them_in_json_and_on_the_page() -> None:
     found = floors("example/vllm:1", OLD)
     hosts = proof("none")

@@ -184,6 +184,12 @@ def test_a_candidate_counts_as_its_release() -> None:
     assert "security_floor" not in ids(facts(f"{floor}rc1"))
 
 
+@pytest.mark.parametrize(("version", "says"), [("0.19.0", "CVE-2026-115911"), ("0.17.1", "PYSEC-2026-4349")])
+def test_a_floor_names_a_fault_that_the_version_has(version: str, says: str) -> None:
+    found = [each.fact for each in judgement.judge(facts(version)).findings if each.id == "security_floor"]
+    assert len([fact for fact in found if fact.startswith("vLLM")]) == 1 and says in found[0]
+
+
 def test_a_stranger_is_known_from_itself() -> None:
     image = judgement.judge(facts(names=["lab/x:1"], digests=["lab/x@sha256:0a"])).image
     assert (image.version, image.name, image.digest) == ("0.33.0", "lab/x:1", "sha256:0a")

@@ -153,3 +153,9 @@ def test_a_second_model_is_fetched_as_the_model_is(recipe: recipes.Recipe) -> No
     assert files.fetch is ("method" in recipe.draft)
     if files.fetch:
         assert files.draft and files.draft["model"] == recipe.draft["model"]
+
+
+def test_a_recipe_shows_the_revision_that_it_pins() -> None:
+    one = next(each for each in recipes.recipes() if each.revision)
+    at = one.served.index("--revision")
+    assert one.served[at + 1] == one.revision and "--revision" not in one.variables["vllm_extra_args"]

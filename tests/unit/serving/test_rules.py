@@ -286,3 +286,20 @@ def test_every_kernel_of_the_chip_that_is_absent_is_a_choice_of_some_version() -
 def test_an_objection_can_go_into_json() -> None:
     fired = judge(profile("--enforce-eager"))[0]
     assert json.loads(json.dumps(dataclasses.asdict(fired)))["id"] == "enforce_eager"
+
+
+@pytest.mark.parametrize(
+    ("name", "way_out"),
+    [("enforce_eagre", "did you mean enforce_eager?"), ("zzzz", "docs/rules.md has all of them")],
+)
+def test_a_rule_is_only_proposed_where_one_is_near(name: str, way_out: str) -> None:
+    assert judge(profile(), {name: "why"})[0].way_out == way_out
+
+
+def test_variables_of_the_vendors_forks_warn_of_releases_alone() -> None:
+    def unknown(version: str) -> list[str]:
+        found = judge(profile(version=version, environment={"VLLM_USE_B12X_MOE": "1", "VLLM_MADE_UP": "1"}))
+        return [each.text.partition(":")[0] for each in found if each.id == "refused_environment"]
+
+    assert unknown("0.1.dev20482+g83cb22a0e") == ["VLLM_MADE_UP"]
+    assert unknown("0.28.0") == ["VLLM_MADE_UP", "VLLM_USE_B12X_MOE"]

@@ -172,7 +172,9 @@ def test_a_method_by_the_files_of_the_model(tmp_path: Path) -> None:
 
 
 def test_a_draft_by_its_own_architecture(tmp_path: Path) -> None:
-    text = json.dumps({"id": "z-lab/d", "architecture": "DFlash2DraftModel", "context": 8, "weights": {"gib": 3.5}})
+    layers = [{"kind": "full", "layers": 5, "kv_heads": 8, "key_dim": 128, "value_dim": 128}]
+    said = {"id": "z-lab/d", "architecture": "DFlash2DraftModel", "context": 8, "weights": {"gib": 3.5}}
+    text = json.dumps({**said, "attention": layers})
     draft = document.read(text.encode(), "d.json")
     said = {"method": "dflash", "model": "z-lab/d"}
     assert objections(said, "0.26.0", draft=draft) == {"draft_version"}
@@ -226,9 +228,9 @@ def test_layers_of_a_model_of_the_catalog_are_estimated() -> None:
 
 def test_a_draft_that_has_no_room_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "facts.json"
-    file.write_text(
-        json.dumps({"id": "acme/eagle", "architecture": "LlamaForCausalLMEagle3", "context": 8, "weights": {"gib": 90}})
-    )
+    layers = [{"kind": "full", "layers": 1, "kv_heads": 8, "key_dim": 128, "value_dim": 128}]
+    said = {"id": "acme/eagle", "architecture": "LlamaForCausalLMEagle3", "context": 8, "weights": {"gib": 90}}
+    file.write_text(json.dumps({**said, "attention": layers}))
     made = plan({**EAGLE, "facts": str(file)})
     assert any("rule memory_fit" in text for text in made.refusals), made.refusals
     assert "speculative_draft_uncounted" not in {each["id"] for each in made.findings}

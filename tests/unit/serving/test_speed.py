@@ -51,6 +51,20 @@ def test_stages_of_layers_bring_nothing_to_one_request() -> None:
     assert speed.bandwidth_limit(model, checkpoint, 3) == speed.bandwidth_limit(model, checkpoint)
 
 
+@pytest.mark.parametrize(
+    ("hosts", "says", "not_said"),
+    [
+        (1, "bandwidth allows", "Spark"),
+        (2, "a second Spark counted as 1.53 times one", "doubling"),
+        (3, "as on one Spark: 3 of them share the layers", "1.53"),
+        (4, "each doubling of the Sparks counted as 1.53 times, which was measured with two", "second"),
+    ],
+)
+def test_the_words_are_of_that_many_sparks(hosts: int, says: str, not_said: str) -> None:
+    text = speed.bound(*of("openai/gpt-oss-120b"), hosts, {}).text
+    assert says in text and not_said not in text.partition("allows")[2]
+
+
 def test_what_a_second_spark_brings_is_what_the_recipes_have() -> None:
     by = {(each.model, each.hosts): each.measured.decode for each in MEASURED if each.measured}
     pairs = [by[model, 2] / by[model, 1] for model, hosts in by if hosts == 1 and (model, 2) in by]

@@ -74,6 +74,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     kept, cache = formats.formats(_quantized(whole, text), _json(files, "hf_quant_config.json"))
     tokenizer = _json(files, "tokenizer_config.json")
     weights = _weights(files, count) or _by_config(counted, parameters.vision(encoder), kept)
+    task = _task(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     return ModelFacts(
         id=model,
         source=files.source,
@@ -99,7 +100,9 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         vision=encoder is not None,
         audio=any(_child(whole, name) is not None for name in _AUDIO),
         draft_layers=next((number for name in _DRAFT_LAYERS if (number := text.whole(name))), 0),
-        task=_task(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None),
+        task=task,
+        bidirectional=task in ("embed", "classify") and _bidirectional(whole, text),
+        sound_positions=whole.whole("max_source_positions") if whole.has("decoder_layers") else 0,
         remote_code=whole.has("auto_map"),
         sampling=_sampling(_json(files, "generation_config.json")),
         chat_template=_template(files, tokenizer),
@@ -204,6 +207,21 @@ def _task(architecture: str, names: frozenset[str], vision: bool) -> str:
         ("embed", lambda: "modules.json" in names or (architecture.endswith("Model") and not vision)),
     )
     return next((word for word, test in tests if test()), "generate")
+
+
+def _bidirectional(whole: Fields, text: Fields) -> bool:
+    """By what the configuration says, else by its family: BERT and its like say nothing of it."""
+    said = [each for each in (whole, text) if each.has("is_causal") or each.has("use_bidirectional_attention")]
+    if said:
+        return any(not each.flag("is_causal", default=True) or _both_ways(each) for each in said)
+    encoders = catalog.load("models")["encoders"]["value"]
+    return not whole.flag("is_decoder") and whole.text("model_type") in encoders
+
+
+def _both_ways(fields: Fields) -> bool:
+    """Gemma 3 says true or false; later ones a word, and `vision` means that text is read in one direction."""
+    value = fields.data.get("use_bidirectional_attention")
+    return value is True or value == "all"
 
 
 def _sampling(said: Fields | None) -> dict[str, float]:

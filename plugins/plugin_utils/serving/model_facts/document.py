@@ -43,7 +43,7 @@ def read(text: bytes, file: str) -> ModelFacts:
     for each in fields(ModelFacts):
         if said.has(each.name) and each.name not in ("weights", "attention", "experts", "formats", "sampling"):
             values[each.name] = _value(said, each.name, each.type)
-    return ModelFacts(
+    found = ModelFacts(
         **{"source": file, **values},
         formats=tuple(said.texts("formats")) or (kind,),
         weights=_weights(said),
@@ -51,6 +51,21 @@ def read(text: bytes, file: str) -> ModelFacts:
         experts=_experts(said.child("experts")),
         sampling=_numbers(said.child("sampling")),
     )
+    _complete(found, file)
+    return found
+
+
+def _complete(facts: ModelFacts, file: str) -> None:
+    """Without these fields memory would be counted as none at all, and anything would fit."""
+    tasks = catalog.load("models")["tasks"]
+    if facts.task != "generate" and facts.task not in tasks:
+        raise FactsError(f"{file}: task is {facts.task!r}; expected one of generate, {', '.join(tasks)}")
+    if not facts.attention and not facts.bidirectional:
+        raise FactsError(
+            f"{file} lacks attention, the layers that keep a KV cache, so no memory could be counted for it. Write for "
+            'each kind of layer, for example, {"kind": "full", "layers": 40, "kv_heads": 8, "key_dim": 128, '
+            '"value_dim": 128}'
+        )
 
 
 def _value(said: Fields, name: str, kind: Any) -> Any:

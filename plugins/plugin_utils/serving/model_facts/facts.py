@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 KINDS = ("full", "sliding", "mla", "compressed", "linear")
 GIB = 2**30
+_STORED = 2  # bytes of a number in the cache of an encoder's output, whatever --kv-cache-dtype says
 PADDING = 256  # numbers: MXFP4 kernels take a hidden size that is a multiple of it
 
 
@@ -44,9 +45,11 @@ class Experts:
 
 @dataclass(frozen=True)
 class Weights:
-    """What is in the files. `basis` says how it is known: headers, index, config."""
+    """What is in the files. `basis` says how it is known: headers, index, files, config."""
 
-    by_type: Mapping[str, int] = field(default_factory=dict)  # bytes by the type of the header (BF16, F8_E4M3, ...)
+    by_type: Mapping[str, int] = field(
+        default_factory=dict, hash=False
+    )  # bytes by the type of the header (BF16, F8_E4M3, ...)
     draft: int = 0  # bytes of draft layers (MTP), which vLLM loads only when they are asked for
     vision: int = 0  # bytes of encoders for images and sound
     basis: str = "config"
@@ -84,12 +87,24 @@ class ModelFacts:
     vision: bool = False
     audio: bool = False
     draft_layers: int = 0  # MTP layers that the checkpoint brings
-    sampling: Mapping[str, float] = field(
-        default_factory=dict
-    )  # generation_config.json: what vLLM takes unless told otherwise
+    # generation_config.json: what vLLM takes unless told otherwise
+    sampling: Mapping[str, float] = field(default_factory=dict, hash=False)
     chat_template: bool = True
     task: str = "generate"  # generate | embed | classify | transcribe
+    bidirectional: bool = False  # each token sees those after it too, so nothing is kept between steps
+    sound_positions: int = 0  # of an encoder for sound, whose keys and values a decoder keeps for each request
     remote_code: bool = False
+
+    @property
+    def kept(self) -> tuple[Attention, ...]:
+        """The layers that keep something for a sequence while it is served."""
+        if self.bidirectional:
+            return ()
+        own = next((each for each in self.attention if each.kind == "full"), None)
+        if not self.sound_positions or own is None:
+            return self.attention
+        size = _STORED * self.sound_positions * own.numbers
+        return (*self.attention, Attention("linear", own.layers, state_bytes=size))
 
     @property
     def weights_gib(self) -> float:

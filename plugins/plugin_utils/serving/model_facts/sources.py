@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Callable, Mapping
 from functools import cached_property
@@ -16,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts imp
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, limit
 
+_ID = re.compile(r"(?!.*(--|\.\.))\w[\w.-]{0,95}/\w[\w.-]{0,95}\Z", re.ASCII)
 _NEEDED = "config.json and model.safetensors.index.json"
 
 
@@ -115,6 +117,8 @@ class Hub:
     def __init__(self, model: str, revision: str, environment: Mapping[str, str]) -> None:
         self.source = f"hub:{model}" + (f"@{revision}" if revision else "")
         self.root = f"{model}@{revision}" if revision else model
+        if not _ID.match(model):  # the library would refuse it too, with an error of its own
+            raise _Unreachable(f"{model!a} is no id of the hub, which is owner/name in letters, digits, '.', '_', '-'")
         if environment.get("HF_HUB_OFFLINE", "").upper() in ("1", "TRUE", "YES", "ON"):
             raise _Unreachable("HF_HUB_OFFLINE is set")
         try:

@@ -151,6 +151,7 @@ def test_what_ran_on_sparks_fits(
 def test_what_froze_a_spark_does_not_fit(share: float) -> None:
     """Qwen3.8-Flash-Next, files of 126 GiB on one Spark: vllm issue 56824 (0.70), eugr/spark-vllm-docker issue 388."""
     said = {"id": "a/b", "architecture": "Qwen4Exp", "context": 262144, "hidden": 3072, "weights": {"gib": 126}}
+    said["attention"] = [{"kind": "full", "layers": 1, "kv_heads": 1, "key_dim": 128, "value_dim": 128}]  # or more
     one = models.of_facts(document.read(json.dumps(said).encode(), "facts.json"))
     found = memory_fit.fit(one, one.checkpoints[0], SPARK, 1, 16384, 1, "fp8", share)
     assert not found.fits and "weights 126.0 GiB" in found.reason

@@ -185,3 +185,9 @@ def test_a_hub_that_refuses_or_is_away_is_named(mirror: tuple[type[Mirror], str]
     for environment in ({"HF_ENDPOINT": endpoint}, {"HF_ENDPOINT": "http://127.0.0.1:9"}):
         with pytest.raises(FactsError, match=r"the hub .*--facts FILE"):
             sources.find(CASE.id, environment={**environment, "HF_HOME": str(tmp_path)})
+
+
+@pytest.mark.parametrize("model", ["gpt-oss", "a/b/c", "a b/c", "a/b--c", "a/..b", "a/" + "b" * 97, "-a/b"])
+def test_an_id_that_the_hub_cannot_have_is_not_asked_for(model: str, tmp_path: Path) -> None:
+    with pytest.raises(FactsError, match="is no id of the hub, which is owner/name"):
+        sources.find(model, environment={"HF_HUB_CACHE": str(tmp_path)})

@@ -1,0 +1,64 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a model does that does not chat: its words, flags and proof are `tasks` of catalog/models.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, quantization
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags, Model
+
+
+def chats(model: Model) -> bool:
+    return model.task == models.CHAT
+
+
+def kv_dtype(model: Model, flags: Flags) -> str:
+    """Of the KV cache. Nobody has measured vectors or transcripts with a narrow one, so these keep the model's own."""
+    usual = str(catalog.load("models")["fit"]["kv_cache_dtype"]["value"]) if chats(model) else "auto"
+    return flags.get("--kv-cache-dtype") or usual
+
+
+def load(model: Model, asked: memory_fit.Load, length: int) -> memory_fit.Load:
+    """With the prompt that is computed at once: all of it, where each token sees those after it."""
+    if asked.batched or not (model.facts and model.facts.bidirectional):
+        return asked
+    usual = int(catalog.load("models")["fit"]["batched_tokens"]["value"])
+    return replace(asked, batched=max(usual, length or model.geometry.context))
+
+
+def flags(model: Model, version: str | None) -> tuple[dict[str, str | None], tuple[str, ...]]:
+    """The flags that the task needs in this version of vLLM, and why."""
+    if chats(model):
+        return {}, ()
+    entry = quantization.in_version(_task(model)["flags"], version)
+    found = dict(entry.get("all", {}))
+    words = ", ".join(f"{flag} {value}" for flag, value in found.items())
+    return found, (f"{words}: {entry['because']} ({entry['source']})",) if found else ()
+
+
+def lines(model: Model) -> list[str]:
+    """For a person: the task, and what the proof will ask."""
+    if chats(model):
+        return []
+    entry = _task(model)
+    return [f"  task         {entry['value']} ({entry['path']}); it does not chat", f"  proof        {entry['proof']}"]
+
+
+def speed(model: Model) -> str:
+    return f"not measured; tokens a second of a chat say nothing of {_task(model)['value']}"
+
+
+def as_dict(model: Model) -> dict[str, Any]:
+    entry = {} if chats(model) else _task(model)
+    return {"id": model.task, "path": entry.get("path"), "proof": entry.get("proof")}
+
+
+def _task(model: Model) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = catalog.load("models")["tasks"][model.task]
+    return found
