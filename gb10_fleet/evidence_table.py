@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -39,9 +39,9 @@ def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
             yield Row(name, " to ".join(ends), pairing["verdict"], "; ".join((_detail(pairing), least)))
         for cable in cluster["cabling"]:
             yield Row(name, f"{cable['host']} {cable['port']}", cable["verdict"], _detail(cable))
-        if cluster["serving"]:
-            yield Row(name, "model", cluster["serving"]["verdict"], _detail(cluster["serving"]))
-            for label, value in evidence_page.api_rows(cluster["serving"]):
+        for served in judge.services_of(cluster):
+            yield Row(name, judge.title_of_service(served) or "model", served["verdict"], _detail(served))
+            for label, value in evidence_page.api_rows(served):
                 yield Row(name, label, "api", value)
         for host in cluster["hosts"]:
             if facts := evidence["hosts"][host]["facts"]:

@@ -15,7 +15,15 @@ def settings() -> dict[str, Any]:
     units = catalog.load("units")
     said, figures = units["vllm_log"], units["supervisor"]
     return {
-        **{"container": "gb10-vllm", "argv": ["docker"], "image": "image", "memory_gib": 1, "cache": "/"},
+        **{
+            "service": "vllm",
+            "load_s": 1,
+            "container": "gb10-vllm",
+            "argv": ["docker"],
+            "image": "image",
+            "memory_gib": 1,
+            "cache": "/",
+        },
         **{"disk_gib": 0, "env_file": None, "gid_file": None, "rails": [], "join": None},
         "timing": {name: figures[name]["value"] for name in Timing._fields},
         "phases": [[each["phase"], each["value"]] for each in said["phases"]],

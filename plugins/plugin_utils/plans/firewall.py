@@ -11,11 +11,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, fabric, gateway_settings, vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
+    addresses,
+    fabric,
+    gateway_settings,
+    services,
+    vllm_settings,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_settings import GatewaySettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
@@ -59,30 +66,35 @@ class FirewallPlan(RolePlan):
     guarded: tuple[str, ...]  # to everybody but the host itself and its peers
     own: tuple[str, ...]  # of the guarded: on this host only root's processes speak there
     peers: tuple[Peer, ...] = ()
-    api: int
-    clients: tuple[str, ...]  # networks that may reach the API
+    apis: tuple[str, ...]  # the ports of the services
+    reached: tuple[str, ...]  # those of them that others than the host itself may reach
+    clients: tuple[str, ...]  # networks that may reach them
     exporter: int | None  # the port of node_exporter, where it is not on loopback
     watchers: tuple[str, ...]  # networks that may reach it
     gateway: Gateway | None
+    units: tuple[str, ...]  # of what listens
 
 
 def plan(view: View) -> FirewallPlan:
     """The plan for one host."""
-    said, vllm = view.settings(FirewallSettings), view.settings(VllmSettings)
+    said, served = view.settings(FirewallSettings), _served(view)
     monitoring = view.settings(MonitoringSettings)
     exporter = monitoring.monitoring_port if monitoring.exposed else None
-    guarded = [*_guarded(vllm), *([exporter] if exporter else [])]
+    of_services = dict.fromkeys(port for each in served for port in _guarded(each.said))
+    guarded = [*of_services, *([exporter] if exporter else [])]
     made = FirewallPlan(
-        refusals=tuple(_refusals(view, said, vllm, guarded)),
+        refusals=_texts(text for each in served for text in _refusals(view, said, each.said, guarded)),
         open=_texts(_open(view, said)),
         closed=_texts(_closed()),
         guarded=_texts(port for port in guarded if port not in _closed()),
-        own=_texts(_own(view, vllm)),
-        api=vllm.vllm_port,
-        clients=said.firewall_clients if vllm.exposed and view.rank == 0 else (),
+        own=_texts(port for each in served for port in _own(each)),
+        apis=_texts(each.said.vllm_port for each in served),
+        reached=_texts(each.said.vllm_port for each in served if _reached(each)),
+        clients=said.firewall_clients if any(map(_reached, served)) else (),
         exporter=exporter,
         watchers=monitoring.monitoring_clients if exporter else (),
         gateway=_gateway(view),
+        units=(*(each.names.unit for each in served), "gb10-gateway.service"),
     )
     try:
         joined = view.plan(fabric.plan)
@@ -90,9 +102,18 @@ def plan(view: View) -> FirewallPlan:
         return replace(made, joint_refusals=(str(error),))
     return replace(
         made,
-        joint_refusals=tuple(_nobody_asks(view, said, vllm, joined)),
+        joint_refusals=_texts(text for each in served for text in _nobody_asks(each, said, joined)),
         peers=tuple(_peers(view, joined)),
     )
+
+
+def _served(view: View) -> tuple[Service, ...]:
+    """The services of the host; one without any keeps the ports of `vllm_model` closed all the same."""
+    return services.expand(view) or (Service(services.SHORT, view, view),)
+
+
+def _reached(service: Service) -> bool:
+    return service.said.exposed and service.view.rank == 0
 
 
 def _texts(ports: Any) -> tuple[str, ...]:
@@ -133,11 +154,12 @@ def _guarded(vllm: VllmSettings) -> list[Ports]:
     ]
 
 
-def _own(view: View, vllm: VllmSettings) -> list[Ports]:
+def _own(service: Service) -> list[Ports]:
     """Where a cluster meets, on a host of one. Other guarded ports may be a user's own, as random ones on loopback."""
-    if len(view.members) < 2:
+    hosts, vllm = service.view.size, service.said
+    if hosts < 2:
         return []
-    ports = [port for name, port in vllm.ports_in_use(len(view.members)).items() if name != "vllm_port"]
+    ports = [port for name, port in vllm.ports_in_use(hosts).items() if name != "vllm_port"]
     return [*ports, *(vllm_settings.ports_of_ray().values() if vllm.by_ray else ())]
 
 
@@ -186,11 +208,12 @@ def _named_to_vllm(vllm: VllmSettings) -> Mapping[str, Any]:
     return variables | dict(_PORT_FLAG.findall(" ".join(vllm.vllm_extra_args)))
 
 
-def _nobody_asks(view: View, said: FirewallSettings, vllm: VllmSettings, joined: FabricPlan) -> Iterator[str]:
+def _nobody_asks(service: Service, said: FirewallSettings, joined: FabricPlan) -> Iterator[str]:
     """An API beyond the host, on none of its rails, that nobody may reach."""
+    vllm = service.said
     on_a_rail = vllm.vllm_host in [profile.address for profile in joined.mine.profiles]
     named = said.firewall_clients or str(vllm.vllm_port) in map(str, said.firewall_open_ports)
-    if vllm.exposed and view.rank == 0 and not on_a_rail and not named:
+    if _reached(service) and not on_a_rail and not named:
         yield (
             f"vllm_host {vllm.vllm_host} offers the API beyond this host, and firewall_clients names nobody who may "
             "reach it. Name their networks, for example firewall_clients: [192.0.2.0/24], or keep vllm_host on "

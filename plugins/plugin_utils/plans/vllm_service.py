@@ -23,7 +23,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
 
 LAUNCHER = "/usr/local/sbin/gb10-vllm"
 PROGRAM = "/usr/local/lib/gb10-fleet/vllm_unit"
-SOURCES = ("causes", "config", "failures", "life", "link", "log", "main", "seal", "status")
+SOURCES = ("causes", "config", "failures", "life", "link", "log", "main", "seal", "status", "turn")
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
 _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone")
@@ -214,12 +214,14 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
     )
     figures, log = catalog.load("units")["supervisor"], catalog.load("units")["vllm_log"]
     program = {
+        "service": service.name,
         "container": names.container,
         "argv": list(argv),
         "image": made.image_name,
         "memory_gib": _memory_gib(view, said),
         "cache": vllm_container.written_to(said),
         "disk_gib": figures["cache_free"]["value"],
+        "load_s": said.vllm_ready_timeout,
         "env_file": names.secrets if made.secrets else None,
         "gid_file": names.gid_file if gid else None,
         "rails": [_rail(profile) for profile in joined.mine.profiles] if joined else [],

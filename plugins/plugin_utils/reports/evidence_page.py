@@ -19,7 +19,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (
     UNHEALTHY,
     Record,
     gid_port,
+    services_of,
     title_of,
+    title_of_service,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.picture import draw
 
@@ -142,7 +144,7 @@ def _cluster_model(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> Reco
         "matrix": _matrix(cluster),
         "picture": draw(cluster["topology"], places, links, _host_tones(cluster, hosts)),
         "alt": _picture_in_words(cluster),
-        "serving": _serving_model(cluster["serving"]),
+        "services": [_serving_model(each) for each in services_of(cluster)],
     }
 
 
@@ -375,15 +377,14 @@ def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:
     ]
 
 
-def _serving_model(serving: Mapping[str, Any] | None) -> Record | None:
-    if serving is None:
-        return None
+def _serving_model(serving: Mapping[str, Any]) -> Record:
+    title, models = title_of_service(serving), ", ".join(serving["served_models"])
     rate = serving["tokens_per_s"]
     return {
         "tone": "ok" if serving["verdict"] == "serving" else "bad",
         "verdict": serving["verdict"].replace("_", " "),
         "text": serving["text"],
-        "model": ", ".join(serving["served_models"]),
+        "model": ": ".join(each for each in (title, models) if each),
         "answers": [{**answer, "took": f"{answer['seconds']:.2f} s"} for answer in serving["answers"]],
         "rows": {
             **dict(api_rows(serving)),

@@ -13,7 +13,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import subnet_of
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling, services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import rail_errors
 
 SCHEMA_VERSION = 1
@@ -65,6 +65,7 @@ def _proof(name: str, proof: Mapping[str, Any], counters: Sequence[str]) -> Reco
         "bandwidth": bandwidth,
         "unreachable": bool(proof.get("unreachable")),
         "serving": _without_ansible(proof.get("serving")),
+        "services": [found for each in proof.get("services") or () if (found := _without_ansible(each))],
     }
 
 
@@ -86,10 +87,10 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
     links = _links(members)
     numbers, refused = _numbers(thresholds, first["thresholds"])
     pairings = _pairings(members, numbers)
-    serving = next((proof["serving"] for proof in members.values() if proof["serving"]), None)
-    unproven = _unproven(name, links, pairings, members, serving)
+    served = [each for proof in members.values() for each in services_of(proof)]
+    unproven = _unproven(name, links, pairings, members, served)
     cables = _cabling(members)
-    wrong = _wrong(name, cables, pairings, members, serving)
+    wrong = _wrong(name, cables, pairings, members, served)
     wrong += [_reason(name, "bad_variable", refused, "correct fabric_thresholds in the inventory")] if refused else []
     return {
         "name": name,
@@ -100,8 +101,20 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
         "links": links,
         "cabling": cables,
         "pairings": pairings,
-        "serving": serving,
+        "serving": served[0] if served else None,
+        "services": served,
     }
+
+
+def services_of(part: Mapping[str, Any]) -> list[Record]:
+    """What the services of a host or cluster answered; `serving` is the first, and alone in older evidence."""
+    return [*(part.get("services") or ([part["serving"]] if part["serving"] else []))]
+
+
+def title_of_service(served: Mapping[str, Any]) -> str:
+    """Its name, where its host may have others."""
+    name = served.get("service", services.SHORT)
+    return "" if name == services.SHORT else f"{name} on {served['api']['host']}"
 
 
 def _numbers(thresholds: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
@@ -230,14 +243,14 @@ def _unproven(
     links: Sequence[Record],
     pairings: Sequence[Record],
     members: Mapping[str, Record],
-    serving: Record | None,
+    served: Sequence[Record],
 ) -> list[Record]:
     """What should have been measured and was not."""
     measured = {pairing["link"] for pairing in pairings}
     unmeasured = [link["name"] for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
     unseen = [host for host, proof in members.items() if not proof["facts"] and not proof["findings"]]
-    unasked = not serving and any(proof["serves"] and not _stopped(proof) for proof in members.values())
+    unasked = not served and any(proof["serves"] and not _stopped(proof) for proof in members.values())
     again = "run the playbook validate on all hosts of the cluster"
     return [
         *(_reason(host, "unmeasured", "the host was not read", again) for host in unseen),
@@ -257,7 +270,7 @@ def _wrong(
     cables: Sequence[Record],
     pairings: Sequence[Record],
     members: Mapping[str, Record],
-    serving: Record | None,
+    served: Sequence[Record],
 ) -> list[Record]:
     """What was measured and is not as it should be."""
     carried = {
@@ -289,8 +302,9 @@ def _wrong(
     for pairing in pairings:
         if pairing["severity"] == "error":
             wrong.append(_reason(title_of(pairing), pairing["verdict"], pairing["text"], pairing["way_out"]))
-    if serving and serving["verdict"] != "serving":
-        wrong.append(_reason(name, serving["verdict"], serving["text"], serving["way_out"]))
+    for each in served:
+        if each["verdict"] != "serving":
+            wrong.append(_reason(title_of_service(each) or name, each["verdict"], each["text"], each["way_out"]))
     return wrong
 
 

@@ -186,7 +186,7 @@ def test_the_unit_of_a_service_runs_it_by_name() -> None:
     found = {each["file"]: each for each in document({"chat": CHAT}).resources if "file" in each}
     text = found["/etc/systemd/system/gb10-vllm-chat.service"]["content"]
     for line in (
-        "ExecStart=/usr/local/sbin/gb10-vllm chat", "RuntimeDirectory=gb10-vllm-chat",
+        "ExecStart=/usr/local/sbin/gb10-vllm chat", "RuntimeDirectory=gb10-vllm-chat gb10-loading",
         "ExecStopPost=-/usr/bin/docker rm --force gb10-vllm-chat",
         "ExecStartPost=-/usr/bin/systemctl start --no-block gb10-page-cache-guard@gb10-vllm-chat.service",
     ):  # fmt: skip

@@ -31,7 +31,8 @@ from hypothesis import strategies as st
 ROOT = Path(__file__).parents[3]
 PROGRAMS = ROOT / "plugins/module_utils/programs"
 
-# Its folder holds what it plays: `log` is what the container says, `code` how it leaves, once that file is there.
+# Its folder holds what it plays: `log` is what the container says, `more` what it says later,
+# `code` how it leaves, once that file is there.
 DOCKER = """#!/bin/sh
 cd "${0%/*}" || exit 9
 echo "$*" >>calls
@@ -44,7 +45,10 @@ case $1 in
     [ ! -e refused ] || { echo "docker: Error response from daemon: unresolvable CDI devices" >&2; exit 125; }
     touch running
     cat log
-    while [ -e running ]; do [ ! -e code ] || { rm -f running; exit "$(cat code)"; }; sleep 0.02; done
+    while [ -e running ]; do
+      [ ! -e more ] || { cat more; rm more; }
+      [ ! -e code ] || { rm -f running; exit "$(cat code)"; }; sleep 0.02
+    done
     exit 137;;
 esac
 """
@@ -93,15 +97,18 @@ class Host:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             path.chmod(0o755)
+        (root / "run/gb10-loading").mkdir(parents=True, exist_ok=True)
         self.play("log", LOADED)
         (root / "join.key").write_bytes(SECRET)
         self.raw: dict[str, Any] = {
+            "service": "vllm",
             "container": "gb10-vllm",
             "argv": [str(self.docker), "run", "--name", "gb10-vllm", "image", "serve"],
             "image": "image",
             "memory_gib": 7,
             "cache": str(root),
             "disk_gib": 0,
+            "load_s": 1800,
             "env_file": None,
             "gid_file": None,
             "rails": [],

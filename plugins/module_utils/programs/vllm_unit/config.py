@@ -52,12 +52,14 @@ class Timing(NamedTuple):
 
 
 class Config(NamedTuple):
+    service: str
     container: str
     argv: tuple[str, ...]
     image: str
     memory_gib: int
     cache: str
     disk_gib: float
+    load_s: float  # after which others may load, though nothing said that this one serves
     env_file: str | None
     gid_file: str | None
     rails: tuple[WatchedRail, ...]
@@ -77,12 +79,14 @@ def parse_config(text: str) -> Config:
     raw = json.loads(text)
     join = raw["join"]
     return Config(
+        service=raw["service"],
         container=raw["container"],
         argv=tuple(raw["argv"]),
         image=raw["image"],
         memory_gib=raw["memory_gib"],
         cache=raw["cache"],
         disk_gib=raw["disk_gib"],
+        load_s=raw["load_s"],
         env_file=raw["env_file"],
         gid_file=raw["gid_file"],
         rails=tuple(WatchedRail(**rail) for rail in raw["rails"]),

@@ -26,6 +26,7 @@ WAYS_OUT = {
     "join_port_busy": "`ss -ltnp` names the process that has the port; set another vllm_join_port on the cluster",
     "waiting_for_peers": "`systemctl status gb10-vllm` on the hosts that are missing says why; a firewall must"
     " let vllm_join_port pass",
+    "another_loads": "one service of a host loads at a time; it goes on by itself when that one serves or ends",
     "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",
     "peer_lost": "the host that is named has the cause: `journalctl -u gb10-vllm` there; all start again together",
     "port_busy": "`ss -ltnp` names the process that has the port; end it, or set another vllm_port (vllm_master_port"

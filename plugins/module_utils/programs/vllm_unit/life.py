@@ -24,6 +24,7 @@ from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_of_gone
 from .seal import read_secret
 from .status import Notify, Status, printable, say
+from .turn import Turn
 
 COHERENCE = "usr/local/sbin/gb10-driver-coherence"
 DROP_CACHES = "usr/local/sbin/gb10-drop-caches"
@@ -31,6 +32,7 @@ MEMORY_GATE = "usr/local/sbin/gb10-memory-gate"
 GID_INDEX = "usr/local/sbin/gb10-gid-index"
 # Of the driver's verdicts those on what runs now. The others are about the next boot, and no reason to stay down.
 NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded", "module_rejected")
+LOADING = "run/gb10-loading/turn"
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
@@ -60,6 +62,7 @@ class Life:
         self.log = Log(config, read_secrets(config.env_file))
         join = config.join
         self.link = Link(join, read_secret(join.key), config.timing, self.events.put) if join else None
+        self.turn = Turn(root / LOADING, config.service)
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
@@ -91,6 +94,8 @@ class Life:
         except BaseException:
             self._leave("its unit has a defect")
             raise
+        finally:
+            self.turn.end()
         return 0
 
     def _live(self) -> None:
@@ -102,6 +107,7 @@ class Life:
         if self.link:
             self._meet(self.link)
         else:
+            self._await_turn()
             self._prepare()
         self._serve()
 
@@ -234,18 +240,33 @@ class Life:
             raise Failure("bad_settings", f"{link.join.key} is missing, and no other host would believe this one")
         self._await_rails()  # before the link: its address is one of a rail
         link.start()
-        said = Waiting("waiting_for_peers", "looking for the other hosts")
+        said, asked = Waiting("waiting_for_peers", "looking for the other hosts"), 0
         while True:
             event = self._next(timing.retry)
             if isinstance(event, Prepare):
-                self._prepare()
-                link.ready(event.round)
+                asked = event.round
             elif isinstance(event, Go):
                 return
             elif isinstance(event, Waiting):
                 said = event
-            fault = self._rail_fault()
-            self.status.wait(*(("rail_down", fault) if fault else said))
+                if not said.in_a_round:  # hosts may be away for long, and others here may load meanwhile
+                    asked = 0
+                    self.turn.end()
+            if asked and self.turn.take():
+                self._prepare()
+                link.ready(asked)
+                asked = 0
+            fault, busy = self._rail_fault(), Waiting("another_loads", self._who_loads())
+            self.status.wait(*(("rail_down", fault) if fault else (busy if asked else said)[:2]))
+
+    def _await_turn(self) -> None:
+        """No failure of this start, however long another service of the host loads."""
+        while not self.turn.take():
+            self.status.wait("another_loads", self._who_loads())
+            self._next(self.config.timing.retry)
+
+    def _who_loads(self) -> str:
+        return f"waits for {self.turn.holder}, which loads"
 
     def _await_rails(self) -> None:
         """A cable that is out is no failure of this start: it would use up those that systemd grants."""
@@ -287,16 +308,20 @@ class Life:
         )
         threading.Thread(target=self._follow, args=(self.child,), name="log", daemon=True).start()
         started, rails_seen = False, time.monotonic()
+        load_until = rails_seen + self.config.load_s
         while True:
             event = self._next(timing.heartbeat if started else POLL_S)
             if isinstance(event, Ended):
                 raise verdict_of_end(event.code, self.log, self._ooms() - ooms)
             if isinstance(event, Followed):
                 self.status.enter(event.phase, event.text)
+                if event.phase == "ready":
+                    self.turn.end()
                 if event.phase == "ready" and self.link and self.link.heads:
                     self.link.serves()
             elif isinstance(event, Served):
                 self.log.serves()
+                self.turn.end()
                 self.status.enter("ready", self.log.text)
             if not started:
                 started = self._is_started()
@@ -307,6 +332,8 @@ class Life:
                 raise verdict_of_gone(self.log)
             # A cable that is out stops NCCL for good, also where the hosts hear each other over another network.
             fault, now = self._rail_fault(), time.monotonic()
+            if now > load_until:
+                self.turn.end()
             if not fault:
                 rails_seen = now
             elif now - rails_seen > timing.silence:

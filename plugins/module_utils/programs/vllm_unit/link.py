@@ -28,14 +28,15 @@ UNPROVEN = "what calls from there does not know the cluster's secret"
 
 
 class Waiting(NamedTuple):
-    """Hosts that are missing, or run with other settings."""
+    """Hosts that are missing, or run with other settings; or a round, in which others are not ready yet."""
 
     verdict: str
     text: str
+    in_a_round: bool = False
 
 
 class Prepare(NamedTuple):
-    """All are there: check the host once more, and say `ready` for this round."""
+    """All are there: take the turn to load, check the host once more, and say `ready` for this round."""
 
     round: int
 
@@ -80,6 +81,9 @@ class Link:
     round (`prepare`); each checks its host and answers `ready`; then the head says `go`. Until then a
     host that leaves is missing again, and the next round has another number. After it, one that leaves ends all others.
 
+    A round asks one host after the other, in the order of the members: each takes its turn to load before the next one
+    does. All services of a cluster have this order, so two of them never wait for each other.
+
     Only lines count that prove the cluster's secret (seal.py). A connection without one takes a seat for a while, costs
     nobody else his own, and ends nothing.
 
@@ -101,6 +105,7 @@ class Link:
         # Rounds of one life have numbers of their own: an answer to those of an earlier one counts nothing.
         self.round = int.from_bytes(os.urandom(4), "big") + 1
         self.called, self.ready_round, self.gone = False, 0, False
+        self.asked = 0  # the last member that this round has come to
         self.others_missing: list[str] = []  # what the head says of the others
         self.unproven: set[str] = set()  # addresses of members where somebody called who is none
         self.said: Waiting | None = None
@@ -333,25 +338,33 @@ class Link:
             self.called = False
             return self._wait("waiting_for_peers", f"waiting for {', '.join(map(self._with_hint, missing))}")
         if self.heads and not self.called:
-            self.called = True
+            self.called, self.asked = True, 0
             self.round += 1
-            self._tell({"prepare": self.round})
             self.post(Prepare(self.round))
-        slow = [members[rank].name for rank, peer in here.items() if peer.ready != self.round]
+        slow = [members[rank].name for rank, peer in sorted(here.items()) if peer.ready != self.round]
+        if self.heads and self.ready_round == self.round:
+            self._ask_next(here)
         if self.heads and not slow and self.ready_round == self.round:
             self.gone = True
             self._tell({"go": self.round})
             self.post(Go())
             return None
-        return self._wait("waiting_for_peers", f"waiting for the checks of {', '.join(slow) or 'the others'}")
+        return self._wait("waiting_for_peers", f"waiting for the checks of {', '.join(slow) or 'the others'}", True)
+
+    def _ask_next(self, here: Mapping[int, Peer]) -> None:
+        """The first member that has not said yet that it is ready, once."""
+        rank = next((rank for rank in sorted(here) if here[rank].ready != self.round), 0)
+        if rank > self.asked:
+            self.asked = rank
+            self._send(here[rank], {"prepare": self.round})
 
     def _with_hint(self, name: str) -> str:
         """A member that runs with the secret of an earlier run is missing like any other; this is how one sees why."""
         unproven = any(member.name == name and member.address in self.unproven for member in self.join.members)
         return f"{name} ({UNPROVEN})" if unproven else name
 
-    def _wait(self, verdict: str, text: str) -> None:
-        said = Waiting(verdict, text)
+    def _wait(self, verdict: str, text: str, in_a_round: bool = False) -> None:
+        said = Waiting(verdict, text, in_a_round)
         if said != self.said:
             self.said = said
             self.post(said)
