@@ -60,7 +60,7 @@ def test_a_request_goes_where_its_model_is(fleet: Fleet) -> None:
 DEEP: dict[str, Any] = {}
 for _ in range(30):
     DEEP = {"properties": DEEP}
-LARGEST = catalog.load("gateway")["body"]["value"] << 20
+LARGEST, WINDOW = (catalog.load("gateway")[name]["value"] << 20 for name in ("body", "router_window"))
 ODD: dict[str, bytes] = {
     "name behind the messages": json.dumps({"messages": [{"role": "user", "content": "x"}], "model": SMALL}).encode(),
     "name behind a deep schema": json.dumps({"tools": DEEP, "model": BIG}).encode(),
@@ -78,11 +78,17 @@ def test_where_the_name_may_stand(fleet: Fleet, body: bytes) -> None:
     assert said["bytes"] == len(body)
 
 
-def test_the_name_at_the_end_of_the_largest_request(fleet: Fleet) -> None:
-    body = json.dumps({"messages": [{"content": ""}], "model": SMALL}).encode()
-    body = body.replace(b'""', b'"%s"' % (b"x" * (LARGEST - len(body))))
-    assert len(body) == LARGEST
-    assert chat(fleet, body) == (200, {"replica": "spark-c", "bytes": LARGEST, "end": True})
+@pytest.mark.parametrize(
+    ("size", "ahead", "status"), [(WINDOW, False, 200), (LARGEST, True, 200), (LARGEST, False, 413), (LARGEST + 1, True, 413)]
+)
+def test_large_requests(fleet: Fleet, size: int, ahead: bool, status: int) -> None:
+    """The name is found at the end of the window, and in front of the largest request."""
+    parts = [b'"messages": ""', b'"model": "%s"' % SMALL.encode()]
+    body = b"{%s}" % b", ".join(reversed(parts) if ahead else parts)
+    body = body.replace(b'""', b'"%s"' % (b"x" * (size - len(body))))
+    found, said = chat(fleet, body)
+    assert (found, len(body)) == (status, size)
+    assert status != 200 or said == {"replica": "spark-c", "bytes": size, "end": True}
 
 
 def test_the_name_in_a_form(fleet: Fleet) -> None:
