@@ -51,7 +51,7 @@ class Caller:
             self.number += 1
             try:
                 await asyncio.wait_for(self._ask(streams=self.number % 3 == 0), _DEADLINE_S)
-            except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError) as error:
+            except (TimeoutError, OSError, asyncio.IncompleteReadError, ValueError) as error:
                 self.tally.cut += 1
                 self.tally.words.append(repr(error))
 

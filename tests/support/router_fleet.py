@@ -128,7 +128,10 @@ class Fleet:
                 ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway", f"{home}/access.log"),
                 ("user www-data;\n", "user root;\n" if os.geteuid() == 0 else ""),
                 ("    user haproxy\n    group haproxy\n", ""),
-                (f"    maxconn {catalog.load('gateway')['connections']['value']}\n", "    maxconn 2000\n"),  # a sandbox has fewer files
+                (
+                    f"    maxconn {catalog.load('gateway')['connections']['value']}\n",
+                    "    maxconn 2000\n",
+                ),  # a sandbox has fewer files
                 (" user www-data mode 600", " mode 600"),
             ):
                 text = text.replace(old, new)

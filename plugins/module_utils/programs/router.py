@@ -5,7 +5,7 @@
 """Who serves what behind this gateway, and what shall not get any more requests. The role gateway installs it.
 
     gb10-router show                                as JSON: each replica, its state, its requests in flight
-    gb10-router drain HOST [--model M] [--wait S]   no new requests; returns when none is in flight
+    gb10-router drain HOST [--model M] [--wait [S]] no new requests; returns when none is in flight, or after S
     gb10-router ready HOST [--model M]              requests again, once it is well
     gb10-router save                                for a reload: what drains goes on to drain
 
@@ -28,7 +28,8 @@ from typing import Any
 
 FOLDER = "/run/gb10-router"
 POLL_S = 0.2
-STILL_BUSY = 3  # exit status
+WAIT_S = 600.0  # catalog/gateway.yml, drain
+STILL_BUSY, NOT_UP = 3, 4  # exit status; 2 is that of wrong arguments, and of a host that has no router
 _DEADLINE_S = 10.0
 _SERVERS_ONLY = "show stat -1 4 -1"
 _WORKER = re.compile(r"^(\d+)\s+worker\s", re.MULTILINE)
@@ -36,7 +37,15 @@ _OLD = "# old workers"
 
 
 class RouterError(Exception):
-    """The router does not answer, or does not know what is asked for."""
+    """The router does not know what is asked for."""
+
+    status = 1
+
+
+class NotUpError(RouterError):
+    """It does not answer, so it sends nothing to anybody."""
+
+    status = NOT_UP
 
 
 class Router:
@@ -74,7 +83,7 @@ class Router:
         now, _, before = self._ask("show proc").partition(_OLD)
         newest = [int(pid) for pid in _WORKER.findall(now)]
         if not newest:
-            raise RouterError("the router has no process that serves; `journalctl -u gb10-router` says why")
+            raise NotUpError("the router has no process that serves; `journalctl -u gb10-router` says why")
         return newest[0], [int(pid) for pid in _WORKER.findall(before)]
 
     def _servers(self, process: int) -> Iterator[dict[str, str]]:
@@ -91,7 +100,7 @@ class Router:
                 master.shutdown(socket.SHUT_WR)
                 said = b"".join(iter(lambda: master.recv(65536), b""))
         except OSError as error:
-            raise RouterError(f"{path}: {error.strerror or error}; is gb10-router.service up?") from None
+            raise NotUpError(f"{path}: {error.strerror or error}; is gb10-router.service up?") from None
         return said.decode(errors="replace")
 
 
@@ -154,7 +163,7 @@ def main(argv: Sequence[str]) -> int:
             router.save()
     except RouterError as error:
         print(f"gb10-router: {error}", file=sys.stderr)
-        return 1
+        return error.status
     return 0
 
 
@@ -169,7 +178,7 @@ def _options(argv: Sequence[str]) -> argparse.Namespace:
         one.add_argument("host")
         one.add_argument("--model", default="")
         if verb == "drain":
-            one.add_argument("--wait", type=float, default=0.0, metavar="S")
+            one.add_argument("--wait", type=float, nargs="?", const=WAIT_S, default=0.0, metavar="S")
     return parser.parse_args(argv)
 
 

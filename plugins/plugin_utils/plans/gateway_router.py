@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, gateway_services, gateway_settings
@@ -56,6 +56,16 @@ def routes(view: View) -> bool:
     """Whether there is something to choose."""
     several = bool(view.settings(GatewaySettings).gateway_fleet) or len(gateway_services.of(view)) > 1
     return several and gateway_settings.serves(view)
+
+
+def routers_of(hosts: Sequence[str], views: Iterable[View]) -> list[str]:
+    """The hosts whose routers offer a service of these."""
+    routers = (view for view in views if routes(view))
+    return [
+        view.host
+        for view in routers
+        if any(replica.host in hosts for model in models(view) for replica in model.replicas)
+    ]
 
 
 def refusals(view: View) -> Iterator[str]:

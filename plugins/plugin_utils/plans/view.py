@@ -111,7 +111,8 @@ class View:
         if host not in self._others:
             given = self.inventory[host]
             cluster = [str(member) for member in self.groups.get(str(given.get("gb10_cluster")), ())]
-            self._others[host] = View(host, {}, given, cluster if host in cluster else ())
+            members = cluster if host in cluster else ()
+            self._others[host] = View(host, {}, given, members, groups=self.groups, inventory=self.inventory)
         return self._others[host]
 
     def plan(self, planner: Callable[[View], _Plan]) -> _Plan:

@@ -66,7 +66,9 @@ ODD: dict[str, bytes] = {
     "name behind a deep schema": json.dumps({"tools": DEEP, "model": BIG}).encode(),
     "slash as PHP writes it": b'{"model":"Qwen\\/Qwen3-8B"}',
     "another name within": json.dumps({"metadata": {"model": "no"}, "model": SMALL}).encode(),
-    "the name of another in a text": json.dumps({"messages": [{"content": f'"model": "{BIG}"'}], "model": SMALL}).encode(),
+    "the name of another in a text": json.dumps(
+        {"messages": [{"content": f'"model": "{BIG}"'}], "model": SMALL}
+    ).encode(),
 }
 
 
@@ -79,7 +81,8 @@ def test_where_the_name_may_stand(fleet: Fleet, body: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("size", "ahead", "status"), [(WINDOW, False, 200), (LARGEST, True, 200), (LARGEST, False, 413), (LARGEST + 1, True, 413)]
+    ("size", "ahead", "status"),
+    [(WINDOW, False, 200), (LARGEST, True, 200), (LARGEST, False, 413), (LARGEST + 1, True, 413)],
 )
 def test_large_requests(fleet: Fleet, size: int, ahead: bool, status: int) -> None:
     """The name is found at the end of the window, and in front of the largest request."""
@@ -176,7 +179,9 @@ def test_a_draining_replica_ends_what_it_has_begun_over_a_reload(fleet: Fleet) -
         assert answer.read(2000), "cut by the reload"
     for connection, _ in connections:
         connection.close()
-    assert fleet.router("drain", "spark-b", "--wait", "60").returncode == 0, "the clients have left, and the model knows"
+    assert fleet.router("drain", "spark-b", "--wait", "60").returncode == 0, (
+        "the clients have left, and the model knows"
+    )
     assert fleet.router("ready", "spark-b").returncode == 0
     fleet.await_state("spark-b", "ready")
 
@@ -204,3 +209,9 @@ def test_no_key_is_in_a_log_or_among_arguments(fleet: Fleet) -> None:
     texts = [path.read_text() for path in fleet.folder.rglob("*log")]
     assert texts and not any(key in text for text in texts for key in (KEY, FLEET_KEY))
     assert all(FLEET_KEY not in " ".join(map(str, process.args)) for process in fleet.processes)  # type: ignore[arg-type]
+
+
+def test_the_router_listens_on_nothing_but_its_sockets(fleet: Fleet) -> None:
+    config = fleet.document(fleet.head)["/etc/gb10-fleet/router.cfg"]
+    entrances = [line.split()[1] for line in config.splitlines() if line.split()[:1] == ["bind"]]
+    assert entrances == ["unix@/run/gb10-router/api.sock"]
