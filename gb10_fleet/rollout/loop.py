@@ -193,9 +193,8 @@ class Rollout:
             found, report = self._step(step, alive, tolerated - earlier - gate.faults(bad.values()))
             self.journal.end_step(self.run, number, index, found, report.changes, report.evidence)
             bad |= found
-        good = [
-            member for member in open_ones if member.unit not in {each.unit for each in members if each.name in bad}
-        ]
+        bad_units = {member.unit for member in members if member.name in bad}
+        good = [member for member in open_ones if member.unit not in bad_units]
         if bad and good and self.recipe.drain and any(member.serves for member in good):
             # The proof of a wave fails for all of its hosts, and the end of that job was for none of them.
             self._run([REJOIN], good)

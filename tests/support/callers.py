@@ -62,7 +62,8 @@ class Caller:
         try:
             body = json.dumps({"messages": [], "model": self.model, "stream": streams}).encode()
             writer.write(
-                b"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\nAuthorization: Bearer %s\r\n"
+                b"POST /v1/chat/completions HTTP/1.1\r\nHost: gateway\r\nConnection: close\r\n"
+                b"Authorization: Bearer %s\r\n"
                 b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s" % (self.key.encode(), len(body), body)
             )
             said = await reader.read(-1)

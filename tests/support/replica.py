@@ -1,6 +1,6 @@
-"""Takes the place of vLLM behind a router: `python replica.py PORT NAME [--gap S]`. It dies at SIGTERM, answers and all.
+"""Takes the place of vLLM behind a router: `python replica.py PORT NAME [--gap S]`. At SIGTERM it dies at once.
 
-It says who answered, and on POST /count how often it was asked and how many clients left before the end.
+Its answers say who gave them; that of /v1/embeddings says how often it was asked and how many clients left early.
 """
 
 from __future__ import annotations

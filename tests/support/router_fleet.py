@@ -1,4 +1,4 @@
-"""Gateways, a router and replicas of a few Sparks on loopback: real NGINX and HAProxy, as the role gateway writes them."""
+"""Gateways, a router and replicas of a few Sparks on loopback: NGINX and HAProxy as the role gateway writes them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import router as program
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -128,10 +127,7 @@ class Fleet:
                 ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway", f"{home}/access.log"),
                 ("user www-data;\n", "user root;\n" if os.geteuid() == 0 else ""),
                 ("    user haproxy\n    group haproxy\n", ""),
-                (
-                    f"    maxconn {catalog.load('gateway')['connections']['value']}\n",
-                    "    maxconn 2000\n",
-                ),  # a sandbox has fewer files
+                ("    maxconn 16384\n", "    maxconn 2000\n"),  # a sandbox has fewer files
                 (" user www-data mode 600", " mode 600"),
             ):
                 text = text.replace(old, new)

@@ -132,7 +132,7 @@ def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]
 
 
 def _others(view: View) -> list[View]:
-    """The other hosts whose services this gateway offers, each once. The services of a cluster are on its first host."""
+    """The other hosts whose services this gateway offers, each once."""
     names = _expanded(view.settings(GatewaySettings).gateway_fleet, view.groups)
     return [view.of(name) for name in names if name != view.host and name in view.inventory]
 

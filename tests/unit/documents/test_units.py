@@ -26,7 +26,7 @@ GIVEN: dict[str, Any] = {
     "monitoring_enabled": True,
     "gateway_plain_http": True,
     "gateway_keys": {"laptop": "a" * 40},
-    "gateway_fleet": ("spark-a",),
+    "gateway_fleet": ["spark-a"],
     "gateway_fleet_key": "f" * 40,
 }
 FOLDER = "/etc/systemd/system/"

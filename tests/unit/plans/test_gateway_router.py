@@ -54,7 +54,7 @@ TABLE: dict[str, tuple[dict[str, dict[str, Any]], dict[str, list[tuple[str, str,
         {
             "a": host(1, BIG, gateway_fleet=["sparks"]),
             "b": {"vllm_model": ""},
-            "c": host(3, BIG, gb10_roles=["docker"]),
+            "c": host(3, BIG, gb10_roles=[]),
         },
         {BIG: [("a", LOCAL, "")]},
     ),
@@ -115,9 +115,8 @@ def test_refusals(mine: dict[str, Any], theirs: dict[str, Any], says: str) -> No
 
 
 def test_the_routers_of_a_host() -> None:
-    seen = view(
-        a=host(1, gateway_fleet=["sparks"]), b=host(2, BIG), c=host(3, SMALL), d=host(4, SMALL, gateway_fleet=["c"])
-    )
+    few, all_of_them = {"gateway_fleet": ["c"]}, {"gateway_fleet": ["sparks"]}
+    seen = view(a=host(1, **all_of_them), b=host(2, BIG), c=host(3, SMALL), d=host(4, SMALL, **few))
     views = [seen.of(name) for name in "abcd"]
     assert gateway_router.routers_of(["b"], views) == ["a"]
     assert gateway_router.routers_of(["c"], views) == ["a", "d"]
