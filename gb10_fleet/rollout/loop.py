@@ -33,6 +33,7 @@ from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
 
 Playbook = Callable[..., tuple[Outcome, Report]]  # playbook.run
+REJOIN = {"import_playbook": "gb10.fleet.rejoin"}  # the routers of the fleet send requests again
 
 # In a limit these are no names: Ansible would take other hosts, too.
 _PATTERN = re.compile(r"[!&~@-]|.*[*?\[\],;\s]")
@@ -192,6 +193,11 @@ class Rollout:
             found, report = self._step(step, alive, tolerated - earlier - gate.faults(bad.values()))
             self.journal.end_step(self.run, number, index, found, report.changes, report.evidence)
             bad |= found
+        bad_units = {member.unit for member in members if member.name in bad}
+        good = [member for member in open_ones if member.unit not in bad_units]
+        if bad and good and self.recipe.drain and any(member.serves for member in good):
+            # The proof of a wave fails for all of its hosts, and the end of that job was for none of them.
+            self._run([REJOIN], good)
         judged = gate.judge([member.name for member in members], _with_mates(members, bad), tolerated, earlier)
         self.journal.end_wave(self.run, number, judged.hosts, stop=judged.stop)
         self.view.wave(self.journal.record(self.run), number, "stop" if judged.stop else "done")
@@ -236,7 +242,7 @@ class Rollout:
         return self._run(
             [
                 *([{"import_playbook": "gb10.fleet.fetch"}] if fetches else []),
-                *([{"import_playbook": "gb10.fleet.drain"}] if serves else []),
+                *([{"import_playbook": f"gb10.fleet.{name}"} for name in ("withdraw", "drain")] if serves else []),
                 *step.plays,
                 gate.ROLL_CALL_PLAY,
                 *([{"import_playbook": "gb10.fleet.serve"}] if serves and last else []),
@@ -246,6 +252,7 @@ class Rollout:
                     if last and self.recipe.prove
                     else []
                 ),
+                *([REJOIN] if serves and last else []),
             ],
             members,
             serving,
@@ -254,7 +261,7 @@ class Rollout:
     def _serve_again(self, members: Sequence[Member]) -> None:
         """Hosts on which nothing was changed after all."""
         if self.recipe.drain and any(member.serves for member in members):
-            self._run([{"import_playbook": "gb10.fleet.serve"}], members)
+            self._run([{"import_playbook": "gb10.fleet.serve"}, REJOIN], members)
 
     def _run(
         self, plays: Sequence[Mapping[str, Any]], members: Sequence[Member], drained: Sequence[str] = ()

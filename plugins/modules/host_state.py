@@ -53,7 +53,8 @@ options:
       - 'C(hold): a package, or a name for a set with C(match) and C(except), regular expressions over the installed
         packages; C(free), those of them that must not be held; C(state) C(held) or C(free).'
       - 'C(unit): the full name of a systemd unit. C(enabled); C(state) C(started) or C(stopped); C(restart_on), a list
-        of paths and C(package:NAME) of the document; C(consent), the variable that allows a restart; C(wait), false for
+        of paths and C(package:NAME) of the document; C(reload_on), such a list of what the unit reads again at a
+        reload, while it goes on with its work; C(consent), the variable that allows a restart; C(wait), false for
         a unit that is up only when other hosts are, so that only its start is awaited; C(probe), the arguments of a
         command that succeeds while what the running unit has set up still stands - where it fails, the unit is
         restarted.'

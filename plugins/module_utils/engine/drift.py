@@ -36,8 +36,8 @@ def drift(system: System) -> Outcome | None:
     document = Document(wishes.heeded(remembered(known, current, {}), known.wishes, now), {})
     states = read_states(document, system)
     plan = _plan_each(document, states)
-    # A restart follows from another difference, which is in the list.
-    steps = [step for step in plan.steps if step.action != "restart"]
+    # A restart follows from another difference, which is in the list. So does what is read again.
+    steps = [step for step in plan.steps if step.action not in ("restart", "read again")]
     pending = [item for item in plan.pending if item.action != "restart" and _is_news(item, known, states)]
     return Outcome(
         changes=as_changes(steps),

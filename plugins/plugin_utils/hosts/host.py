@@ -61,6 +61,25 @@ class Variables(Mapping[str, Any]):
         return len(self._raw)
 
 
+class Inventory(Mapping[str, Mapping[str, Any]]):
+    """The variables of every host of the inventory, evaluated when they are first asked for."""
+
+    def __init__(self, hostvars: Mapping[str, Any]) -> None:
+        self._hostvars = hostvars
+
+    def __getitem__(self, host: str) -> Variables:
+        return Variables(self._hostvars[host], lambda value: value)
+
+    def __contains__(self, host: object) -> bool:
+        return host in self._hostvars
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._hostvars)
+
+    def __len__(self) -> int:
+        return len(self._hostvars)
+
+
 def _is_literal(value: Any) -> bool:
     """Whether Ansible's templating, which is slow, would give back the same."""
     if value is None or isinstance(value, (bool, int, float)):
@@ -146,6 +165,8 @@ class Host:
             {member: known for member, known in peers.items() if known},
             given,
             certain=not looking or all(now.values()),
+            groups=self._task_vars.get("groups", {}),
+            inventory=Inventory(hostvars),
         )
 
     def read_facts(self) -> dict[str, Any]:

@@ -10,7 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, gateway_settings, vllm_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
+    addresses,
+    gateway_router,
+    gateway_services,
+    gateway_settings,
+    vllm_settings,
+)
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_router import Model
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_settings import GatewaySettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -22,6 +30,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 # What RFC 6750 lets a bearer token be; none of it means anything to a configuration file.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")
 _PATH = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[a-z0-9_-]+)+\Z")
+ROUTER = "/run/gb10-router/api.sock"  # only NGINX's workers may speak to it
 _HEALTH = "/health"  # everybody may ask it, and it has an entry of its own
 
 
@@ -38,37 +47,53 @@ class GatewayPlan(RolePlan):
     """A gateway in front of the head of a cluster, or none."""
 
     serves: bool
+    routes: bool  # whether a router stands behind it
     nginx_is_ours: bool
+    haproxy_is_ours: bool
     address: str  # as NGINX writes it
-    upstream: str  # vLLM's address and port
+    upstream: str  # vLLM's address and port, or the router's socket
     certificates: tuple[str, ...]
     paths: tuple[Path, ...]
+    # What routers, this host's own and others', reach here, each at its own path.
+    services: tuple[Service, ...]
+    models: tuple[Model, ...]  # what this host's own router offers
 
 
 def plan(view: View) -> GatewayPlan:
     """The plan for one host; a gateway that is not asked for is not judged."""
     said, vllm = view.settings(GatewaySettings), view.settings(VllmSettings)
     serves = gateway_settings.serves(view)
-    # NGINX would ask localhost at ::1 as well, where vLLM does not listen.
-    host = "127.0.0.1" if vllm.vllm_host == "localhost" else addresses.in_url(vllm.vllm_host)
+    routes = gateway_router.routes(view)
     return GatewayPlan(
-        refusals=tuple(_refusals(said, vllm)) if serves else (),
+        refusals=(*_refusals(said, vllm), *gateway_router.refusals(view)) if serves else (),
         serves=serves,
-        nginx_is_ours=serves and _nginx_is_ours(view),
+        routes=routes,
+        nginx_is_ours=serves and _is_ours(view, "nginx"),
+        haproxy_is_ours=routes and _is_ours(view, "haproxy"),
         address=addresses.in_url(said.gateway_address),
-        upstream=f"{host}:{vllm.vllm_port}",
-        certificates=() if said.gateway_plain_http else (said.gateway_certificate, said.gateway_certificate_key),
+        upstream=f"unix:{ROUTER}:" if routes else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port),
+        certificates=tuple(_certificates(said, routes)) if serves else (),
         paths=tuple(_paths(said)),
+        services=gateway_services.of(view) if routes or said.gateway_fleet_key else (),
+        models=gateway_router.models(view) if routes else (),
     )
 
 
-def _nginx_is_ours(view: View) -> bool:
-    """The package starts a web server of its own, with a page for everyone on port 80.
+def _certificates(said: GatewaySettings, routes: bool) -> Iterator[str]:
+    """What the operator has put on the host."""
+    if not said.gateway_plain_http:
+        yield from (said.gateway_certificate, said.gateway_certificate_key)
+    if routes and said.gateway_fleet_ca:
+        yield said.gateway_fleet_ca
+
+
+def _is_ours(view: View, package: str) -> bool:
+    """The package starts a server of its own; that of NGINX with a page for everyone on port 80.
 
     Where we bring the package, that one never starts, not even while it is installed; where somebody else brought it,
     it is theirs.
     """
-    return "nginx" not in view.facts["packages"] or "nginx" in view.facts["installed_by_us"]
+    return package not in view.facts["packages"] or package in view.facts["installed_by_us"]
 
 
 def _paths(said: GatewaySettings) -> Iterator[Path]:
@@ -111,6 +136,10 @@ def _of_the_address(said: GatewaySettings, vllm: VllmSettings) -> Iterator[str]:
 
 def _of_the_certificate(said: GatewaySettings) -> Iterator[str]:
     files = (said.gateway_certificate, said.gateway_certificate_key)
+    if said.gateway_fleet_ca and not _FILE.match(said.gateway_fleet_ca):
+        yield f"gateway_fleet_ca '{said.gateway_fleet_ca}' is no absolute path of letters, digits and _ . @ + -."
+    if said.gateway_name and not _NAME.match(said.gateway_name):
+        yield f"gateway_name '{said.gateway_name}' is no name of a certificate: letters, digits and . - only."
     if said.gateway_plain_http:
         if any(files):
             yield "gateway_plain_http is true and a certificate is named: take one of them away."
@@ -130,6 +159,7 @@ def _of_the_certificate(said: GatewaySettings) -> Iterator[str]:
 
 def _of_the_keys(said: GatewaySettings) -> Iterator[str]:
     keys = {str(name): str(key) for name, key in said.gateway_keys.items()}
+    fleet = {"gateway_fleet_key": said.gateway_fleet_key} if said.gateway_fleet_key else {}
     if not keys:
         yield (
             "gateway_address is set and gateway_keys is empty. Give each client a key by its name, in a file that "
@@ -140,14 +170,14 @@ def _of_the_keys(said: GatewaySettings) -> Iterator[str]:
         yield f"gateway_keys names {', '.join(strange)}. A name is letters, digits and _ . - ; the log shows it."
     figures = catalog.load("gateway")
     least, most = figures["key_length"]["value"], figures["key_limit"]["value"]
-    unfit = [name for name, key in keys.items() if not _TOKEN.match(key) or not least <= len(key) <= most]
+    unfit = [name for name, key in (keys | fleet).items() if not _TOKEN.match(key) or not least <= len(key) <= most]
     if unfit:
         yield (
             f"gateway_keys: the key of {', '.join(unfit)} is shorter than {least} characters or longer than {most}, or "
             "has others than letters, digits and - . _ ~ + / with = at the end (RFC 6750). `openssl rand -hex 32` "
             "makes one."
         )
-    if len(set(keys.values())) < len(keys):
+    if len({*keys.values(), *fleet.values()}) < len(keys | fleet):
         yield ("gateway_keys has the same key twice, so the log could not tell who asked. Give each client its own.")
 
 

@@ -24,6 +24,10 @@ class GatewaySettings(RoleSettings, role="gateway"):
     gateway_plain_http: bool
     gateway_keys: Mapping[Any, Any]
     gateway_paths: tuple[str, ...]
+    gateway_fleet: tuple[str, ...]
+    gateway_fleet_key: str
+    gateway_fleet_ca: str
+    gateway_name: str
 
 
 def serves(view: View) -> bool:

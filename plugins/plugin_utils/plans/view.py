@@ -40,9 +40,12 @@ class View:
     peers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # facts of the other members, where known
     given: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     certain: bool = True  # whether the facts of the peers are of this run
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)  # of the inventory, with their hosts
+    inventory: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the variables of each host of it
     touched: set[str] = field(default_factory=set)
     _settings: dict[tuple[type[RoleSettings], str], Any] = field(default_factory=dict)
     _plans: dict[Callable[[View], Any], Any] = field(default_factory=dict)
+    _others: dict[str, View] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.members = list(self.members) or [self.host]
@@ -102,6 +105,15 @@ class View:
             certain=self.certain,
             touched=self.touched,
         )
+
+    def of(self, host: str) -> View:
+        """Another host of the inventory, by its variables alone: nothing is known of it but what it is given."""
+        if host not in self._others:
+            given = self.inventory[host]
+            cluster = [str(member) for member in self.groups.get(str(given.get("gb10_cluster")), ())]
+            members = cluster if host in cluster else ()
+            self._others[host] = View(host, {}, given, members, groups=self.groups, inventory=self.inventory)
+        return self._others[host]
 
     def plan(self, planner: Callable[[View], _Plan]) -> _Plan:
         """The plan of another role for this host, made once."""

@@ -39,6 +39,12 @@ CERTIFICATE = {
 CONFIG = "/etc/gb10-fleet/gateway.conf"
 KEYS = "/etc/gb10-fleet/gateway-keys.conf"
 UNIT = "/etc/systemd/system/gb10-gateway.service"
+ROUTER = (
+    "/etc/gb10-fleet/router.cfg",
+    "/etc/gb10-fleet/router-keys.map",
+    "/etc/systemd/system/gb10-router.service",
+    "/usr/local/sbin/gb10-router",
+)
 DROP_IN = "/etc/systemd/system/nginx.service.d/50-gb10-gateway.conf"
 BARE: dict[str, Any] = {"packages": {}, "installed_by_us": []}
 
@@ -61,7 +67,7 @@ def named(made: Rendered) -> dict[str, dict[str, Any]]:
 def test_no_address_is_no_gateway_and_takes_an_earlier_one_away() -> None:
     found = named(document())
     assert found["gb10-gateway.service"] == {"unit": "gb10-gateway.service", "enabled": False, "state": "stopped"}
-    assert {name for name, entry in found.items() if entry["state"] == "absent"} == {CONFIG, KEYS, UNIT}
+    assert {name for name, entry in found.items() if entry["state"] == "absent"} == {CONFIG, KEYS, UNIT, *ROUTER}
 
 
 def test_only_the_head_of_a_cluster_has_one() -> None:

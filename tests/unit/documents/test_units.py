@@ -26,6 +26,8 @@ GIVEN: dict[str, Any] = {
     "monitoring_enabled": True,
     "gateway_plain_http": True,
     "gateway_keys": {"laptop": "a" * 40},
+    "gateway_fleet": ["spark-a"],
+    "gateway_fleet_key": "f" * 40,
 }
 FOLDER = "/etc/systemd/system/"
 
@@ -36,7 +38,7 @@ def units() -> dict[str, str]:
     known = {**facts(), "packages": {}, "installed_by_us": []}
     made: dict[str, str] = {}
     for role in ROLES:
-        document = render(role, View("spark-a", known, GIVEN, ["spark-a"]))
+        document = render(role, View("spark-a", known, GIVEN, ["spark-a"], inventory={"spark-a": GIVEN}))
         assert not document.refusals
         made |= {
             entry["file"].removeprefix(FOLDER): entry["content"]
@@ -93,11 +95,14 @@ def test_nothing_of_ours_listens_before_the_rules_stand() -> None:
 
 
 def test_what_listens_is_what_waits_for_the_rules() -> None:
-    """A service that may open a port on the network is one of those two; all others cannot, or only ask."""
+    """A service that may open a port on the network is one of those two; all others cannot, or only ask.
+
+    The router only asks, too: its one entrance is a socket (tests/unit/documents/test_router.py).
+    """
     talks = {
         name for name in services() if "AF_INET" in parsed(name)["Service"].get("RestrictAddressFamilies", "AF_INET")
     }
-    asks = {"gb10-page-cache-guard@.service", "gb10-metrics-now.service"}
+    asks = {"gb10-router.service", "gb10-page-cache-guard@.service", "gb10-metrics-now.service"}
     assert talks == {"gb10-vllm.service", "gb10-gateway.service", *asks}
     guard = units()["gb10-page-cache-guard@.service"]
     assert "gb10-page-cache-guard" in guard and "listen(" not in json.dumps(guard)

@@ -238,9 +238,9 @@ def test_no_evidence_is_no_proof(journal: Journal, world: World, monkeypatch: py
 @pytest.mark.parametrize(
     ("recipe", "plays"),
     [
-        ({}, ["fetch", "drain", "doctor", "converge", ROLL_CALL, "serve", "validate"]),
+        ({}, ["fetch", "withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "validate", "rejoin"]),
         ({"drain": False}, ["doctor", "converge", ROLL_CALL, "validate"]),
-        ({"prove": False}, ["fetch", "drain", "doctor", "converge", ROLL_CALL, "serve"]),
+        ({"prove": False}, ["fetch", "withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "rejoin"]),
         ({"drain": False, "prove": False}, ["doctor", "converge", ROLL_CALL]),
     ],
 )
@@ -255,9 +255,9 @@ def test_a_driver_moves_alone_then_boots_then_everything_else(journal: Journal, 
     recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
     go(journal, begin(journal, fleet(1, serves=True), policy(), recipe), world)
     assert [[play.removeprefix("gb10.fleet.") for play in plays] for plays, _ in world.calls] == [
-        ["fetch", "drain", "doctor", "converge", ROLL_CALL],
-        ["drain", "reboot", ROLL_CALL],
-        ["drain", "doctor", "converge", ROLL_CALL, "serve", "validate"],
+        ["fetch", "withdraw", "drain", "doctor", "converge", ROLL_CALL],
+        ["withdraw", "drain", "reboot", ROLL_CALL],
+        ["withdraw", "drain", "doctor", "converge", ROLL_CALL, "serve", "validate", "rejoin"],
     ]
     assert all(order.variables == {"driver_host_set": SET, "driver_allow_move": True} for order in world.orders)
     assert SET not in " ".join(world.orders[0].cmdline(Path("vars.json")).split()), "variables are no argument"
@@ -266,7 +266,7 @@ def test_a_driver_moves_alone_then_boots_then_everything_else(journal: Journal, 
 def test_where_it_was_refused_the_model_is_started_again(journal: Journal, world: World) -> None:
     world.bad, world.refuses, world.stops_all = {"h00": FAILED}, True, True
     record = go(journal, begin(journal, fleet(2, 1, serves=True), policy()), world)
-    assert world.calls[-1] == (["gb10.fleet.serve"], ["h00", "h01"])
+    assert world.calls[-1] == (["gb10.fleet.serve", "gb10.fleet.rejoin"], ["h00", "h01"])
     assert record["outcome"] == "refused"
 
 

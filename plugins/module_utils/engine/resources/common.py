@@ -86,6 +86,11 @@ class Resource:
         return ()
 
     @property
+    def read_again(self) -> tuple[str, ...]:
+        """Labels of what it reads again while it goes on; declared before it, too."""
+        return ()
+
+    @property
     def prerequisites(self) -> tuple[Resource, ...]:
         """What the host needs in order before anybody reads or changes it. Nobody declares that."""
         return ()

@@ -59,6 +59,7 @@ class Unit(Resource):
     enabled: bool | None = None
     state: str = ""  # started, stopped, or empty for whatever it is
     restart_on: tuple[str, ...] = ()
+    reload_on: tuple[str, ...] = ()  # what it can be told to read again, while it goes on with its work
     probe: tuple[str, ...] = ()  # succeeds while what the unit has set up still stands
     consent: str | None = None
     wait: bool = True  # false for one that is up only when something beyond this host is, too
@@ -72,7 +73,12 @@ class Unit(Resource):
     @property
     def inputs(self) -> tuple[str, ...]:
         """`restart_on` as labels of resources."""
-        return tuple(f"file:{name}" if name.startswith("/") else name for name in self.restart_on)
+        return _labels(self.restart_on)
+
+    @property
+    def read_again(self) -> tuple[str, ...]:
+        """`reload_on` as labels of resources."""
+        return _labels(self.reload_on)
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,7 @@ class UnitKind(Kind[Unit, UnitState]):
             enabled=fields.flag("enabled"),
             state=fields.choice("state", ("started", "stopped"), ""),
             restart_on=fields.lines("restart_on", _INPUT, "an absolute path or package:NAME"),
+            reload_on=fields.lines("reload_on", _INPUT, "an absolute path or package:NAME"),
             probe=fields.lines("probe", _ARGUMENT, "one argument of a command"),
             consent=fields.consent(),
             wait=fields.flag("wait") is not False,
@@ -195,6 +202,8 @@ class UnitKind(Kind[Unit, UnitState]):
             due = bool(changed) or (owed is not None and owed == live.invocation)
             if due and not _has_read(resource, state, plan):
                 disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
+            elif rewritten := [label for label in resource.read_again if plan.changed(label)]:
+                step("read again", f"changed: {', '.join(rewritten)}")
             elif resource.name in state.lost:
                 # Not `restart`: that follows from another difference, and this is one of its own.
                 disrupt("repair", f"it is up, and what it has set up is not: {state.lost[resource.name]}")
@@ -202,7 +211,8 @@ class UnitKind(Kind[Unit, UnitState]):
             step("mask", "as before")
 
     def prepare(self, system: System, plan: Plan, state: UnitState) -> None:
-        restarts = [step.resource.name for step in plan.steps if step.action == "restart"]
+        # What was not read again because the run was killed is made up for by a restart.
+        restarts = [step.resource.name for step in plan.steps if step.action in ("restart", "read again")]
         restarts += [pending.resource.name for pending in plan.pending if pending.action == "restart"]
         new = {name: state.live[name].invocation for name in restarts}
         if new and new.items() - state.owed.items():
@@ -258,7 +268,7 @@ class UnitKind(Kind[Unit, UnitState]):
             commands.append(["start", "--no-block"])
         for command in commands:
             self._run(system, step, command)
-        if step.action == "restart":
+        if step.action in ("restart", "read again"):
             owed = dict(read_owed(system))
             owed.pop(name, None)
             write_owed(system, owed)
@@ -383,6 +393,10 @@ def note_loaded(system: System, units: Sequence[Unit]) -> None:
     file.write_text(json.dumps({**known, **read}) + "\n", encoding="utf-8")
 
 
+def _labels(names: Sequence[str]) -> tuple[str, ...]:
+    return tuple(f"file:{name}" if name.startswith("/") else name for name in names)
+
+
 def _files_of(unit: Unit) -> list[str]:
     return [name for name in unit.restart_on if name.startswith("/")]
 
@@ -418,7 +432,10 @@ def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
     """
     if step.action == "repair":
         return "restart"
-    if step.action == "start" and any(done.resource.label in resource.inputs for done in progress.done):
+    if step.action == "read again":
+        return "reload"
+    inputs = (*resource.inputs, *resource.read_again)
+    if step.action == "start" and any(done.resource.label in inputs for done in progress.done):
         return "restart"
     return step.action
 

@@ -1,0 +1,187 @@
+#!/usr/bin/python3
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Who serves what behind this gateway, and what shall not get any more requests. The role gateway installs it.
+
+    gb10-router show                                as JSON: each replica, its state, its requests in flight
+    gb10-router drain HOST [--model M] [--wait [S]] no new requests; returns when none is in flight, or after S
+    gb10-router ready HOST [--model M]              requests again, once it is well
+    gb10-router save                                for a reload: what drains goes on to drain
+
+It asks HAProxy's master, which knows the processes of earlier configurations too: they end what they have begun.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import re
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+FOLDER = "/run/gb10-router"
+POLL_S = 0.2
+WAIT_S = 600.0  # catalog/gateway.yml, drain
+STILL_BUSY, NOT_UP = 3, 4  # exit status; 2 is that of wrong arguments, and of a host that has no router
+_DEADLINE_S = 10.0
+_SERVERS_ONLY = "show stat -1 4 -1"
+_WORKER = re.compile(r"^(\d+)\s+worker\s", re.MULTILINE)
+_OLD = "# old workers"
+
+
+class RouterError(Exception):
+    """The router does not know what is asked for."""
+
+    status = 1
+
+
+class NotUpError(RouterError):
+    """It does not answer, so it sends nothing to anybody."""
+
+    status = NOT_UP
+
+
+class Router:
+    """The processes of one HAProxy."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def replicas(self) -> list[dict[str, Any]]:
+        """Each replica as the newest process sees it, with what is in flight in all of them."""
+        newest, old = self._workers()
+        found = {(row["pxname"], row["svname"]): _replica(row) for row in self._servers(newest)}
+        for process in old:
+            for row in self._servers(process):
+                if (row["pxname"], row["svname"]) in found:
+                    found[(row["pxname"], row["svname"])]["in_flight"] += int(row["scur"] or 0)
+        return [found[key] for key in sorted(found)]
+
+    def set(self, replicas: Sequence[dict[str, Any]], state: str) -> None:
+        newest, _ = self._workers()
+        for replica in replicas:
+            said = self._ask(f"@!{newest} set server {replica['model']}/{replica['host']} state {state}").strip()
+            if said:
+                raise RouterError(f"{replica['host']}: {said}")
+
+    def save(self) -> None:
+        newest, _ = self._workers()
+        state = self._ask(f"@!{newest} show servers state")
+        beside = self._folder / "state.new"
+        beside.write_text(state, encoding="utf-8")
+        beside.replace(self._folder / "state")
+
+    def _workers(self) -> tuple[int, list[int]]:
+        """The newest process, and those that end what they have begun."""
+        now, _, before = self._ask("show proc").partition(_OLD)
+        newest = [int(pid) for pid in _WORKER.findall(now)]
+        if not newest:
+            raise NotUpError("the router has no process that serves; `journalctl -u gb10-router` says why")
+        return newest[0], [int(pid) for pid in _WORKER.findall(before)]
+
+    def _servers(self, process: int) -> Iterator[dict[str, str]]:
+        text = self._ask(f"@!{process} {_SERVERS_ONLY}")
+        yield from csv.DictReader(text.lstrip("# ").strip().splitlines())
+
+    def _ask(self, command: str) -> str:
+        path = str(self._folder / "master.sock")
+        try:
+            with socket.socket(socket.AF_UNIX) as master:
+                master.settimeout(_DEADLINE_S)
+                master.connect(path)
+                master.sendall(f"{command}\n".encode())
+                master.shutdown(socket.SHUT_WR)
+                said = b"".join(iter(lambda: master.recv(65536), b""))
+        except OSError as error:
+            raise NotUpError(f"{path}: {error.strerror or error}; is gb10-router.service up?") from None
+        return said.decode(errors="replace")
+
+
+def _replica(row: dict[str, str]) -> dict[str, Any]:
+    return {
+        "model": row["pxname"],
+        "host": row["svname"],
+        "state": _state(row["status"]),
+        "in_flight": int(row["scur"] or 0),
+        "requests": int(row["stot"] or 0),
+    }
+
+
+def _state(status: str) -> str:
+    """`UP 1/2` is on its way down, and still serves."""
+    word = status.split(" ")[0]
+    return {"UP": "ready", "DRAIN": "draining", "DOWN": "sick", "MAINT": "draining"}.get(word, word.lower())
+
+
+def place(model: str) -> str:
+    """As the router calls a model."""
+    return re.sub(r"[^a-z0-9]+", "-", model.lower()).strip("-")
+
+
+def drain(router: Router, host: str, model: str, wait_s: float) -> int:
+    """Returns what was still in flight at the end."""
+    chosen = _chosen(router, host, model)
+    router.set(chosen, "drain")
+    router.save()
+    until = time.monotonic() + wait_s
+    while True:
+        left = sum(replica["in_flight"] for replica in _chosen(router, host, model))
+        if not left or time.monotonic() >= until:
+            return int(left)
+        time.sleep(POLL_S)
+
+
+def _chosen(router: Router, host: str, model: str) -> list[dict[str, Any]]:
+    return [
+        replica
+        for replica in router.replicas()
+        if replica["host"] == host and (not model or replica["model"] == place(model))
+    ]
+
+
+def main(argv: Sequence[str]) -> int:
+    options = _options(argv)
+    router = Router(Path(options.folder))
+    try:
+        if options.verb == "save":
+            router.save()
+        elif options.verb == "show":
+            print(json.dumps(router.replicas(), indent=2))
+        elif options.verb == "drain":
+            left = drain(router, options.host, options.model, options.wait)
+            print(json.dumps({"host": options.host, "in_flight": left}))
+            return STILL_BUSY if left else 0
+        else:
+            router.set(_chosen(router, options.host, options.model), "ready")
+            router.save()
+    except RouterError as error:
+        print(f"gb10-router: {error}", file=sys.stderr)
+        return error.status
+    return 0
+
+
+def _options(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="gb10-router", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--folder", default=FOLDER, help=argparse.SUPPRESS)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    for verb in ("show", "save"):
+        verbs.add_parser(verb)
+    for verb in ("drain", "ready"):
+        one = verbs.add_parser(verb)
+        one.add_argument("host")
+        one.add_argument("--model", default="")
+        if verb == "drain":
+            one.add_argument("--wait", type=float, nargs="?", const=WAIT_S, default=0.0, metavar="S")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    os.umask(0o077)
+    sys.exit(main(sys.argv[1:]))

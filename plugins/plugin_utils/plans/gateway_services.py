@@ -1,0 +1,54 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The services of a host, as far as a gateway needs them: from the inventory alone, so that a host may be absent."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+
+_NOT_IN_A_PATH = re.compile(r"[^a-z0-9]+")
+_NAME_OF_A_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
+
+
+@dataclass(frozen=True)
+class Service:
+    """A server on a host, and the name that clients ask for."""
+
+    host: str
+    name: str
+    model: str
+    upstream: str  # address and port on its host
+
+    @property
+    def place(self) -> str:
+        """The model as a part of a path and as a name in a configuration: the same on every host."""
+        return _NOT_IN_A_PATH.sub("-", self.model.lower()).strip("-")
+
+    @property
+    def sound(self) -> bool:
+        """Whether its name may stand in a configuration file."""
+        return bool(_NAME_OF_A_MODEL.match(self.model))
+
+
+def of(view: View) -> tuple[Service, ...]:
+    """The services that this host offers on its own address; a cluster offers its own on its first host."""
+    said = view.settings(VllmSettings)
+    if view.rank or not said.vllm_model or not _has_the_role(view):
+        return ()
+    return (Service(view.host, "vllm", said.served_name, upstream(said.vllm_host, said.vllm_port)),)
+
+
+def upstream(host: str, port: int) -> str:
+    """As a proxy writes it. Localhost would be ::1 as well, where vLLM does not listen."""
+    return f"{'127.0.0.1' if host == 'localhost' else addresses.in_url(host)}:{port}"
+
+
+def _has_the_role(view: View) -> bool:
+    roles = view.variables.get("gb10_roles")
+    return not isinstance(roles, (list, tuple)) or "vllm" in roles

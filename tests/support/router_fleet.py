@@ -1,0 +1,239 @@
+"""Gateways, a router and replicas of a few Sparks on loopback: NGINX and HAProxy as the role gateway writes them."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import router as program
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from tests.support.ports import free_port
+
+_PATH = f"{os.environ.get('PATH', '')}:/usr/sbin"
+NGINX, HAPROXY = shutil.which("nginx", path=_PATH), shutil.which("haproxy", path=_PATH)
+MISSING = not (NGINX and HAPROXY and shutil.which("openssl"))
+WHY = "THE ROUTER IS NOT TESTED: needs nginx, haproxy and openssl on this machine"
+KEY, FLEET_KEY = "a-key-of-the-tests-and-of-nothing-else", "another-key-that-opens-replicas-only"
+READY_S = 60.0
+BARE: dict[str, Any] = {"packages": {}, "installed_by_us": []}
+
+
+@dataclass
+class Spark:
+    """One host: its address on loopback, its model, its processes."""
+
+    name: str
+    address: str
+    model: str
+    port: int = field(default_factory=free_port)
+    gateway_port: int = field(default_factory=free_port)
+    replica: subprocess.Popen[bytes] | None = None
+
+    def start(self, gap_s: float) -> None:
+        script = Path(__file__).parent / "replica.py"
+        self.replica = subprocess.Popen([sys.executable, script, str(self.port), self.name, "--gap", str(gap_s)])
+        await_port("127.0.0.1", self.port, self.replica)
+
+    def kill(self) -> None:
+        assert self.replica is not None
+        self.replica.terminate()
+        self.replica.wait(READY_S)
+
+
+class Fleet:
+    """Sparks with a gateway each; the first one has the router. Use `running`."""
+
+    def __init__(self, folder: Path, sparks: list[Spark], gap_s: float, **variables: Any) -> None:
+        self.folder, self.sparks, self.gap_s, self.given = folder, sparks, gap_s, variables
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self.haproxy: subprocess.Popen[bytes] | None = None
+
+    @property
+    def head(self) -> Spark:
+        return self.sparks[0]
+
+    @property
+    def ca(self) -> Path:
+        return self.folder / "ca.pem"
+
+    def spark(self, name: str) -> Spark:
+        return next(spark for spark in self.sparks if spark.name == name)
+
+    def start(self) -> None:
+        for spark in self.sparks:
+            certificate(self.folder, spark)
+        self.ca.write_text("".join((self.folder / f"{spark.name}.pem").read_text() for spark in self.sparks))
+        (self.folder / "router").mkdir()
+        for spark in self.sparks:
+            if spark.model:
+                spark.start(self.gap_s)
+            self._start_nginx(spark)
+        self._start_haproxy()
+
+    def variables(self) -> dict[str, dict[str, Any]]:
+        shared = {
+            "gateway_keys": {"laptop": KEY},
+            "gateway_fleet": ["sparks"],
+            "gateway_fleet_key": FLEET_KEY,
+            "gateway_fleet_ca": str(self.ca),
+            **self.given,
+        }
+        return {
+            spark.name: {
+                "gateway_address": spark.address,
+                "gateway_port": spark.gateway_port,
+                "gateway_certificate": str(self.folder / f"{spark.name}.pem"),
+                "gateway_certificate_key": str(self.folder / f"{spark.name}.key"),
+                "vllm_model": spark.model,
+                "vllm_port": spark.port,
+                **shared,
+            }
+            for spark in self.sparks
+        }
+
+    def document(self, spark: Spark) -> dict[str, str]:
+        """The files of a host, by name."""
+        given = self.variables()
+        view = View(spark.name, BARE, given[spark.name], groups={"sparks": [*given]}, inventory=given)
+        made = render("gateway", view)
+        assert not made.refusals, made.refusals
+        return {entry["file"]: entry["content"] for entry in made.resources if "content" in entry}
+
+    def write(self, spark: Spark) -> Path:
+        """A host's files with the paths of this test; a worker of another user could not enter its folder."""
+        home = self.folder / spark.name
+        (home / "router").mkdir(parents=True, exist_ok=True)
+        for path, text in self.document(spark).items():
+            for old, new in (
+                ("/run/gb10-router/", f"{self.folder}/router/"),
+                ("/run/gb10-gateway/router/", f"{home}/router/"),
+                ("/etc/gb10-fleet/", f"{home}/"),
+                ("/var/lib/gb10-fleet/", f"{home}/"),
+                ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway,severity=debug", f"{home}/strangers.log"),
+                ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway", f"{home}/access.log"),
+                ("user www-data;\n", "user root;\n" if os.geteuid() == 0 else ""),
+                ("    user haproxy\n    group haproxy\n", ""),
+                ("    maxconn 16384\n", "    maxconn 2000\n"),  # a sandbox has fewer files
+                (" user www-data mode 600", " mode 600"),
+            ):
+                text = text.replace(old, new)
+            (home / Path(path).name).write_text(text)
+        return home
+
+    def _start_nginx(self, spark: Spark) -> None:
+        home = self.write(spark)
+        argv = [NGINX, "-e", "stderr", "-c", home / "gateway.conf", "-g", f"daemon off; pid {home}/pid;"]
+        with (home / "stderr").open("wb") as stderr:
+            running = subprocess.Popen([str(each) for each in argv], stderr=stderr)
+        self.processes.append(running)
+        await_port(spark.address, spark.gateway_port, running)
+
+    def _start_haproxy(self) -> None:
+        home, folder = self.folder / self.head.name, self.folder / "router"
+        with (folder / "log").open("wb") as log:
+            argv = [str(HAPROXY), "-Ws", "-f", str(home / "router.cfg"), "-S", f"{folder}/master.sock,mode,600"]
+            self.haproxy = subprocess.Popen(argv, stdout=log, stderr=log)
+        self.processes.append(self.haproxy)
+        until = time.monotonic() + READY_S
+        while not self.all_ready():
+            assert self.haproxy.poll() is None and time.monotonic() < until, (folder / "log").read_text()
+            time.sleep(0.1)
+
+    def router(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`gb10-router` as it lies on the host."""
+        argv = [sys.executable, str(program.__file__), "--folder", str(self.folder / "router"), *words]
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=READY_S * 2)
+
+    def show(self) -> list[dict[str, Any]]:
+        done = self.router("show")
+        return list(json.loads(done.stdout)) if done.returncode == 0 else []
+
+    def all_ready(self) -> bool:
+        found = self.show()
+        return bool(found) and all(replica["state"] == "ready" for replica in found)
+
+    def await_state(self, host: str, state: str) -> None:
+        until = time.monotonic() + READY_S
+        while {replica["state"] for replica in self.show() if replica["host"] == host} != {state}:
+            assert time.monotonic() < until, f"{host} is not {state}: {self.show()}"
+            time.sleep(0.1)
+
+    def reload(self) -> None:
+        """As ExecReload of the unit does."""
+        assert self.haproxy is not None
+        before = self.workers()
+        assert self.router("save").returncode == 0
+        self.haproxy.send_signal(signal.SIGUSR2)
+        until = time.monotonic() + READY_S
+        while not (self.workers() and self.workers()[0] not in before):
+            assert time.monotonic() < until, (self.folder / "router/log").read_text()
+            time.sleep(0.1)
+
+    def workers(self) -> list[int]:
+        try:
+            newest, old = program.Router(self.folder / "router")._workers()
+        except program.RouterError:
+            return []
+        return [newest, *old]
+
+    def close(self) -> None:
+        for spark in self.sparks:
+            if spark.replica is not None:
+                spark.kill()
+        for process in self.processes:
+            process.terminate()
+        for process in self.processes:
+            try:
+                process.wait(READY_S / 6)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(READY_S)
+
+
+@contextmanager
+def running(models: Mapping[str, str], gap_s: float = 0.005, **variables: Any) -> Iterator[Fleet]:
+    """A fleet with these models by host."""
+    folder = Path(tempfile.mkdtemp(prefix="gb10r"))
+    sparks = [Spark(name, f"127.0.0.{number}", model) for number, (name, model) in enumerate(models.items(), 1)]
+    fleet = Fleet(folder, sparks, gap_s, **variables)
+    try:
+        fleet.start()
+        yield fleet
+    finally:
+        fleet.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def certificate(folder: Path, spark: Spark) -> None:
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+         "-subj", f"/CN={spark.name}", "-addext", f"subjectAltName=DNS:{spark.name},IP:{spark.address}",
+         "-out", folder / f"{spark.name}.pem", "-keyout", folder / f"{spark.name}.key"],
+        check=True, capture_output=True,
+    )  # fmt: skip
+
+
+def await_port(address: str, port: int, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + READY_S
+    while True:
+        assert process.poll() is None and time.monotonic() < until, f"nothing listens at {address}:{port}"
+        try:
+            socket.create_connection((address, port), timeout=READY_S).close()
+        except OSError:
+            time.sleep(0.05)
+            continue
+        return

@@ -1,0 +1,213 @@
+"""The router behind the gateway: real NGINX, real HAProxy, and a server in place of vLLM on each of three hosts."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+from tests.support import router_fleet
+from tests.support.router_fleet import FLEET_KEY, KEY, Fleet
+
+pytestmark = pytest.mark.skipif(router_fleet.MISSING, reason=router_fleet.WHY)
+BIG, SMALL = "Qwen/Qwen3-8B", "bge-m3"
+
+
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[Fleet]:
+    with router_fleet.running({"spark-a": BIG, "spark-b": BIG, "spark-c": SMALL}) as made:
+        yield made
+
+
+def connect(fleet: Fleet, host: str = "spark-a") -> http.client.HTTPSConnection:
+    spark = fleet.spark(host)
+    trusted = ssl.create_default_context(cafile=str(fleet.ca))
+    return http.client.HTTPSConnection(spark.address, spark.gateway_port, context=trusted, timeout=60)
+
+
+def ask(
+    fleet: Fleet, path: str, body: bytes | None = None, key: str = KEY, host: str = "spark-a", kind: str = ""
+) -> tuple[int, Any]:
+    connection = connect(fleet, host)
+    headers = {"Authorization": f"Bearer {key}", "Content-Type": kind or "application/json"}
+    connection.request("GET" if body is None else "POST", path, body, headers)
+    answer = connection.getresponse()
+    said = answer.read()
+    connection.close()
+    return answer.status, json.loads(said) if said else None
+
+
+def chat(fleet: Fleet, body: dict[str, Any] | bytes) -> tuple[int, Any]:
+    return ask(fleet, "/v1/chat/completions", body if isinstance(body, bytes) else json.dumps(body).encode())
+
+
+def test_the_list_has_all_models_of_the_fleet(fleet: Fleet) -> None:
+    status, said = ask(fleet, "/v1/models")
+    assert (status, [model["id"] for model in said["data"]]) == (200, [BIG, SMALL])
+
+
+def test_a_request_goes_where_its_model_is(fleet: Fleet) -> None:
+    assert {chat(fleet, {"model": SMALL})[1]["replica"] for _ in range(4)} == {"spark-c"}
+    assert {chat(fleet, {"model": BIG})[1]["replica"] for _ in range(8)} == {"spark-a", "spark-b"}
+
+
+DEEP: dict[str, Any] = {}
+for _ in range(30):
+    DEEP = {"properties": DEEP}
+LARGEST, WINDOW = (catalog.load("gateway")[name]["value"] << 20 for name in ("body", "router_window"))
+ODD: dict[str, bytes] = {
+    "name behind the messages": json.dumps({"messages": [{"role": "user", "content": "x"}], "model": SMALL}).encode(),
+    "name behind a deep schema": json.dumps({"tools": DEEP, "model": BIG}).encode(),
+    "slash as PHP writes it": b'{"model":"Qwen\\/Qwen3-8B"}',
+    "another name within": json.dumps({"metadata": {"model": "no"}, "model": SMALL}).encode(),
+    "another name in a text": json.dumps({"messages": [f'"model": "{BIG}"'], "model": SMALL}).encode(),
+}
+
+
+@pytest.mark.parametrize("body", ODD.values(), ids=ODD)
+def test_where_the_name_may_stand(fleet: Fleet, body: bytes) -> None:
+    status, said = chat(fleet, body)
+    assert status == 200
+    assert (said["replica"] == "spark-c") is (SMALL.encode() in body)
+    assert said["bytes"] == len(body)
+
+
+@pytest.mark.parametrize(
+    ("size", "ahead", "status"),
+    [(WINDOW, False, 200), (LARGEST, True, 200), (LARGEST, False, 413), (LARGEST + 1, True, 413)],
+)
+def test_large_requests(fleet: Fleet, size: int, ahead: bool, status: int) -> None:
+    """The name is found at the end of the window, and in front of the largest request."""
+    parts = [b'"messages": ""', b'"model": "%s"' % SMALL.encode()]
+    body = b"{%s}" % b", ".join(reversed(parts) if ahead else parts)
+    body = body.replace(b'""', b'"%s"' % (b"x" * (size - len(body))))
+    found, said = chat(fleet, body)
+    assert (found, len(body)) == (status, size)
+    assert status != 200 or said == {"replica": "spark-c", "bytes": size, "end": True}
+
+
+def test_the_name_in_a_form(fleet: Fleet) -> None:
+    """As audio comes. OpenAI's library writes the fields in front of the file; behind one the name is not found."""
+    audio = ["--x", 'Content-Disposition: form-data; name="file"; filename="a.wav"', "", "RIFF\0\0"]
+    name = ["--x", 'Content-Disposition: form-data; name="model"', "", SMALL]
+    for rows, expected in (([*name, *audio], 200), ([*audio, *name], 404)):
+        body = "\r\n".join([*rows, "--x--", ""]).encode()
+        assert ask(fleet, "/v1/completions", body, kind="multipart/form-data; boundary=x")[0] == expected
+
+
+@pytest.mark.parametrize("body", [b'{"model": "gpt"}', b"{}", b"", b"[1", b'{"model": 7}', b'{"model": "bge-m3x"}'])
+def test_an_unknown_model_is_told_which_there_are(fleet: Fleet, body: bytes) -> None:
+    status, said = chat(fleet, body)
+    assert status == 404
+    assert said["error"]["message"] == f"there is no such model here; there are {BIG}, {SMALL}"
+
+
+def test_from_outside_exactly_what_is_declared_answers(fleet: Fleet) -> None:
+    """Hosts times keys times paths: clients reach no replica, and gateways nothing else."""
+    places = {"spark-a": "qwen-qwen3-8b", "spark-b": "qwen-qwen3-8b", "spark-c": "bge-m3"}
+    declared = [entry["value"].split() for entry in catalog.load("gateway")["endpoints"]]
+    others = ["/pause", "/invocations", "/metrics", "/v1/load_lora_adapter", "/replica", "/replica/", "/v1/score"]
+    wrong = []
+    for host, place in places.items():
+        paths = {path: method for method, path in declared}
+        paths |= {f"/replica/{each}{path}": "POST" for each in {*places.values()} for path in [*paths, "/pause"]}
+        paths |= {f"/replica/{each}/health": "GET" for each in {*places.values()}}
+        paths |= dict.fromkeys(others, "POST")
+        for path, method in paths.items():
+            body = json.dumps({"model": BIG}).encode() if method == "POST" else None
+            for key, status in (
+                (KEY, 200 if [method, path] in declared else 404),
+                (FLEET_KEY, 200 if _is_replicas(path, place, declared) else 404),
+                ("stranger", 401),
+            ):
+                found = ask(fleet, path, body, key, host)[0]
+                wrong += [(host, key, method, path, found)] if found != status else []
+    assert not wrong
+
+
+def _is_replicas(path: str, place: str, declared: list[list[str]]) -> bool:
+    offered = [end for method, end in declared if method == "POST"]
+    return path in {f"/replica/{place}{end}" for end in [*offered, "/health"]}
+
+
+def test_a_replica_that_is_down_costs_no_request(fleet: Fleet) -> None:
+    spark = fleet.spark("spark-b")
+    spark.kill()
+    try:
+        assert [chat(fleet, {"model": BIG})[0] for _ in range(20)] == [200] * 20
+        fleet.await_state("spark-b", "sick")
+        assert {chat(fleet, {"model": BIG})[1]["replica"] for _ in range(4)} == {"spark-a"}
+    finally:
+        spark.start(fleet.gap_s)
+    fleet.await_state("spark-b", "ready")
+
+
+def test_a_model_without_a_replica_says_when_to_try_again(fleet: Fleet) -> None:
+    spark = fleet.spark("spark-c")
+    spark.kill()
+    try:
+        fleet.await_state("spark-c", "sick")
+        connection = connect(fleet)
+        connection.request("POST", "/v1/completions", json.dumps({"model": SMALL}), {"Authorization": f"Bearer {KEY}"})
+        answer = connection.getresponse()
+        assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+        assert json.loads(answer.read())["error"]["code"] == 503
+        assert ask(fleet, "/health", key="stranger")[0] == 200, "another model serves"
+    finally:
+        spark.start(fleet.gap_s)
+    fleet.await_state("spark-c", "ready")
+
+
+def test_a_draining_replica_ends_what_it_has_begun_over_a_reload(fleet: Fleet) -> None:
+    connections = [stream(fleet, {"model": BIG, "endless": True}) for _ in range(2)]
+    assert sum(replica["in_flight"] for replica in fleet.show()) == 2
+    assert fleet.router("drain", "spark-b").returncode == 3, "one is in flight"
+    fleet.reload()
+    assert {(replica["host"], replica["in_flight"], replica["state"]) for replica in fleet.show()} == {
+        ("spark-a", 1, "ready"), ("spark-b", 1, "draining"), ("spark-c", 0, "ready"),
+    }  # fmt: skip
+    assert {chat(fleet, {"model": BIG})[1]["replica"] for _ in range(6)} == {"spark-a"}
+    for _, answer in connections:
+        assert answer.read(2000), "cut by the reload"
+    for connection, _ in connections:
+        connection.close()
+    assert fleet.router("drain", "spark-b", "--wait", "60").returncode == 0, "the clients have left"
+    assert fleet.router("ready", "spark-b").returncode == 0
+    fleet.await_state("spark-b", "ready")
+
+
+def stream(fleet: Fleet, body: dict[str, Any]) -> tuple[http.client.HTTPSConnection, http.client.HTTPResponse]:
+    connection = connect(fleet)
+    connection.request(
+        "POST", "/v1/chat/completions", json.dumps({**body, "stream": True}), {"Authorization": f"Bearer {KEY}"}
+    )
+    answer = connection.getresponse()
+    assert answer.status == 200
+    assert answer.readline().startswith(b"data: 0 ")
+    return connection, answer
+
+
+def test_the_model_hears_that_a_client_has_left(fleet: Fleet) -> None:
+    connection, _ = stream(fleet, {"model": SMALL, "endless": True})
+    connection.close()
+    until = time.monotonic() + 60
+    while not ask(fleet, "/v1/embeddings", json.dumps({"model": SMALL}).encode())[1]["left"]:
+        assert time.monotonic() < until, "it goes on for nobody"
+
+
+def test_no_key_is_in_a_log_or_among_arguments(fleet: Fleet) -> None:
+    texts = [path.read_text() for path in fleet.folder.rglob("*log")]
+    assert texts and not any(key in text for text in texts for key in (KEY, FLEET_KEY))
+    assert all(FLEET_KEY not in " ".join(map(str, process.args)) for process in fleet.processes)  # type: ignore[arg-type]
+
+
+def test_the_router_listens_on_nothing_but_its_sockets(fleet: Fleet) -> None:
+    config = fleet.document(fleet.head)["/etc/gb10-fleet/router.cfg"]
+    entrances = [line.split()[1] for line in config.splitlines() if line.split()[:1] == ["bind"]]
+    assert entrances == ["unix@/run/gb10-router/api.sock"]

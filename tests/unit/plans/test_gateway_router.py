@@ -1,0 +1,130 @@
+"""Which models a gateway offers, who serves each, and what speaks against a fleet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway, gateway_router, gateway_services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+FLEET: dict[str, Any] = {
+    "gateway_keys": {"laptop": "a" * 40},
+    "gateway_certificate": "/etc/c/gateway.pem",
+    "gateway_certificate_key": "/etc/c/gateway.key",
+    "gateway_fleet_key": "f" * 40,
+    "gateway_fleet_ca": "/etc/c/ca.pem",
+}
+BIG, SMALL = "Qwen/Qwen3-8B", "bge-m3"
+LOCAL = f"unix@{gateway_router.ENTRANCE}"
+
+
+def host(number: int, model: str = "", **more: Any) -> dict[str, Any]:
+    return {**FLEET, "gateway_address": f"192.0.2.{number}", "vllm_model": model, **more}
+
+
+def view(head: str = "a", groups: dict[str, list[str]] | None = None, **hosts: dict[str, Any]) -> View:
+    bare = {"packages": {}, "installed_by_us": []}
+    members = [name for name in hosts if hosts[name].get("gb10_cluster") == hosts[head].get("gb10_cluster", "-")]
+    groups = {"all": [*hosts], "sparks": [*hosts], "pair": members} | (groups or {})
+    return View(head, bare, hosts[head], members, groups=groups, inventory=hosts)
+
+
+def offered(seen: View) -> dict[str, list[tuple[str, str, str]]]:
+    found = gateway.plan(seen)
+    assert not found.refusals
+    return {each.name: [(it.host, it.address, it.name) for it in each.replicas] for each in found.models}
+
+
+TABLE: dict[str, tuple[dict[str, dict[str, Any]], dict[str, list[tuple[str, str, str]]]]] = {
+    "one service of its own needs no router": ({"a": host(1, BIG)}, {}),
+    "two hosts with one model": (
+        {"a": host(1, BIG, gateway_fleet=["sparks"]), "b": host(2, BIG)},
+        {BIG: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "b")]},
+    ),
+    "another model on another host": (
+        {"a": host(1, BIG, gateway_fleet=["b"]), "b": host(2, SMALL, gateway_port=9443, gateway_name="spark.lan")},
+        {BIG: [("a", LOCAL, "")], SMALL: [("b", "192.0.2.2:9443", "spark.lan")]},
+    ),
+    "a router without a model of its own": (
+        {"a": host(1, gateway_fleet=["sparks"]), "b": host(2, SMALL)},
+        {SMALL: [("b", "192.0.2.2:8443", "b")]},
+    ),
+    "a host that is no server is left out": (
+        {
+            "a": host(1, BIG, gateway_fleet=["sparks"]),
+            "b": {"vllm_model": ""},
+            "c": host(3, BIG, gb10_roles=[]),
+        },
+        {BIG: [("a", LOCAL, "")]},
+    ),
+    "a cluster is one replica, on its first host": (
+        {
+            "a": host(1, BIG, gateway_fleet=["sparks"]),
+            "b": host(2, BIG, gb10_cluster="pair"),
+            "c": host(3, BIG, gb10_cluster="pair"),
+        },
+        {BIG: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "b")]},
+    ),
+    "without TLS there is no name to verify": (
+        {
+            "a": host(1, BIG, gateway_fleet=["b"]),
+            "b": host(2, BIG, gateway_plain_http=True, gateway_certificate="", gateway_certificate_key=""),
+        },
+        {BIG: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "")]},
+    ),
+    "by the name that is served": (
+        {"a": host(1, BIG, gateway_fleet=["b"]), "b": host(2, "org/other", vllm_served_model_name=BIG)},
+        {BIG: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "b")]},
+    ),
+    "an address of IPv6": (
+        {"a": host(1, BIG, gateway_fleet=["b"]), "b": host(2, BIG, gateway_address="2001:db8::2")},
+        {BIG: [("a", LOCAL, ""), ("b", "[2001:db8::2]:8443", "b")]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("hosts", "models"), TABLE.values(), ids=TABLE)
+def test_who_serves_what(hosts: dict[str, Any], models: dict[str, Any]) -> None:
+    cluster = {"pair": [name for name in hosts if hosts[name].get("gb10_cluster") == "pair"]}
+    assert offered(view(groups=cluster, **hosts)) == models
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "no such host": ({"gateway_fleet": ["x"]}, {}, "gateway_fleet names x: no host or group of the inventory"),
+    "no key": ({"gateway_fleet_key": ""}, {}, "gateway_fleet_key is empty"),
+    "another key": ({}, {"gateway_fleet_key": "g" * 40}, "gateway_fleet_key of b is another one"),
+    "no authority": ({"gateway_fleet_ca": ""}, {}, "gateway_fleet_ca is empty"),
+    "no gateway there": ({}, {"gateway_address": ""}, "gateway_fleet names b, which has no gateway"),
+    "no model anywhere": ({"vllm_model": ""}, {"vllm_model": ""}, "no host of it has a vllm_model"),
+    "alike": ({}, {"vllm_model": "qwen-qwen3-8b"}, f"cannot tell {BIG} and qwen-qwen3-8b apart"),
+    "a quote": ({}, {"vllm_served_model_name": "a'b"}, 'cannot offer "a\'b"'),
+    "a short key": ({"gateway_fleet_key": "f"}, {"gateway_fleet_key": "f"}, "the key of gateway_fleet_key is shorter"),
+    "a client's key": ({"gateway_fleet_key": "a" * 40}, {"gateway_fleet_key": "a" * 40}, "the same key twice"),
+    "a file that is none": ({"gateway_fleet_ca": "ca.pem"}, {}, "gateway_fleet_ca 'ca.pem' is no absolute path"),
+    "a name that is none": ({"gateway_name": "a b"}, {}, "gateway_name 'a b' is no name"),
+}
+
+
+@pytest.mark.parametrize(("mine", "theirs", "says"), REFUSED.values(), ids=REFUSED)
+def test_refusals(mine: dict[str, Any], theirs: dict[str, Any], says: str) -> None:
+    seen = view(a={**host(1, BIG, gateway_fleet=["b"]), **mine}, b={**host(2, BIG), **theirs})
+    said = " ".join(gateway.plan(seen).refusals)
+    assert says in said
+    assert "f" * 40 not in said and "a" * 40 not in said
+
+
+def test_the_routers_of_a_host() -> None:
+    few, all_of_them = {"gateway_fleet": ["c"]}, {"gateway_fleet": ["sparks"]}
+    seen = view(a=host(1, **all_of_them), b=host(2, BIG), c=host(3, SMALL), d=host(4, SMALL, **few))
+    views = [seen.of(name) for name in "abcd"]
+    assert gateway_router.routers_of(["b"], views) == ["a"]
+    assert gateway_router.routers_of(["c"], views) == ["a", "d"]
+    assert gateway_router.routers_of(["a"], views) == []
+
+
+def test_what_a_gateway_opens_to_routers() -> None:
+    """Its own services, and only where there is a key for them."""
+    assert [each.place for each in gateway.plan(view(a=host(1, BIG))).services] == ["qwen-qwen3-8b"]
+    assert gateway.plan(view(a=host(1, BIG, gateway_fleet_key=""))).services == ()
+    assert gateway_services.Service("a", "vllm", "Org/Some_Model.v2", "").place == "org-some-model-v2"
