@@ -77,8 +77,8 @@ def test_the_timer_of_a_host_that_was_off_at_the_time_starts_it_at_the_boot(clea
     now = "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
     cleared.shell(host, f"systemctl stop {TIMER}; while [ {now} '<' {until} ]; do sleep 0.5; done")
     assert stands(cleared, host) == ["inactive", "disabled"]
-    ended = f"systemctl -q is-active {UNIT} && ! test -e /etc/systemd/system/{TIMER}"
-    cleared.shell(host, f"systemctl start {TIMER}; timeout 30 sh -c 'until {ended}; do sleep 0.2; done'")
+    there = f'[ "$(systemctl show --property=LoadState --value {TIMER})" = loaded ]'
+    cleared.shell(host, f"systemctl start {TIMER}; timeout 30 sh -c 'while {there}; do sleep 0.2; done'")
     assert stands(cleared, host) == ["active", "enabled"]
     found = cleared.engine(host, "drift")
     assert (found["changes"], found["wishes"]) == ([], [])
