@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Step,
     shown,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
 _WRITTEN = tuple(name for name, kind in KINDS.items() if kind.declarable)
@@ -73,7 +73,7 @@ class Outcome:
     diff: list[dict[str, str]]
     orphans: list[dict[str, str]]
     recorded: bool = True
-    wishes: Sequence[dict[str, str]] = ()  # units that stand still because the operator said so
+    wishes: list[dict[str, str]] = field(default_factory=list)  # units that stand still because the operator said so
 
 
 class ApplyError(HostError):

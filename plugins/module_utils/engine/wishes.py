@@ -63,8 +63,10 @@ Type=oneshot
 ExecStart=/usr/bin/systemctl --no-reload enable {unit}
 ExecStart=/usr/bin/systemctl --no-block start {unit}
 ExecStartPost=/usr/bin/systemctl --no-reload disable {timer}
-ExecStartPost=/usr/bin/systemctl --no-block stop {timer}
+ExecStartPost=/usr/bin/systemctl stop {timer}
 ExecStartPost=/usr/bin/rm -f {files}
+# Else systemd goes on with the timer that has gone, and a run would find one to disable.
+ExecStartPost=/usr/bin/systemctl daemon-reload
 NoNewPrivileges=yes
 ProtectHome=yes
 PrivateTmp=yes

@@ -29,7 +29,8 @@ REQUEST: dict[str, Any] = {
     "roles": None,
 }
 FIELDS = {
-    *("facts", "stale", "changes", "pending", "orphans", "diff", "known", "recorded", "guard", "subprocesses", "error")
+    *("facts", "stale", "changes", "pending", "orphans", "diff", "wishes"),
+    *("known", "recorded", "guard", "subprocesses", "error"),
 }
 
 
@@ -146,7 +147,7 @@ def test_a_defect_of_ours_shows_its_place_and_no_contents(host: FakeHost, monkey
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"verb": "destroy"}, "verb: expected one of converge, drift, undo, found 'destroy'"),
+        ({"verb": "destroy"}, "verb: expected one of converge, drift, undo, wish, found 'destroy'"),
         ({"verb": ...}, "verb: is missing"),
         ({"check": ...}, "check: is missing"),
         ({"check": "no"}, "check: expected true or false"),
@@ -178,6 +179,22 @@ def test_a_defect_of_ours_shows_its_place_and_no_contents(host: FakeHost, monkey
         ({"orphans": "delete"}, "orphans: expected one of show, remove"),
         ({"roles": "docker"}, "roles: expected a list"),
         ({"roles": ["-x"]}, "roles[0]: expected the name of a role"),
+        ({"verb": "wish"}, "wish: is missing"),
+        ({"verb": "wish", "wish": None}, "wish: belongs to the verb wish"),
+        ({"wish": {"unit": "a.service", "state": "stopped", "until": ""}}, "wish: belongs to the verb wish"),
+        ({"verb": "wish", "wish": {"unit": "a.service"}}, "wish: expected a mapping with unit, state and until"),
+        (
+            {"verb": "wish", "wish": {"unit": "a b", "state": "stopped", "until": ""}},
+            "wish.unit: expected the full name of a unit",
+        ),
+        (
+            {"verb": "wish", "wish": {"unit": "a.service", "state": "gone", "until": ""}},
+            "wish.state: expected one of stopped, started",
+        ),
+        (
+            {"verb": "wish", "wish": {"unit": "a.service", "state": "stopped", "until": "07:00\n"}},
+            "wish.until: expected a time",
+        ),
         ({"sudo": True}, "sudo: a request has no such field"),
     ],
 )

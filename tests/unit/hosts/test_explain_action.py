@@ -23,13 +23,14 @@ def plays(tmp_path: Path) -> Plays:
     return Plays(tmp_path)
 
 
+WISH = {"unit": "gb10-vllm.service", "who": "ada@laptop", "since": "x", "until": "y", "shown": "07:00 CET"}
 BOTH = {"spark-a": {"ansible_host": "kind-a", "fabric_replace_foreign": True}, "spark-b": {"ansible_host": "kind-b"}}
 PAIR = {"gb10_cluster": "sparks", "fabric_topology": "pair", "fabric_allow_activation": True, "ansible_become": False}
 
 
 def explained(plays: Plays, play: str, *args: str, **variables: Any) -> dict[str, Any]:
     for kind in "ab":
-        plays.host(kind)
+        plays.host(kind, facts={"wishes": [WISH]})
     out = plays.tmp_path / "seen.json"
     rc, output = plays.play(BOTH, play, "-e", f"out={out}", *args, **PAIR, **variables)
     assert rc == 0, output
@@ -55,7 +56,7 @@ def test_the_plan_and_its_resources_are_shown_and_no_content(plays: Plays) -> No
     assert paths["/usr/local/sbin/gb10-page-cache-guard"]["content"].endswith(" characters)")
 
 
-def test_a_secret_is_hidden(plays: Plays) -> None:
+def test_a_secret_is_hidden_and_a_wish_is_told_with_the_role_of_its_unit(plays: Plays) -> None:
     play = EXPLAIN.replace("fabric, page_cache", "vllm").replace(
         "when: inventory_hostname == 'spark-a'", "run_once: true"
     )
@@ -64,6 +65,7 @@ def test_a_secret_is_hidden(plays: Plays) -> None:
     )
     assert "sesame-open" not in json.dumps(seen)
     assert {"name": "vllm_api_key", "value": "(hidden)", "origin": "group sparks"} in seen["vllm"]["settings"]
+    assert seen["vllm"]["wishes"] == {"gb10-vllm.service": "stopped by ada@laptop until 07:00 CET"}
 
 
 def test_a_plan_is_registered_and_read_by_a_later_task(plays: Plays) -> None:
