@@ -178,12 +178,16 @@ def build() -> str:
         )
     )
     for chart in overview():
-        made = made.with_panel(_filled(stat.Panel(), chart, height=4))
+        made = made.with_panel(_filled(_figure(), chart, height=4))
     for title, charts in rows().items():
         made = made.with_row(dashboard.Row(title))
         for chart in charts:
             made = made.with_panel(_filled(_lines(), chart, HEIGHT))
     return json.dumps(json.loads(JSONEncoder(sort_keys=True, indent=2).encode(made.build())), indent=1) + "\n"
+
+
+def _figure() -> stat.Panel:
+    return stat.Panel().graph_mode(shapes.BigValueGraphMode.AREA).color_mode(shapes.BigValueColorMode.VALUE)
 
 
 def _lines() -> timeseries.Panel:
