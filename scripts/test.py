@@ -27,6 +27,8 @@ PROGRAMS = {
     "modinfo": "kmod",
     "nft": "nftables",
     "nginx": "nginx-light",
+    "prometheus": "prometheus",
+    "prometheus-node-exporter": "prometheus-node-exporter",
     "rsync": "rsync",
 }
 
@@ -40,8 +42,14 @@ def tools(gate: Gate) -> None:
         return
     gate.run(AS_ROOT, "apt-get", "update")
     gate.run(AS_ROOT, "apt-get", "install", "-y", "--no-install-recommends", *missing)
-    if "nginx-light" in missing and Path("/run/systemd/system").is_dir():  # tests have NGINX of their own
-        gate.run(AS_ROOT, "systemctl", "disable", "--now", "nginx.service")
+    started = {
+        "nginx-light": "nginx",
+        "prometheus": "prometheus",
+        "prometheus-node-exporter": "prometheus-node-exporter",
+    }
+    if Path("/run/systemd/system").is_dir():  # tests have daemons of their own
+        for package in set(missing) & set(started):
+            gate.run(AS_ROOT, "systemctl", "disable", "--now", f"{started[package]}.service")
 
 
 def page(gate: Gate) -> None:

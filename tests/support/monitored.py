@@ -140,11 +140,12 @@ class Spark:
 
     def _journal(self, argv: Sequence[str]) -> str:
         now = int(self.now_s * 1e6)
+        booted = max(now - 300_000_000, now // 2)
         if "--list-boots" in argv:
-            former = {"boot_id": FORMER, "first_entry": now // 4, "last_entry": now // 3}
-            return json.dumps([former, {"boot_id": BOOT, "first_entry": now // 2, "last_entry": now}])
+            former = {"boot_id": FORMER, "first_entry": booted // 2, "last_entry": booted - 1}
+            return json.dumps([former, {"boot_id": BOOT, "first_entry": booted, "last_entry": now}])
         if any(word.startswith("MESSAGE_ID=") for word in argv):
-            end = {"__REALTIME_TIMESTAMP": str(now // 3), "_BOOT_ID": FORMER, "MESSAGE": "Journal stopped"}
+            end = {"__REALTIME_TIMESTAMP": str(booted - 1), "_BOOT_ID": FORMER, "MESSAGE": "Journal stopped"}
             return json.dumps(end) if self.clean else ""
         lines = ({"__REALTIME_TIMESTAMP": str(now), "_BOOT_ID": BOOT, "MESSAGE": line} for line in self.events)
         return "\n".join(map(json.dumps, lines))
@@ -179,12 +180,13 @@ class Spark:
             self.ticks += 1
             self.write(f"{RAIL}/ports/1/counters/symbol_error", str(7 + self.rail_errors * self.ticks))
             self.written = self._collected()
-        return self.written
+        return "".join(self.written.values())
 
-    def _collected(self) -> str:
+    def _collected(self) -> dict[str, str]:
+        """As the files of a host: by part."""
         system = System(self.root, self.run, privileged=True)
         host = replace(HostReader(), system=system, time_of_day=lambda: self.now_s)
-        return "".join(main.collect(part, host, self.settings, self.served) for part in ("now", "history"))
+        return {part: main.collect(part, host, self.settings, self.served) for part in ("now", "history")}
 
 
 SERIES = re.compile(r"^([a-zA-Z_:][\w:]*(?:\{.*\})?) (\S+)$", re.MULTILINE)

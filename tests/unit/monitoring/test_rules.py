@@ -119,6 +119,6 @@ def test_a_fault_fires_its_alert_within_two_intervals_and_clears(alert: str, tmp
 @PROMTOOL
 @pytest.mark.parametrize(("state", "fault"), list(healthy()), ids=[name for name, _fault in healthy()])
 def test_a_sound_host_raises_nothing(state: str, fault: Callable[[Spark], None], tmp_path: Path) -> None:
-    series = history(tmp_path, fault, (2, 70, 2))
-    done = promtool(tmp_path, [group(series, {tick: [] for tick in range(74)})])
+    series = history(tmp_path, fault, (2, 46, 2))
+    done = promtool(tmp_path, [group(series, {tick: [] for tick in range(50)})])
     assert done.returncode == 0, f"{state}: {done.stdout[-3000:]}"
