@@ -94,6 +94,7 @@ class ActionModule(ActionBase):
             source=recipes.Source(**source) if source else None,
             wheels=[recipes.Wheel(**each) for each in wheels],
             patches=[recipes.Patch(**each) for each in patches],
+            jobs=self._plan.jobs,
             force=self._plan.force,
             experimental=self._plan.experimental,
         )
@@ -112,6 +113,7 @@ class ActionModule(ActionBase):
         request = {
             **about,
             "base": said["facts"]["id"],
+            "platform": self._plan.platform,
             "inputs": made.inputs,
             "dockerfile": made.dockerfile,
             "contexts": dict(made.contexts),
@@ -151,7 +153,9 @@ class ActionModule(ActionBase):
             verdict = acceptance.judge(made, acceptance.Trial(**{**vars(trial), **served}))
         at = datetime.now(UTC).isoformat(timespec="seconds")
         labels = acceptance.labels(made, self._plan.look["base"], verdict, at)
-        done = self._short("settle", {**about, "labels": labels, "accepted": verdict.accepted})
+        done = self._short(
+            "settle", {**about, "platform": self._plan.platform, "labels": labels, "accepted": verdict.accepted}
+        )
         told = evidence.document(made, self._name, self._plan.look["base"], verdict, done["image"], at)
         lines = [f"{done['image']}: {verdict.id}", *verdict.lines]
         if verdict.accepted:
