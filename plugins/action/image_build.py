@@ -159,7 +159,7 @@ class ActionModule(ActionBase):
         told = evidence.document(made, self._name, self._plan.look["base"], verdict, done["image"], at)
         lines = [f"{done['image']}: {verdict.id}", *verdict.lines]
         if verdict.accepted:
-            lines += evidence.serve_lines(done["image"], done["digests"])
+            lines += evidence.serve_lines(done["image"], done["digests"], trial.facts["versions"]["vllm"])
         return {
             "changed": True,
             "verdict": verdict.id,

@@ -82,7 +82,15 @@ def test_a_build_is_begun_waited_for_judged_and_tagged(made: Any, tmp_path: Path
     assert built.given["settle"]["accepted"] is True
     assert built.given["settle"]["labels"]["gb10-fleet.image.tokens_per_s"] == "48.6"
     assert Path(said["json"]).parent == tmp_path and '"verdict": "accepted"' in Path(said["json"]).read_text()
+    assert said["lines"][2:4] == ["    vllm_image: gb10-fleet/built:x", "    vllm_version: 0.33.0"]
     assert "    vllm_allow_tag: true" in said["lines"][-1]
+
+
+def test_where_the_store_knows_a_digest_it_is_what_serves(made: Any) -> None:
+    name = f"gb10-fleet/built@sha256:{'1' * 64}"
+    built = Built([{"state": "built"}], settle={"changed": True, "image": "gb10-fleet/built:x", "digests": [name]})
+    lines = made(built)["lines"]
+    assert f"    vllm_image: {name}" in lines and not [line for line in lines if "allow_tag" in line]
 
 
 def test_what_fails_without_a_model_is_tagged_as_refused_and_not_started(made: Any) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, vllm_image
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, vllm_image, vllm_refusals
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
 GIVEN: dict[str, Any] = {"vllm_image_base": "vllm/vllm-openai:v0.33.0", "vllm_image_model": "/srv/model"}
 WHEEL = {"path": "/srv/x-1.0-py3-none-any.whl", "sha256": "a" * 64}
@@ -43,3 +44,16 @@ def test_an_overlay_needs_no_source() -> None:
 def test_what_is_refused(variables: dict[str, Any], says: str) -> None:
     (refusal,) = planned(**variables).refusals
     assert says in refusal
+
+
+@pytest.mark.parametrize(("tag", "refused"), [("", False), ("candidate-", True), ("refused-", True)])
+def test_an_image_that_was_not_accepted_does_not_serve(tag: str, refused: bool) -> None:
+    given = {
+        "vllm_image": f"gb10-fleet/built:{tag}0123456789ab",
+        "vllm_allow_tag": True,
+        "vllm_version": "0.33.0",
+        "vllm_model": "Qwen/Qwen3-0.6B",
+    }
+    view = View("spark-a", {}, given)
+    found = vllm_refusals._image(view, view.settings(VllmSettings))
+    assert ["not accepted" in text for text in found] == ([True] if refused else [])
