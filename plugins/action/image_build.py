@@ -94,6 +94,7 @@ class ActionModule(ActionBase):
             source=recipes.Source(**source) if source else None,
             wheels=[recipes.Wheel(**each) for each in wheels],
             patches=[recipes.Patch(**each) for each in patches],
+            jobs=self._plan.jobs,
             force=self._plan.force,
             experimental=self._plan.experimental,
         )
@@ -104,7 +105,7 @@ class ActionModule(ActionBase):
         if before["state"] == "accepted":
             return {"verdict": "accepted", "image": image, "lines": [f"{image} was built of this already"]}
         text = f"{image} was built of this, and refused on {labels.get('judged', 'an unknown day')}"
-        way_out = f"`docker image rm {image}` has it judged anew; the evidence of that day says more"
+        way_out = f"`docker image rm {image}` has it built and judged anew; the evidence of that day says more"
         return {"verdict": labels.get("verdict", "refused"), "image": image, "lines": [f"{text}; {way_out}"]}
 
     def _built(self, said: Mapping[str, Any], made: BuildPlan, about: Mapping[str, Any]) -> None:
@@ -112,6 +113,7 @@ class ActionModule(ActionBase):
         request = {
             **about,
             "base": said["facts"]["id"],
+            "platform": self._plan.platform,
             "inputs": made.inputs,
             "dockerfile": made.dockerfile,
             "contexts": dict(made.contexts),
@@ -151,11 +153,13 @@ class ActionModule(ActionBase):
             verdict = acceptance.judge(made, acceptance.Trial(**{**vars(trial), **served}))
         at = datetime.now(UTC).isoformat(timespec="seconds")
         labels = acceptance.labels(made, self._plan.look["base"], verdict, at)
-        done = self._short("settle", {**about, "labels": labels, "accepted": verdict.accepted})
+        done = self._short(
+            "settle", {**about, "platform": self._plan.platform, "labels": labels, "accepted": verdict.accepted}
+        )
         told = evidence.document(made, self._name, self._plan.look["base"], verdict, done["image"], at)
         lines = [f"{done['image']}: {verdict.id}", *verdict.lines]
         if verdict.accepted:
-            lines += evidence.serve_lines(done["image"], done["digests"])
+            lines += evidence.serve_lines(done["image"], done["digests"], trial.facts["versions"]["vllm"])
         return {
             "changed": True,
             "verdict": verdict.id,

@@ -134,7 +134,7 @@ class Build:
         words = [
             *("docker", "buildx", "build", "--builder", "default", "--progress", "plain", "--load"),
             *("--provenance=false", "--sbom=false", "--file", str(self.folder / "Dockerfile")),
-            *("--build-arg", f"BASE={base}", "--tag", self.candidate),
+            *("--platform", plan["platform"], "--build-arg", f"BASE={base}", "--tag", self.candidate),
             *("--label", f"{LABELS}inputs={plan['inputs']}"),
             *(word for name, path in sorted(contexts.items()) for word in ("--build-context", f"{name}={path}")),
             str(context),
@@ -159,7 +159,7 @@ class Build:
 
     # -- after it was judged
 
-    def settle(self, labels: Mapping[str, str], *, accepted: bool) -> str:
+    def settle(self, labels: Mapping[str, str], platform: str, *, accepted: bool) -> str:
         """Give the candidate its verdict and the tag that follows from it; gives that name."""
         name = self.accepted if accepted else self.refused
         words = [word for key, value in sorted(labels.items()) for word in ("--label", f"{key}={value}")]
@@ -167,7 +167,8 @@ class Build:
         write(self.folder / "Dockerfile.labels", f"FROM {self.candidate}\n")
         self.ask([
             *("docker", "buildx", "build", "--builder", "default", "--quiet", "--load", "--provenance=false"),
-            *("--sbom=false", "--file", str(self.folder / "Dockerfile.labels"), "--tag", name, *words, str(context)),
+            *("--sbom=false", "--platform", platform, "--file", str(self.folder / "Dockerfile.labels")),
+            *("--tag", name, *words, str(context)),
         ])  # fmt: skip
         self.ask(["docker", "image", "rm", self.candidate])
         self.run(["docker", "image", "rm", f"{BASE}:{self.tag}"])  # a name only; the base stays under its own

@@ -27,7 +27,7 @@ def carry_out(step: str, request: Mapping[str, Any]) -> dict[str, Any]:
     if step == "serve":
         images = {"base_served": request["base"], "served": build.candidate}
         return {"changed": False, **{key: trial.serve(image, request["trial"]) for key, image in images.items()}}
-    image = build.settle(request["labels"], accepted=request["accepted"])
+    image = build.settle(request["labels"], request["platform"], accepted=request["accepted"])
     return {"changed": True, "image": image, "digests": build.names(image)}
 
 

@@ -36,6 +36,18 @@ def sha256(path: Path) -> str:
     return total.hexdigest()
 
 
+def tree(root: Path) -> str:
+    """The digest of all files below a folder, but for git's own: what a build gets to see."""
+    total = hashlib.sha256()
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(each for each in folders if each != ".git")
+        for name in sorted(files):
+            path = Path(folder) / name
+            what = f"-> {path.readlink()}" if path.is_symlink() else sha256(path) if path.is_file() else "-"
+            total.update(f"{path.relative_to(root)}\0{what}\0".encode("utf-8", "surrogateescape"))
+    return total.hexdigest()
+
+
 def source(path: str, run: Command = command) -> dict[str, Any]:
     """A checkout of git, or a released archive that was unpacked."""
     if not Path(path).is_dir():
@@ -46,7 +58,7 @@ def source(path: str, run: Command = command) -> dict[str, Any]:
         return done.stdout.strip() if done.returncode == 0 else ""
 
     commit = git("rev-parse", "HEAD") if (Path(path) / ".git").exists() else ""
-    told: dict[str, Any] = {"path": path, "commit": commit, "tag": "", "version": "", "dirty": False}
+    told = {"path": path, "commit": commit, "tag": "", "version": "", "dirty": False, "digest": tree(Path(path))}
     if commit:
         return {
             **told,

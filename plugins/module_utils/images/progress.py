@@ -13,7 +13,7 @@ _LINE = re.compile(r"#(\d+) (.*)")
 _STAGE = re.compile(r"\[(?:([^\]]*) )?(\d+/\d+)\] ")
 _NINJA = re.compile(r"\[(\d+)/(\d+)\]")
 _TIME = re.compile(r"^\d+\.\d+ ")
-_ERROR = re.compile(r"error|not found|no such|cannot|failed", re.IGNORECASE)
+_ERROR = re.compile(r"\berror|not found|no such|cannot|failed", re.IGNORECASE)
 _LONGEST = 300
 
 
@@ -49,15 +49,19 @@ def fault(lines: Sequence[str]) -> Fault:
     if "no space left on device" in text.lower():
         return Fault(
             "disk_full",
-            _last(lines, "no space left on device"),
+            _last(lines, "no space left on device")[-_LONGEST:],
             "free some space (`docker system df`, `docker buildx prune`), then run again; it goes on where it stopped",
         )
     for word in ("Killed signal terminated", "signal: killed", "exit code: 137"):
         if word in text:
             way_out = "see `journalctl -k` for the OOM killer; stop what takes the memory, then run again"
-            return Fault("killed", _last(lines, word), way_out)
-    way_out = "the log has all of it; mend what it says, then run again"
-    return Fault("build_failed", next((_shown(each) for each in lines if _ERROR.search(each)), "no word"), way_out)
+            return Fault("killed", _last(lines, word)[-_LONGEST:], way_out)
+    way_out = "its log on the builder has all of it (/var/cache/gb10-images); mend what it says, then run again"
+    said = [_shown(each) for each in lines if _ERROR.search(each) and not _STAGE.search(each)]
+    # A step says what is wrong with it; BuildKit then says the step over again, with how it ended behind it.
+    own = [each for each in said if not each.startswith("ERROR: ")]
+    ended = [each.rpartition("did not complete successfully: ")[2] for each in said if each.startswith("ERROR: ")]
+    return Fault("build_failed", next(iter([*own, *ended]), "no word")[:_LONGEST], way_out)
 
 
 def _last(lines: Sequence[str], word: str) -> str:
@@ -66,4 +70,4 @@ def _last(lines: Sequence[str], word: str) -> str:
 
 def _shown(line: str) -> str:
     match = _LINE.match(line)
-    return _TIME.sub("", match.group(2) if match else line).strip()[:_LONGEST]
+    return _TIME.sub("", match.group(2) if match else line).strip()

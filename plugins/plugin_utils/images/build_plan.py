@@ -146,7 +146,7 @@ def _of_builder(builder: Builder, wish: Wish) -> Iterator[str]:
             f"the build takes {need / GIB:.0f} GiB of disk, and Docker's has {builder.free_bytes / GIB:.0f} left; "
             "free some space (`docker system df` says who has it)"
         )
-    if wish.recipe == KERNELS and _jobs(builder) < 1:
+    if wish.recipe == KERNELS and _jobs(builder, wish) < 1:
         costs = recipes.load()["costs"]
         need_gib = costs["memory_per_job"]["value"] + costs["kept_free"]["value"]
         who = f"{', '.join(builder.serving)} runs, and " if builder.serving else ""
@@ -162,11 +162,13 @@ def _of_builder(builder: Builder, wish: Wish) -> Iterator[str]:
 # -- what is built
 
 
-def _jobs(builder: Builder) -> int:
-    """How many compilers at a time: by all memory, or beside a service by what is left."""
+def _jobs(builder: Builder, wish: Wish) -> int:
+    """How many compilers at a time: by all memory, or beside a service by what is left. A wish for more counts only
+    where nothing serves: there it costs nobody but the builder."""
     costs = recipes.load()["costs"]
     usable = _rest(builder) - costs["kept_free"]["value"] * GIB
-    return max(0, min(builder.cores, int(usable // (costs["memory_per_job"]["value"] * GIB))))
+    most = max(0, min(builder.cores, int(usable // (costs["memory_per_job"]["value"] * GIB))))
+    return (min(wish.jobs, most) if builder.serving else wish.jobs) if wish.jobs else most
 
 
 def _rest(builder: Builder) -> int:
@@ -199,14 +201,14 @@ def _kernels(facts: Mapping[str, Any], wish: Wish, builder: Builder, entry: Mapp
         "base": facts["id"],
         "recipe": entry["id"],
         "architectures": architectures,
-        "source": [source.commit, source.version],
+        "source": [source.commit, source.version, source.digest],
         "environment": environment,
         "link": link,
         "tools": tools["tools"]["value"],
         "files": files,
     }
     inputs = digest(ingredients)
-    jobs = _jobs(builder)
+    jobs = _jobs(builder, wish)
     return BuildPlan(
         BUILD,
         f"{entry['id']}: {', '.join(sorted(files))} for {architectures} from {source.path}, {jobs} at a time",

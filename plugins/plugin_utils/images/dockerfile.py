@@ -20,8 +20,9 @@ _OUT, _BUILD = "/gb10-out", "/gb10-build"
 _PIP = "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install"  # Debian's Python asks for this word; it is the image's own
 
 
-def _run(text: str, mounts: Sequence[str] = ()) -> str:
-    words = [*(f"--mount={mount}" for mount in mounts), "set -eu;", text]
+def _run(text: str, mounts: Sequence[str] = (), *, fetches: bool = False) -> str:
+    """A step; without a network, where it needs to fetch nothing."""
+    words = [*(() if fetches else ("--network=none",)), *(f"--mount={mount}" for mount in mounts), "set -eu;", text]
     return f"RUN {' '.join(words)}"
 
 
@@ -53,10 +54,10 @@ def of_kernels(
         'SHELL ["/bin/sh", "-c"]',
         *(f"ENV {key}={json.dumps(value)}" for key, value in environment.items()),
         _run(link_up),
-        _run(f"{_PIP} --quiet --no-cache-dir {shlex.join(tools)}"),
+        _run(f"{_PIP} --quiet --no-cache-dir {shlex.join(tools)}", fetches=True),
         # After the tools: another number of jobs fetches none of them again.
         f"ENV TORCH_CUDA_ARCH_LIST={json.dumps(architectures)} MAX_JOBS={json.dumps(str(jobs))}",
-        _run(compile_, mounts),
+        _run(compile_, mounts, fetches=True),
         "FROM ${BASE}",
         *(f"COPY --from=builder {json.dumps([f'{_OUT}/{key}.so', path])}" for key, path in sorted(files.items())),
     ]

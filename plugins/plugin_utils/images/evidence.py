@@ -40,11 +40,11 @@ def write(told: Mapping[str, Any], folder: Path) -> Path:
     return path
 
 
-def serve_lines(image: str, digests: Sequence[str]) -> Iterator[str]:
-    """What to put into the inventory."""
+def serve_lines(image: str, digests: Sequence[str], version: str) -> Iterator[str]:
+    """What to put into the inventory. The version: no catalog knows this image."""
     yield "it may serve; put this into the inventory:"
+    yield f"    vllm_image: {next(iter(digests), image)}"
+    yield f"    vllm_version: {version}"
     if digests:
-        yield f"    vllm_image: {digests[0]}"
         return
-    yield f"    vllm_image: {image}"
     yield "    vllm_allow_tag: true    # this Docker gives a built image no digest; its tag is that of what went in"

@@ -50,6 +50,7 @@ class Source:
     tag: str = ""  # of that commit
     version: str = ""  # of a released archive of the source
     dirty: bool = False
+    digest: str = ""  # of all its files but git's own
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ class Wish:
     source: Source | None = None
     wheels: Sequence[Wheel] = ()
     patches: Sequence[Patch] = ()
+    jobs: int = 0  # 0: what the memory allows
     force: bool = False
     experimental: bool = False
 

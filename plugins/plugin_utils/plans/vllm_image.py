@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
@@ -40,6 +41,7 @@ class VllmImageSettings(RoleSettings, role="vllm_image"):
     vllm_image_docker_options: tuple[str, ...]
     vllm_image_port: int
     vllm_image_ready_timeout: int
+    vllm_image_jobs: int
     vllm_image_force: bool
     vllm_image_experimental: bool
 
@@ -52,6 +54,8 @@ class VllmImagePlan(RolePlan):
     look: Mapping[str, Any]
     trial: Mapping[str, Any]
     architectures: str
+    platform: str
+    jobs: int
     force: bool
     experimental: bool
 
@@ -81,6 +85,8 @@ def plan(view: View) -> VllmImagePlan:
             "tokens": figures["tokens"]["value"],
         },
         architectures=said.vllm_image_architectures,
+        platform=catalog.load("image_rules")["platform"]["value"],
+        jobs=said.vllm_image_jobs,
         force=said.vllm_image_force,
         experimental=said.vllm_image_experimental,
     )
@@ -98,6 +104,8 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
         yield f"vllm_image_name is '{said.vllm_image_name}'; give a name in small letters, without tag and digest"
     if not 0 < said.vllm_image_port < 65536:
         yield f"vllm_image_port is {said.vllm_image_port}; a port is 1 to 65535"
+    if said.vllm_image_jobs < 0:
+        yield f"vllm_image_jobs is {said.vllm_image_jobs}; 0 takes what the memory allows"
     for variable, entries in (("wheels", said.vllm_image_wheels), ("patches", said.vllm_image_patches)):
         for each in entries:
             path, digest = str(each.get("path", "")), str(each.get("sha256", ""))

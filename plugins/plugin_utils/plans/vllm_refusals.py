@@ -34,6 +34,7 @@ _METHOD = re.compile(r"[a-z][a-z0-9_]*\Z")
 _REVISION = re.compile(r"(\w[\w.-]*)?\Z")
 _IMAGE_BY_DIGEST = re.compile(r"\w[\w./:-]*@sha256:[0-9a-f]{64}\Z")
 _IMAGE_BY_TAG = re.compile(r"\w[\w./:-]*\Z")
+_NOT_ACCEPTED = re.compile(r":(candidate|refused)-[0-9a-f]{12}(@|\Z)")  # tags of the role vllm_image
 _VERSION = re.compile(r"([0-9]+[.][0-9]+[.]([0-9]+|dev[0-9]+)[a-z0-9.+]*)?\Z")  # without tags: 0.1.dev20482+g83cb
 _SHORT_FLAG = re.compile(r"-(tp|pp|[nr][0-9]*)\Z")  # vLLM takes short forms of some: -n is --nnodes, -r --node-rank
 _HEADER = re.compile(r"[!-~]*\Z")
@@ -145,6 +146,8 @@ def _speculative(_view: View, said: VllmSettings) -> Iterator[str]:
 
 def _image(_view: View, said: VllmSettings) -> Iterator[str]:
     image = said.vllm_image
+    if _NOT_ACCEPTED.search(image):
+        yield f"vllm_image {image} was built and not accepted (its evidence says why). Name one that was."
     if "@" in image:
         if not _IMAGE_BY_DIGEST.match(image):
             yield f"vllm_image {image} has an incomplete digest: after @sha256: come 64 hexadecimal digits."

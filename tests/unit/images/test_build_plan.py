@@ -203,7 +203,8 @@ ENV CMAKE_CUDA_COMPILER="/usr/local/cuda/bin/nvcc"
 ENV CPATH="{SITE}/nvidia/cu13/include"
 ENV LIBRARY_PATH="{SITE}/nvidia/cu13/lib"
 ENV SETUPTOOLS_SCM_PRETEND_VERSION="{NIGHTLY}"
-RUN set -eu; if [ ! -e /usr/local/cuda/lib64/libnvrtc.so ] && [ -e {SITE}/nvidia/cu13/lib/libnvrtc.so.13 ]; then \
+RUN --network=none set -eu; if [ ! -e /usr/local/cuda/lib64/libnvrtc.so ] && \
+[ -e {SITE}/nvidia/cu13/lib/libnvrtc.so.13 ]; then \
 mkdir -p $(dirname /usr/local/cuda/lib64/libnvrtc.so); \
 ln -s {SITE}/nvidia/cu13/lib/libnvrtc.so.13 /usr/local/cuda/lib64/libnvrtc.so; fi
 RUN set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir 'cmake>=3.26.1' ninja \
@@ -228,10 +229,10 @@ def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> No
     assert made.dockerfile == (
         "ARG BASE\nFROM ${BASE}\nUSER root\n"
         'SHELL ["/bin/sh", "-c"]\n'
-        "RUN --mount=type=bind,from=wheels,target=/gb10-wheels set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 "
+        "RUN --network=none --mount=type=bind,from=wheels,target=/gb10-wheels set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 "
         "python3 -m pip install --no-deps --no-index --no-cache-dir --no-compile --force-reinstall "
         "/gb10-wheels/flashinfer_python-0.7.2-py3-none-any.whl\n"
-        "RUN --mount=type=bind,from=patches,target=/gb10-patches set -eu; "
+        "RUN --network=none --mount=type=bind,from=patches,target=/gb10-patches set -eu; "
         f"patch --directory={SITE} --strip=1 --forward --batch --no-backup-if-mismatch "
         "--input=/gb10-patches/fix.patch\n"
         "USER 1000\n"

@@ -1,0 +1,43 @@
+"""`gb10 image build`: what came of it, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from gb10_fleet import cli, image_build
+from gb10_fleet.playbook import Order, Outcome, Report
+
+CLI = CliRunner()
+SAID = {"verdict": "nothing", "image": "", "digests": [], "json": "", "lines": ["no gap: nothing \x1b[31mto build"]}
+
+
+@pytest.fixture
+def orders(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
+    """The orders that were given; each run says the same."""
+    given: list[Order] = []
+
+    def run(order: Order, *, quiet: bool, watch: Any) -> tuple[Outcome, Report]:
+        given.append(order)
+        result = {"resolved_action": image_build.MODULE, "host": "spark-a", "res": {**SAID, "changed": False}}
+        watch({"event_data": result})
+        watch({"event_data": {"resolved_action": "ansible.builtin.debug", "host": "spark-b", "res": SAID}})
+        return Outcome.failed if "-x" in order.words else Outcome.done, Report()
+
+    monkeypatch.setattr(image_build, "run", run)
+    return given
+
+
+def test_lines_are_told_with_their_host(orders: list[Order], tmp_path: Any) -> None:
+    result = CLI.invoke(cli.app, ["image", "build", "-i", str(tmp_path), "--host", "spark-a", "--check"])
+    assert (result.exit_code, result.stdout) == (0, "spark-a: no gap: nothing \\x1b[31mto build\n")
+    assert (orders[0].playbook, orders[0].limit, orders[0].check) == ("gb10.fleet.build_image", "spark-a", True)
+
+
+def test_json_is_one_object(orders: list[Order], tmp_path: Any) -> None:
+    result = CLI.invoke(cli.app, ["image", "build", "-i", str(tmp_path), "--host", "spark-a", "--json"])
+    assert json.loads(result.stdout) == {"outcome": "done", "hosts": {"spark-a": SAID}, "errors": []}
+    assert orders[0].check is False

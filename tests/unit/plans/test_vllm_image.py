@@ -1,0 +1,59 @@
+"""What the variables of the role vllm_image come down to, and what of them is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, vllm_image, vllm_refusals
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+
+GIVEN: dict[str, Any] = {"vllm_image_base": "vllm/vllm-openai:v0.33.0", "vllm_image_model": "/srv/model"}
+WHEEL = {"path": "/srv/x-1.0-py3-none-any.whl", "sha256": "a" * 64}
+
+
+def planned(**variables: Any) -> vllm_image.VllmImagePlan:
+    return vllm_image.plan(View("spark-a", {}, {**GIVEN, **variables}))
+
+
+def test_it_plans_for_its_own_task_only() -> None:
+    assert plan.serves_tasks_only("vllm_image")
+    assert planned().refusals == ()
+    assert planned().platform == "linux/arm64"
+
+
+def test_an_overlay_needs_no_source() -> None:
+    assert planned(vllm_image_source="/srv/vllm").look["source"] == "/srv/vllm"
+    assert planned(vllm_image_source="/srv/vllm", vllm_image_recipe="overlay").look["source"] == ""
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"vllm_image_base": ""}, "vllm_image_base is empty"),
+        ({"vllm_image_model": ""}, "no image serves that was not asked"),
+        ({"vllm_image_name": "Mine:1"}, "without tag and digest"),
+        ({"vllm_image_port": 0}, "a port is 1 to 65535"),
+        ({"vllm_image_jobs": -1}, "0 takes what the memory allows"),
+        ({"vllm_image_wheels": [{**WHEEL, "sha256": "abc"}]}, "vllm_image_wheels has the entry"),
+        ({"vllm_image_wheels": [{**WHEEL, "path": "x.whl"}]}, "vllm_image_wheels has the entry"),
+        ({"vllm_image_patches": [{**WHEEL, "path": "/srv/a b.patch"}]}, "vllm_image_patches has the entry"),
+    ],
+)
+def test_what_is_refused(variables: dict[str, Any], says: str) -> None:
+    (refusal,) = planned(**variables).refusals
+    assert says in refusal
+
+
+@pytest.mark.parametrize(("tag", "refused"), [("", False), ("candidate-", True), ("refused-", True)])
+def test_an_image_that_was_not_accepted_does_not_serve(tag: str, refused: bool) -> None:
+    given = {
+        "vllm_image": f"gb10-fleet/built:{tag}0123456789ab",
+        "vllm_allow_tag": True,
+        "vllm_version": "0.33.0",
+        "vllm_model": "Qwen/Qwen3-0.6B",
+    }
+    view = View("spark-a", {}, given)
+    found = vllm_refusals._image(view, view.settings(VllmSettings))
+    assert ["not accepted" in text for text in found] == ([True] if refused else [])
