@@ -65,6 +65,7 @@ def _proof(name: str, proof: Mapping[str, Any], counters: Sequence[str]) -> Reco
         "bandwidth": bandwidth,
         "unreachable": bool(proof.get("unreachable")),
         "serving": _without_ansible(proof.get("serving")),
+        **({"release": dict(proof["release"])} if proof.get("release") else {}),
     }
 
 
