@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe
 
 READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
@@ -100,13 +100,12 @@ def held(
     host: Mapping[str, Any], to: str, known_bad: Sequence[Mapping[str, Any]], accepted: Mapping[str, str] | None = None
 ) -> list[str]:
     """The known troubles of a release that fit this host and are not accepted."""
-    board = str(host["board_vendor"] or "").lower()
     return [
         f"{row['id']}: {row['symptom']} ({row['source']}, {row['date']}); --accept {row['id']}=REASON"
         for row in known_bad
         if row["release"] == to
         and row["id"] not in (accepted or {})
-        and (not row["boards"] or any(each.lower() in board for each in row["boards"]))
+        and (not row["boards"] or boards.named(host["board_vendor"], row["boards"]))
     ]
 
 
