@@ -34,7 +34,7 @@ def told(board_vendor: str | None) -> dict[str, Any]:
     return {
         "vendor": board_vendor,
         "maker": found["maker"] if found else None,
-        "seen": bool(found) and found["confidence"] in _SEEN,
+        "seen": found is not None and found["confidence"] in _SEEN,
     }
 
 
