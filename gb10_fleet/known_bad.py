@@ -100,3 +100,12 @@ def _keygen(words: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[b
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotTrusted(f"ssh-keygen cannot verify the signature: {error}") from None
+
+
+def of_rollout(folder: Path, accept: Sequence[str]) -> dict[str, Any]:
+    """The fleet's own list, and what is accepted of all lists, as a rollout takes them."""
+    words = [word.partition("=") for word in accept]
+    if bad := [name for name, _, reason in words if not name or not reason.strip()]:
+        raise NotTrusted(f"--accept {bad[0]}: write ID=REASON")
+    own = added({"known_bad": []}, folder)["known_bad"]
+    return {"known_bad": own, "accept": {name: reason for name, _, reason in words}}

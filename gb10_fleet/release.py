@@ -8,7 +8,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score, verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, score, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known
 
 from gb10_fleet import known_bad, release_plan
@@ -78,6 +78,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             host: {
                 **verdict.judge(facts, recipes, known, minimums).as_dict(),
                 "below_floors": verdict.below_floors(facts, newest, known, floors),
+                "board": boards.told(facts["board_vendor"]),
                 "broken_recipes": facts["broken_recipes"],
                 "recipes": {each["content"]["metadata"]["name"]: each["sha256"] for each in facts["recipes"]},
             }
@@ -93,6 +94,7 @@ def _unusable(problem: str) -> dict[str, Any]:
     return {
         **verdict.Verdict(verdict.UNKNOWN, reason).as_dict(),
         "below_floors": [],
+        "board": boards.told(None),
         "broken_recipes": [],
         "recipes": {},
     }
@@ -110,6 +112,8 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"{_INDENT}{said['reason']}"
         yield from (f"{_INDENT}blocked: {text}" for text in said["blocks"])
         yield from (f"{_INDENT}below a floor: {text}" for text in said["below_floors"])
+        if said["recipes"] and (doubt := boards.doubt(said["board"])):
+            yield f"{_INDENT}{doubt}"
         yield from (f"{_INDENT}recipe that cannot be read: {name}" for name in said["broken_recipes"])
     for cluster, differences in found["mixed_firmware"].items():
         yield f"{cluster}: mixed firmware, so its members serve one model on two levels"

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 from rich.console import Console
 
+from gb10_fleet import known_bad
 from gb10_fleet.options import Asking, Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
 from gb10_fleet.rollout import live, locks, models, people, recipes, waves, window
@@ -43,7 +44,14 @@ app = typer.Typer()
 OTHERS = 5  # runs that `gb10 status` names beside the one that it shows
 
 What = Annotated[str, typer.Argument(metavar="PLAYBOOK", help="site, reboot, another one of a collection, or a file.")]
-To = Annotated[list[str] | None, typer.Option("--to", help="A host set or an image; the consent to take it.")]
+To = Annotated[
+    list[str] | None, typer.Option("--to", help="A release, a host set or an image; the consent to take it.")
+]
+Firmware = Annotated[bool, typer.Option("--firmware", help="With --to RELEASE: stage firmware, the consent to it.")]
+Accept = Annotated[
+    list[str] | None,
+    typer.Option("--accept", metavar="ID=REASON", help="A known trouble of the release to go through."),
+]
 Reboot = Annotated[bool, typer.Option("--reboot", help="With --to HOST_SET: reboot into it, before all else runs.")]
 Canary = Annotated[str | None, typer.Option("--canary", help="First wave: hosts, a percentage, or a name.")]
 Growth = Annotated[list[str] | None, typer.Option("--growth", help="Next wave; repeat it. Hosts or a percentage.")]
@@ -91,6 +99,8 @@ def plan_rollout(
     inventory: Inventory,
     to: To = None,
     reboot: Reboot = False,
+    firmware: Firmware = False,
+    accept: Accept = None,
     limit: Limit = None,
     canary: Canary = None,
     growth: Growth = None,
@@ -107,8 +117,9 @@ def plan_rollout(
     with refusals(as_json):
         policy = _policy(canary, growth, threshold, soak, timeout, windows)
         recipe = recipes.forward(
-            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove
-        )
+            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove,
+            firmware=firmware, **known_bad.of_rollout(place(inventory), accept or ()),
+        )  # fmt: skip
         planned = waves.plan(rollout.who(recipe, run), policy)
         seconds = _wave_seconds(place(inventory, state), playbook)
         timed = list(_times(planned, policy, seconds, utc()))
@@ -172,6 +183,8 @@ def roll_out(
     inventory: Inventory,
     to: To = None,
     reboot: Reboot = False,
+    firmware: Firmware = False,
+    accept: Accept = None,
     limit: Limit = None,
     canary: Canary = None,
     growth: Growth = None,
@@ -196,8 +209,9 @@ def roll_out(
     with refusals(as_json):
         policy = _policy(canary, growth, threshold, soak, timeout, windows)
         recipe = recipes.forward(
-            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove
-        )
+            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove,
+            firmware=firmware, **known_bad.of_rollout(place(inventory), accept or ()),
+        )  # fmt: skip
         _go(place(inventory, state), start, as_json)
 
 
@@ -343,7 +357,7 @@ def refusals(as_json: bool, kind: str = "rollout") -> Iterator[None]:
     """What cannot be done ends the command with its reason, before anything is touched."""
     try:
         yield
-    except (Refused, JournalError, locks.Busy) as error:
+    except (Refused, JournalError, locks.Busy, known_bad.NotTrusted) as error:
         _give_up(Outcome.refused, str(error), as_json, kind)
     except (OSError, sqlite3.Error) as error:
         _give_up(Outcome.refused, _words(error), as_json, kind)

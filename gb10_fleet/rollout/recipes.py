@@ -26,6 +26,8 @@ _COLLECTION = "gb10.fleet."
 _SITE = ("gb10.fleet.doctor", "gb10.fleet.converge")
 # What --to moves, by the variable that names it: the consent that goes with it, and the role that does it.
 _MOVES = {"driver_host_set": ("driver_allow_move", "driver"), "vllm_image": ("vllm_allow_tag", "vllm")}
+_RELEASE = "release_update_to"  # a release: its set, and steps that a rollback leaves out, for nothing takes them back
+_ONE_WAY = ("release", "packages")
 _NOBODY_KNOWS: Mapping[str, Any] = {"": None}  # where a run that moved a host ended badly
 _FULL_NAME = re.compile(r"[a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*")
 _IMAGE = re.compile(r"\w[\w./:-]*(@sha256:[0-9a-f]{64}|:\w[\w.-]*)")
@@ -71,14 +73,23 @@ def forward(
     *,
     to: Sequence[str] = (),
     reboot: bool = False,
+    firmware: bool = False,
+    accept: Mapping[str, str] | None = None,
+    known_bad: Sequence[Mapping[str, Any]] = (),
     limit: str | None = None,
     words: Sequence[str] = (),
     drain: bool = True,
     prove: bool = True,
 ) -> Recipe:
-    """From the words of the command; Refused says which of them cannot be."""
+    """From the words of the command; Refused says which of them cannot be. `known_bad`: the fleet's own list."""
     _refuse_words(words)
     variables = targets(to)
+    release = _RELEASE in variables
+    if release:
+        said = {"release_update_firmware": firmware, "release_update_accept": dict(accept or {})}
+        variables |= {**said, "release_update_known_bad": [*known_bad], "gb10_release_evidence": True}
+    elif firmware or accept:
+        raise Refused("--firmware and --accept go with --to RELEASE")
     if reboot and "driver_host_set" not in variables:
         raise Refused("--reboot goes with --to HOST_SET; to reboot in waves, roll out the playbook reboot")
     work = [{"import_playbook": name} for name in _playbooks(playbook)]
@@ -86,7 +97,7 @@ def forward(
         playbook=playbook,
         inventories=resolved(inventories),
         directory=str(Path.cwd()),
-        steps=[*(_move() if reboot else ()), Step("work", work)],
+        steps=[*(_release() if release else _move() if reboot else ()), Step("work", work)],
         to=variables,
         limit=limit,
         words=[*words],
@@ -114,15 +125,20 @@ def _refuse_words(said: Sequence[str]) -> None:
 def targets(to: Sequence[str]) -> dict[str, Any]:
     """The variables behind --to. To name a host set is the consent to move to it, to name a tag that to take it."""
     sets = catalog.load("host_sets")["host_sets"]
+    releases = {row["name"]: row for row in catalog.load("releases")["releases"]}
     found: dict[str, Any] = {}
     for word in to:
         if word in sets:
             new: dict[str, Any] = {"driver_host_set": word, "driver_allow_move": True}
         elif _IMAGE.fullmatch(word):
             new = {"vllm_image": word, "vllm_allow_tag": "@" not in word}
+        elif (row := releases.get(word)) and row["set"]:
+            new = {_RELEASE: row["name"], "driver_host_set": row["set"], "driver_allow_move": True}
         else:
-            known = ", ".join(sets)
-            raise Refused(f"--to {word}: neither an image (name@sha256:... or name:tag) nor a host set: {known}")
+            known = ", ".join((*(name for name, row in releases.items() if row["set"]), *sets))
+            raise Refused(
+                f"--to {word}: neither an image (name@sha256:... or name:tag), a release nor a host set: {known}"
+            )
         if new.keys() & found.keys():
             raise Refused(f"--to {word}: one of its kind was said before it")
         found |= new
@@ -134,6 +150,14 @@ def _move() -> list[Step]:
     driver = [{"import_playbook": name, "vars": {"gb10_roles": ["driver"]}} for name in _SITE]
     boot = [{"import_playbook": "gb10.fleet.reboot", "vars": {"reboot_allow": True}}]
     return [Step("move", driver), Step("reboot", boot)]
+
+
+def _release() -> list[Step]:
+    """The set, the rest of the packages with the firmware, and one boot for all of it."""
+    move, boot = _move()
+    check = Step("release", [{"import_playbook": "gb10.fleet.release_check"}])
+    update = {"import_playbook": "gb10.fleet.release_update", "vars": {"release_update_allow": True}}
+    return [check, move, Step("packages", [update]), boot]
 
 
 def _playbooks(name: str) -> Sequence[str]:
@@ -163,7 +187,8 @@ def back(
     """
     _refuse_words(words)
     forward = Recipe.of(record)
-    forward = replace(forward, words=[*forward.words, *words])
+    steps = [step for step in forward.steps if step.name not in _ONE_WAY]
+    forward = replace(forward, steps=steps, words=[*forward.words, *words])
     if not (touched := _touched(record)):
         raise Refused(f"{record['run']} has touched no host: there is nothing to take back")
     _refuse_back(record, touched, later)

@@ -15,6 +15,7 @@ from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     evidence_files,
     judge,
@@ -42,8 +43,12 @@ class ActionModule(ActionBase):
         )
         meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version, **options["meta"]}
         now = datetime.now(UTC)
+        releases = release_evidence.told(
+            {name: proof.get("release") for name, proof in options["hosts"].items()}, catalog.load("releases")
+        )
+        proofs = {name: {**proof, "release": releases.get(name)} for name, proof in options["hosts"].items()}
         try:
-            document = judge.build(options["hosts"], meta, catalog.load("thresholds"), now)
+            document = judge.build(proofs, meta, catalog.load("thresholds"), now)
         except (KeyError, TypeError) as error:
             raise AnsibleError(f"hosts: the proof of a host is not as documented: {error!r}") from error
         except catalog.CatalogError as error:

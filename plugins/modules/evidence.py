@@ -35,6 +35,7 @@ options:
       - "C(pings): C(pings) of the result of M(gb10.fleet.rail_ping)."
       - "C(bandwidth): C(tests) of the results of M(gb10.fleet.ib_write_bw), of all rounds in one list."
       - "C(serving): the result of M(gb10.fleet.serving_probe), on the host that was asked."
+      - "C(release): the result of M(gb10.fleet.release_facts); judged with those of the other hosts."
     type: dict
     required: true
   meta:

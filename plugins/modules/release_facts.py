@@ -62,6 +62,10 @@ release:
     firmware: [{component: EC Firmware, version: 3.3.2}]
     connectx: [{device: mlx5_0, version: 28.45.4028}]
     kernel: 6.17.0-1014-nvidia
+before:
+  description: The same before the last M(gb10.fleet.release_update), without recipes; null where there was none.
+  returned: always
+  type: dict
 cluster:
   description: The cluster, as given.
   returned: always
@@ -86,6 +90,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import read_release
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.rehearse import rehearse
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.update import kept
 
 
 def main() -> None:
@@ -102,7 +107,7 @@ def main() -> None:
     found = read_release(host)
     asked = module.params["plan"]
     more = {"rehearsal": rehearse(host, found["recipes"], asked)} if asked else {}
-    module.exit_json(changed=False, release=found, cluster=module.params["cluster"], **more)
+    module.exit_json(changed=False, release=found, before=kept(host.system), cluster=module.params["cluster"], **more)
 
 
 if __name__ == "__main__":

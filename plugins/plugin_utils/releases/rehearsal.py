@@ -13,14 +13,15 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe
 
 READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
     "ready", "current", "waits_for_firmware", "held", "blocked", "unknown",
 )  # fmt: skip
 MIB = 2**20
+NVIDIA = "NVIDIA"  # in board_vendor: the maker's own board
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,19 @@ def _content(row: Mapping[str, Any], known: Known) -> dict[str, Any]:
     }
 
 
+def held(
+    host: Mapping[str, Any], to: str, known_bad: Sequence[Mapping[str, Any]], accepted: Mapping[str, str] | None = None
+) -> list[str]:
+    """The known troubles of a release that fit this host and are not accepted."""
+    return [
+        f"{row['id']}: {row['symptom']} ({row['source']}, {row['date']}); --accept {row['id']}=REASON"
+        for row in known_bad
+        if row["release"] == to
+        and row["id"] not in (accepted or {})
+        and (not row["boards"] or boards.named(host["board_vendor"], row["boards"]))
+    ]
+
+
 def rehearsed(
     host: Mapping[str, Any], simulated: Mapping[str, Any], to: Recipe | None, recipes: Sequence[Recipe], known: Known
 ) -> Rehearsed:
@@ -126,10 +140,14 @@ class _Move:
     def told(self) -> Rehearsed:
         packages, removes = self.packages, self.simulated["set_move"]["removes"] + self.simulated["rest"]["removes"]
         missing, offered = self._firmware()
-        torn, blocks, held = [*self._torn(missing)], [*self._blocks()], [*self._held()]
+        torn, blocks, troubles = (
+            [*self._torn(missing)],
+            [*self._blocks()],
+            held(self.host, self.to.name, self.known.releases["known_bad"], self.known.accepted),
+        )
         boots = int(bool(offered or self._moves or self._parameters(self._kernel)))
         done = not (packages or removes or offered or torn)
-        state, reason = self._state(blocks, held, missing, done=done)
+        state, reason = self._state(blocks, troubles, missing, done=done)
         return Rehearsed(
             state,
             reason,
@@ -142,7 +160,7 @@ class _Move:
             below_floors=verdict.below_floors(self._after, None, self.known.releases, self.known.floors),
             torn=torn,
             blocks=blocks,
-            held=held,
+            held=troubles,
             rollback=[] if done else [*self._rollback(firmware=bool(offered))],
             download_mib=round(self._bytes("download_bytes") / MIB),
             disk_mib=round((self._bytes("download_bytes") + self._bytes("disk_bytes")) / MIB),
@@ -231,13 +249,6 @@ class _Move:
                 yield f"apt cannot bring {words}: {self.simulated[part]['error']}"
         yield from verdict.full(self.host["disks"], self.known.minimums, self._bytes("disk_bytes"))
 
-    def _held(self) -> Iterator[str]:
-        for row in self.known.releases["known_bad"]:
-            board = self.host["board_vendor"] or ""
-            fits = not row["boards"] or any(each.lower() in board.lower() for each in row["boards"])
-            if row["release"] == self.to.name and fits and row["id"] not in self.known.accepted:
-                yield f"{row['id']}: {row['symptom']} ({row['source']}, {row['date']}); --accept {row['id']}=REASON"
-
     def _state(
         self, blocks: Sequence[str], held: Sequence[str], missing: Sequence[Check], *, done: bool
     ) -> tuple[str, str]:
@@ -247,7 +258,7 @@ class _Move:
             return BLOCKED, blocks[0]
         if done:
             return CURRENT, f"every entry of {self.to.name} is met"
-        if missing and "NVIDIA" not in (self.host["board_vendor"] or ""):
+        if missing and NVIDIA not in (self.host["board_vendor"] or ""):
             board = self.host["board_vendor"] or "the board's maker"
             return WAITING, f"{board} has not published {', '.join(check.name for check in missing)} of {self.to.name}"
         return READY, f"{len(self.packages)} packages come"

@@ -150,7 +150,7 @@ def _state(
     if not packages and software:
         names = [check.name for check in software]
         return TORN, f"the packages are those of {latest}, {_listed(software)}: another kernel or driver runs", names
-    if not packages and any(map(_offers, host["fwupd"] or ())):
+    if not packages and any(map(offers_capsule, host["fwupd"] or ())):
         return (
             TORN,
             f"the packages are those of {latest}, {_listed(firmware)}; fwupd offers newer firmware",
@@ -172,7 +172,7 @@ def _state(
     )
 
 
-def _offers(device: Mapping[str, Any]) -> bool:
+def offers_capsule(device: Mapping[str, Any]) -> bool:
     """A capsule of the board; certificates and disks are no part of a release."""
     return device["plugin"] == "uefi_capsule" and device["offers"] is not None
 

@@ -13,6 +13,7 @@ from typing import Any
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.cabling import AS_PLANNED
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (
     HEALTHY,
     INCOMPLETE,
@@ -267,6 +268,7 @@ def _host_model(name: str, proof: Mapping[str, Any], tone: str) -> Record:
     rows = {
         "System": facts["os"]["pretty"],
         "DGX OS": release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION"),
+        "Release": release_evidence.line(proof["release"]) if proof.get("release") else None,
         "Kernel": facts["kernel"],
         "Driver": driver["module_loaded"] or driver["userland"],
         "GPU": gpu["name"],

@@ -66,6 +66,7 @@ def _proof(name: str, proof: Mapping[str, Any], counters: Sequence[str]) -> Reco
         "unreachable": bool(proof.get("unreachable")),
         "serving": _without_ansible(proof.get("serving")),
         "services": [found for each in proof.get("services") or () if (found := _without_ansible(each))],
+        **({"release": dict(proof["release"])} if proof.get("release") else {}),
     }
 
 

@@ -169,10 +169,12 @@ def test_proof_and_way_back_never_both_win(host: Host) -> None:
 def test_after_the_proof_the_way_back_does_nothing(host: Host) -> None:
     trial.arm(host.system, ASKED)
     host.boot()
-    script = (host.root / trial_files.BACK.lstrip("/")).read_text()
-    trial.promote(host.system)
-    host.put(trial_files.BACK, script)  # a timer that had begun
-    assert host.way_back() == "" and host.boot() == NEW
+    state = host.root / trial_files.STATE.lstrip("/")
+    (state / "armed").rename(state / "promoted")  # the proof has it, and is not at its end
+    before = host.environment()
+    assert host.way_back() == "" and host.environment() == before
+    assert not (state / "outcome").exists()
+    assert trial.promote(host.system)["default"] == "as before" and host.boot() == NEW
 
 
 def test_a_promotion_that_was_cut_short_is_finished(host: Host) -> None:

@@ -1,0 +1,84 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts of a release that are no host set: the rest of the packages, and firmware by fwupd.
+
+The set has moved before, with holds and pins of its own, so driver and kernel stay here. Firmware is only staged: the
+next boot applies it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
+    APT_OPTIONS,
+    read_database,
+    run_locked,
+    simulate,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
+
+BEFORE = "/var/lib/gb10-fleet/release-before.json"
+CAPSULES_S = 900.0
+_NOTHING = 2  # fwupdmgr: no update is there
+_UPGRADE = ("apt-get", "dist-upgrade", *APT_OPTIONS, "--no-install-recommends")
+
+
+def keep(system: System, release: Mapping[str, Any]) -> None:
+    """What the host was before: the proof afterwards scores both. Without recipes, for they are there then, too."""
+    kept = {**release, "recipes": [], "broken_recipes": []}
+    system.private_directory("/var/lib/gb10-fleet")
+    system.write(BEFORE, json.dumps(kept).encode(), mode=0o600)
+
+
+def kept(system: System) -> Any:
+    """None where no update has begun, or where the file is none."""
+    try:
+        return json.loads(system.text(BEFORE) or "null")
+    except ValueError:
+        return None
+
+
+def packages(system: System, *, check: bool) -> dict[str, list[str]]:
+    """Bring the rest of the packages; refuses where that would exchange driver or kernel, or remove anything."""
+    if not check:
+        done = run_locked(system, ["apt-get", "update"])
+        if done.rc != 0:
+            raise HostError(f"apt-get update failed: {apt_errors.explained(done, system)}")
+    found = simulate(system, _UPGRADE)
+    if found.error:
+        raise HostError(f"apt cannot bring the rest of the packages: {found.error}")
+    moving = sorted(filter(moves_on_purpose, found.installs))
+    if moving:
+        raise HostError(
+            f"the rest of the packages would bring {', '.join(moving)}, which belong to the host set: run the role"
+            " driver first, so that its holds are there"
+        )
+    if found.removes:
+        gone = ", ".join(sorted(found.removes))
+        raise HostError(f"the rest of the packages would remove {gone}; decide that by hand")
+    if found.installs and not check:
+        done = run_locked(system, _UPGRADE)
+        system.forget()
+        if done.rc != 0:
+            raise HostError(f"apt did not bring the rest of the packages: {apt_errors.explained(done, system)}")
+        left = read_database(system).unfinished
+        if left:
+            raise HostError(f"dpkg has work left over: {', '.join(left)}; run dpkg --configure -a")
+    return {"installs": sorted(found.installs)}
+
+
+def firmware(system: System, guids: Sequence[str], *, check: bool) -> bool:
+    """Stage these capsules; whether there is one to stage."""
+    if not guids or check:
+        return bool(guids)
+    argv = ["fwupdmgr", "update", *guids, "--assume-yes", "--no-reboot-check"]
+    done = system.run(argv, timeout=CAPSULES_S)
+    if done.rc not in (0, _NOTHING):
+        raise HostError(f"fwupdmgr could not stage the firmware: {done.words}; fwupdmgr get-history says more")
+    return done.rc == 0

@@ -1,0 +1,89 @@
+#!/usr/bin/python
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: release_update
+short_description: Bring the parts of an NVIDIA release that are no host set
+version_added: "0.1.0"
+description:
+  - Upgrades all packages but driver and kernel, and stages firmware by fwupd. A reboot applies the firmware.
+  - It refuses where apt would exchange the driver or a kernel, or remove anything.
+  - The role C(release_update) asks for consent, and decides which firmware.
+options:
+  packages:
+    description: Bring the rest of the packages, after C(apt-get update).
+    type: bool
+    default: false
+  guids:
+    description: Stage the firmware of these devices, as fwupd offers it.
+    type: list
+    elements: str
+    default: []
+attributes:
+  check_mode:
+    description: Says what it would do, with the apt lists that are there.
+    support: full
+  diff_mode:
+    description: Shows what changes.
+    support: none
+  platform:
+    description: Target operating systems.
+    platforms: debian
+    support: full
+author:
+  - gb10-fleet contributors (@gb10-fleet)
+"""
+
+EXAMPLES = r"""
+- name: Bring the rest of the packages
+  gb10.fleet.release_update:
+    packages: true
+"""
+
+RETURN = r"""
+installs:
+  description: The packages that came.
+  returned: always
+  type: list
+  elements: str
+  sample: [docker-ce]
+staged:
+  description: Whether firmware waits for the next boot.
+  returned: always
+  type: bool
+  sample: false
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.releases import read, update
+
+
+def main() -> None:
+    module = AnsibleModule(  # type: ignore[no-untyped-call]
+        argument_spec={
+            "packages": {"type": "bool", "default": False},
+            "guids": {"type": "list", "elements": "str", "default": []},
+        },
+        supports_check_mode=True,
+    )
+    system, check = System(), module.check_mode
+    installs: list[str] = []
+    try:
+        if not check:
+            update.keep(system, read.read_release(HostReader(system)))
+            system.forget()
+        if module.params["packages"]:
+            installs = update.packages(system, check=check)["installs"]
+        staged = update.firmware(system, module.params["guids"], check=check)
+    except HostError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=bool(installs or staged), installs=installs, staged=staged)
+
+
+if __name__ == "__main__":
+    main()

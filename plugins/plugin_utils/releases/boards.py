@@ -1,0 +1,47 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whose board a host is, by what SMBIOS says of its vendor. Pure; catalog/products.yml has the makers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+
+_SEEN = ("measured", "community")
+
+
+def maker(board_vendor: str | None) -> Mapping[str, Any] | None:
+    """The first maker whose name begins a word of it; None for a vendor that the catalog does not know."""
+    said = f" {board_vendor or ''}".lower()
+    boards: list[dict[str, Any]] = catalog.load("products")["boards"]
+    return next((board for board in boards if f" {board['vendor']}".lower() in said), None)
+
+
+def named(board_vendor: str | None, makers: Iterable[str]) -> bool:
+    """Whether one of these names is the board's: its maker's, or a part of what SMBIOS says."""
+    said = (board_vendor or "").lower()
+    found = maker(board_vendor)
+    own = found["maker"].lower() if found else None
+    return any(each.lower() == own or (each and each.lower() in said) for each in makers)
+
+
+def told(board_vendor: str | None) -> dict[str, Any]:
+    """For answers: the maker, and whether anybody has shown that such a board says so."""
+    found = maker(board_vendor)
+    return {
+        "vendor": board_vendor,
+        "maker": found["maker"] if found else None,
+        "seen": found is not None and found["confidence"] in _SEEN,
+    }
+
+
+def doubt(board: Mapping[str, Any]) -> str | None:
+    """What is not known of a board, in words; None where its kind was seen."""
+    if board["seen"]:
+        return None
+    if board["maker"]:
+        return f"the board is {board['maker']}'s by the usual name of this maker; nobody has published a dump of one"
+    return f"the maker of this board ({board['vendor'] or 'SMBIOS names none'}) is not in catalog/products.yml"

@@ -1,0 +1,155 @@
+"""The parts of a release that are no host set: which packages and which firmware, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.releases import update
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, flashing, rehearsal
+
+from tests.unit.releases.test_scores import GUIDS, JULY, RECIPES, device, machine
+
+OWN = [{"file": "x", "sha256": recipe.name, "content": dict(recipe.content)} for recipe in RECIPES]
+STATUS = "Package: dpkg\nStatus: install ok installed\nArchitecture: arm64\nVersion: 1.22\n"
+
+
+def system(tmp_path: Path, answers: Mapping[str, Completed]) -> tuple[System, list[list[str]]]:
+    """`answers` by a word of the command."""
+    (tmp_path / "var/lib/dpkg").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "var/lib/dpkg/status").write_text(STATUS)
+    calls: list[list[str]] = []
+
+    def run(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
+        calls.append([*argv])
+        return next((found for word, found in answers.items() if word in argv), Completed((), 0))
+
+    return System(tmp_path, run, Clock()), calls
+
+
+def inst(*names: str) -> Completed:
+    return Completed((), 0, "".join(f"Inst {name} [1] (2 dgx:1 [arm64])\n" for name in names))
+
+
+def test_the_rest_comes_after_it_was_simulated(tmp_path: Path) -> None:
+    host, calls = system(tmp_path, {"--simulate": inst("docker-ce", "vim")})
+    assert update.packages(host, check=False) == {"installs": ["docker-ce", "vim"]}
+    assert [("update" in call, "--simulate" in call) for call in calls] == [
+        (True, False),
+        (False, True),
+        (False, False),
+    ]
+    host, calls = system(tmp_path, {"--simulate": inst("docker-ce")})
+    assert update.packages(host, check=True) == {"installs": ["docker-ce"]}
+    assert all("--simulate" in call for call in calls), "a check changes nothing, also no lists"
+
+
+@pytest.mark.parametrize(
+    ("answers", "says"),
+    [
+        (
+            {"--simulate": inst("nvidia-driver-580-open")},
+            "would bring nvidia-driver-580-open, which belong to the host set",
+        ),
+        ({"--simulate": inst("linux-image-6.17.0-1032-nvidia")}, "belong to the host set"),
+        ({"--simulate": Completed((), 0, "Remv nano [1]\n")}, "would remove nano"),
+        ({"--simulate": Completed((), 100, "", "E: broken")}, "cannot bring the rest"),
+        ({"update": Completed((), 100, "", "E: no network")}, "apt-get update failed"),
+    ],
+)
+def test_what_is_refused_changes_no_package(tmp_path: Path, answers: dict[str, Completed], says: str) -> None:
+    host, calls = system(tmp_path, answers)
+    with pytest.raises(HostError, match=says):
+        update.packages(host, check=False)
+    assert not [call for call in calls if "dist-upgrade" in call and "--simulate" not in call]
+
+
+@pytest.mark.parametrize(("rc", "staged"), [(0, True), (2, False)])
+def test_firmware_is_staged_by_guid(tmp_path: Path, rc: int, *, staged: bool) -> None:
+    host, calls = system(tmp_path, {"fwupdmgr": Completed((), rc)})
+    assert update.firmware(host, ["a-guid"], check=False) is staged
+    assert calls == [["fwupdmgr", "update", "a-guid", "--assume-yes", "--no-reboot-check"]]
+    host, calls = system(tmp_path, {})
+    assert update.firmware(host, [], check=False) is False and calls == [], "no GUID would mean all devices"
+    host, calls = system(tmp_path, {"fwupdmgr": Completed((), 1, "", "battery low")})
+    with pytest.raises(HostError, match="battery low"):
+        update.firmware(host, ["a-guid"], check=False)
+
+
+def test_what_was_before_is_kept_without_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        System, "account_id", lambda self, database, name: os.getuid() if database == "passwd" else os.getgid()
+    )
+    host, _ = system(tmp_path, {})
+    assert update.kept(host) is None
+    update.keep(host, machine("a", recipes=OWN))
+    assert update.kept(host)["kernel"] == machine("a")["kernel"] and update.kept(host)["recipes"] == []
+
+
+SOC = "0x029B0B00"  # 2.155.11
+
+
+@pytest.mark.parametrize(
+    ("name", "fwupd", "guids", "left"),
+    [
+        ("a", [device("SOCFW", "0x02980F00", SOC)], [GUIDS["SOCFW"]], []),
+        (
+            "a",
+            [device("SOCFW", "0x02980F00", "0x03000000")],
+            [],
+            ["fwupd offers SOCFW 3.0.0, and OTA2607 has 2.155.11"],
+        ),
+        ("a", [device("SOCFW", SOC)], [], []),
+        ("a", [device("SOCFW", "0x02980F00", SOC) | {"plugin": "nvme"}], [], []),
+        ("a", None, [], []),
+        ("b", [device("SOCFW", "1")], [], ["ASUSTeK COMPUTER INC. has published no newer firmware"]),
+        ("b", None, [], ["ASUSTeK COMPUTER INC. has published no newer firmware"]),
+        ("b", [device("SOCFW", "1", "2") | {"guids": ["asus"]}], ["asus"], []),
+    ],
+)
+def test_only_what_the_maker_has_published_is_staged(
+    name: str, fwupd: list[dict[str, Any]] | None, guids: list[str], left: list[str]
+) -> None:
+    found = flashing.chosen(machine(name, fwupd=fwupd, recipes=OWN), JULY.name)
+    assert found == {"guids": guids, "left": left}
+
+
+def test_an_unknown_release_or_answer_flashes_nothing() -> None:
+    found = flashing.chosen(machine("a", fwupd=[device("SOCFW", "0x02980F00", SOC)], recipes=OWN), "OTA9999")
+    assert found["guids"] == [] and "no recipe of OTA9999" in found["left"][0]
+    assert flashing.chosen({"fwupd": "x"}, JULY.name)["guids"] == []
+
+
+def test_a_known_trouble_holds_the_boards_that_it_names() -> None:
+    bad = [{"id": "x", "release": "OTA2607", "boards": ["ASUS"], "symptom": "s", "source": "t", "date": "d"}]
+    assert rehearsal.held(machine("b"), "OTA2607", bad) != []
+    assert (
+        rehearsal.held(machine("a"), "OTA2607", bad) == rehearsal.held(machine("b"), "OTA2607", bad, {"x": "y"}) == []
+    )
+
+
+def test_the_evidence_has_the_score_now_and_before() -> None:
+    before = machine("b", recipes=[])
+    found = evidence.told(
+        {
+            "spark-a": {"release": machine("a", recipes=OWN), "before": before},
+            "spark-b": {"release": machine("b"), "before": None},
+            "spark-c": None,
+            "spark-d": {"release": {"recipes": 7}},
+            "spark-e": {"release": machine("a"), "before": "nonsense"},
+        },
+        catalog.load("releases"),
+    )
+    assert sorted(found) == ["spark-a", "spark-b", "spark-e"]
+    assert (found["spark-a"]["state"], found["spark-a"]["recipe"]) == ("current", "OTA2607")
+    assert found["spark-a"]["before"]["score"]["torn"] == 0.6 and found["spark-e"]["before"] is None
+    assert evidence.line(found["spark-a"]).startswith(
+        "OTA2607 (July 2026), current, torn 0 %; before: OTA2604 (April 2026)"
+    )
+    assert json.loads(json.dumps(found)) == found
