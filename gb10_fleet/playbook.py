@@ -139,6 +139,8 @@ class Report:
             self.services[data["host"]] = result
         elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
             self.layouts = json.loads(result["msg"])
+        elif action == "gb10.fleet.recorder_facts" and "recorded" in result:
+            self.health[data["host"]] = {**self.health.get(data["host"], {}), "recorded": result["recorded"]}
         elif action == "gb10.fleet.glance" and "hosts" in result:
             self.glances = result["hosts"]
         elif action == "gb10.fleet.release_facts" and "release" in result:

@@ -25,7 +25,7 @@ _DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
     *("container_toolkit", "page_cache", "memory_protection", "clock_lock", "monitoring"),
-    *("fabric", "firewall", "vllm", "gateway", "watchdog"),
+    *("fabric", "firewall", "vllm", "gateway", "watchdog", "flight_recorder"),
 )
 # What only the rules of serving read; as long as all others together.
 OF_SERVING = frozenset({"image_recipes", "image_rules", "images", "model_facts", "models", "recipes", "rules", "sm"})

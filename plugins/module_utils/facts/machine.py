@@ -75,6 +75,12 @@ def read_sysctls(host: HostReader) -> dict[str, int | None]:
     return {name: host.number("/proc/sys/" + name.replace(".", "/")) for name in VERIFIED_SYSCTLS}
 
 
+def read_kho_off(host: HostReader) -> bool | None:
+    """Whether this boot has kho=off. Of the command line this alone: the rest may hold what is nobody's business."""
+    line = host.read("/proc/cmdline")
+    return None if line is None else "kho=off" in line.split()
+
+
 def read_clock(host: HostReader) -> Facts:
     """The time of day, and what sets it, by files: `timedatectl` would start a service in each call."""
     running = (name for name in _TIME_SOURCES if host.path(f"{_RUNNING}{name}.service").is_symlink())

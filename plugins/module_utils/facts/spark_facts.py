@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader impor
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import (
     read_clock,
     read_disks,
+    read_kho_off,
     read_machine_digest,
     read_memory_bytes,
     read_os,
@@ -73,6 +74,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "hostname": host.read("/proc/sys/kernel/hostname"),
         "boot_id": host.read("/proc/sys/kernel/random/boot_id"),
         "kernel": host.read("/proc/sys/kernel/osrelease"),
+        "kho_off": read_kho_off(host),
         "architecture": host.machine,
         "memory_bytes": read_memory_bytes(host),
         "memory_available_bytes": read_memory_bytes(host, "MemAvailable"),

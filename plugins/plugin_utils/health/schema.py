@@ -191,6 +191,7 @@ class Reading(TypedDict):
     events: list[Event] | None
     apt: list[Change] | None
     unknown: dict[str, str]
+    recorded: NotRequired[list[Line]]
 
 
 def problem(reading: object) -> str | None:

@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Bo
 # Said by the kernel at each boot; only another value than before is news.
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
 UNCLEAN, CLEAN, BOOT, LAST_LINE, APT, SERVICE = "unclean_end", "shutdown", "boot", "last_line", "apt", "service"
+RECORDED = "recorded"  # by the next host of the cluster: what this one could not write any more
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ def build(reading: Reading, since_s: float) -> list[Entry]:
         *_events(reading["events"] or ()),
         *(_apt(change) for change in reading["apt"] or ()),
         *_failure(reading),
+        *(Entry(line["at_s"], RECORDED, line["text"]) for line in reading.get("recorded", ())),
     ]
     told = {(entry.at_s, entry.text) for entry in found if entry.kind != LAST_LINE}
     kept = [entry for entry in found if entry.kind != LAST_LINE or (entry.at_s, entry.text) not in told]

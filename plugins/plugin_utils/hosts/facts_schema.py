@@ -205,6 +205,7 @@ class Facts(TypedDict):
     hostname: str | None
     boot_id: str | None
     kernel: str
+    kho_off: NotRequired[bool | None]
     architecture: str
     memory_bytes: int
     os: Os

@@ -1,0 +1,47 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The record of one host: lines of JSON in two files, of which the older one goes when the newer one is full."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+STATE = "/var/lib/gb10-recorder"
+
+
+class Ring:
+    """Keeps at most `most` bytes."""
+
+    def __init__(self, folder: Path, host: str, most: int) -> None:
+        self._path, self._most = folder / f"{host}.jsonl", most // 2
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        """One line, at once in the hands of the kernel: who writes it may be killed."""
+        text = json.dumps(line) + "\n"
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_size + len(text) > self._most:
+                self._path.replace(older(self._path))
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(text)
+
+
+def older(path: Path) -> Path:
+    return path.with_suffix(".old.jsonl")
+
+
+def lines(folder: Path, host: str) -> Iterator[dict[str, Any]]:
+    """What is kept of a host, from the oldest on; a line that is cut is left out."""
+    path = folder / f"{host}.jsonl"
+    for each in (older(path), path):
+        with contextlib.suppress(OSError), each.open(encoding="utf-8", errors="replace") as file:
+            for text in file:
+                with contextlib.suppress(ValueError, RecursionError):
+                    line = json.loads(text)
+                    if isinstance(line, dict) and isinstance(line.get("at_s"), (int, float)):
+                        yield line

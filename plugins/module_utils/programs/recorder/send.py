@@ -1,0 +1,218 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gb10-recorder-send: a small sample each second, and the kernel's log, to the host that keeps them.
+
+nvidia-smi and journalctl run all the time, for to start them each second would cost more than all else here. What
+cannot be sent waits, up to a bound; the oldest goes first. Each line proves the secret that both hosts have.
+"""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import json
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ..vllm_unit.seal import Seal, read_secret
+
+CONFIG = "/etc/gb10-fleet/recorder.json"
+KEY = "/etc/gb10-fleet/recorder.key"
+EVERY_S = 1.0
+AGAIN_S = 2.0
+PATIENCE_S = 5.0  # of a write, and of the opening
+MOST_WAITING = 900  # lines: a quarter of an hour of samples
+LONGEST_TEXT = 400  # characters of a line of the kernel
+GPU_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu", "clocks_event_reasons.active")
+GPU = ("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", "--loop-ms=1000")
+KERNEL = ("journalctl", "--dmesg", "--follow", "--lines=0", "--output=short-unix", "--no-pager", "--quiet")
+_KERNEL = re.compile(r"(\d+\.\d+) \S+ kernel: (.*)")
+_MEMORY = {"MemAvailable": "available_kib", "CmaTotal": "cma_total_kib", "CmaFree": "cma_free_kib"}
+
+
+class Budget:
+    """Bytes that may be sent: so many a second, and for a moment some more."""
+
+    def __init__(self, bytes_per_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate, self._clock = bytes_per_s, clock
+        self._left, self._seen = bytes_per_s * 4, clock()
+        self.dropped = 0
+
+    def take(self, size: int) -> bool:
+        now = self._clock()
+        self._left = min(self._rate * 4, self._left + (now - self._seen) * self._rate)
+        self._seen = now
+        if size > self._left:
+            self.dropped += 1
+            return False
+        self._left -= size
+        return True
+
+
+class Outbox:
+    """Lines that wait to be sent, within the budget. A sample always finds room; a flood of the kernel does not."""
+
+    def __init__(self, budget: Budget) -> None:
+        self._waiting: collections.deque[dict[str, Any]] = collections.deque(maxlen=MOST_WAITING)
+        self._budget = budget
+        self._there = threading.Condition()
+
+    def put(self, line: dict[str, Any]) -> None:
+        fits = self._budget.take(len(json.dumps(line)) + 70)
+        if not fits and "text" in line:
+            return
+        with self._there:
+            self._waiting.append({**line, "dropped": self._budget.dropped} if self._budget.dropped else line)
+            self._there.notify()
+
+    def first(self, seconds: float) -> dict[str, Any] | None:
+        """The oldest one; it stays until `sent`."""
+        with self._there:
+            self._there.wait_for(lambda: bool(self._waiting), seconds)
+            return self._waiting[0] if self._waiting else None
+
+    def sent(self, line: dict[str, Any]) -> None:
+        with self._there:
+            if self._waiting and self._waiting[0] is line:
+                self._waiting.popleft()
+
+
+class Peer(NamedTuple):
+    host: str
+    address: str
+    port: int
+
+
+def sample(root: Path, gpu: str, now_s: float) -> dict[str, Any]:
+    """One second of this host. What cannot be read is not in it."""
+    found: dict[str, Any] = {"at_s": round(now_s, 2)}
+    cells = [cell.strip() for cell in gpu.split(",")]
+    if len(cells) == len(GPU_FIELDS):
+        names = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
+        for name, cell in zip(names, cells):
+            with contextlib.suppress(ValueError):
+                found[name] = float(cell)
+        found["reasons"] = cells[-1][:20]
+    for line in _text(root / "proc/meminfo").splitlines():
+        name, _, rest = line.partition(":")
+        if name in _MEMORY and rest.split()[:1] and rest.split()[0].isdigit():
+            found[_MEMORY[name]] = int(rest.split()[0])
+    pressure = re.match(r"some avg10=(\d+\.\d+)", _text(root / "proc/pressure/memory"))
+    if pressure:
+        found["pressure_percent"] = float(pressure[1])
+    return found
+
+
+def kernel_line(text: str) -> dict[str, Any] | None:
+    """A line of the kernel's log, as journalctl shows it."""
+    found = _KERNEL.match(text)
+    return {"at_s": round(float(found[1]), 3), "text": found[2][:LONGEST_TEXT]} if found else None
+
+
+def deliver(outbox: Outbox, peer: Peer, own: str, secret: bytes, going: Callable[[], bool]) -> None:
+    """Send what waits, over one connection after the other."""
+    while going():
+        try:
+            with socket.create_connection((peer.address, peer.port), PATIENCE_S) as connection:
+                _deliver(outbox, connection, own, secret, going)
+        except (OSError, ValueError):
+            pass  # what waits, waits
+        _pause(AGAIN_S, going)
+
+
+def _deliver(outbox: Outbox, connection: socket.socket, own: str, secret: bytes, going: Callable[[], bool]) -> None:
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    seal = Seal(secret, calls=True)
+    connection.sendall(seal.opening)
+    if not seal.meet(_line(connection)):
+        raise ValueError("who answers is no keeper")
+    connection.sendall(seal.seal({"host": own}))
+    while going():
+        line = outbox.first(EVERY_S)
+        if line is not None:
+            connection.sendall(seal.seal(line))
+            outbox.sent(line)
+
+
+def _line(connection: socket.socket) -> bytes:
+    found = b""
+    while not found.endswith(b"\n") and len(found) < 200:
+        chunk = connection.recv(1)
+        if not chunk:
+            break
+        found += chunk
+    return found.rstrip(b"\n")
+
+
+def _pause(seconds: float, going: Callable[[], bool]) -> None:
+    until = time.monotonic() + seconds
+    while going() and time.monotonic() < until:
+        time.sleep(0.2)
+
+
+class Follower:
+    """A program that says a line now and then; started anew where it ends."""
+
+    def __init__(self, argv: Sequence[str], hear: Callable[[str], None]) -> None:
+        self._argv, self._hear = list(argv), hear
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            with contextlib.suppress(OSError):
+                child = subprocess.Popen(
+                    self._argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                )
+                for line in child.stdout or ():
+                    self._hear(line.decode("utf-8", "replace").rstrip("\n"))
+                child.wait()
+            self._hear("")
+            time.sleep(30)
+
+
+def main() -> int:
+    config = json.loads(Path(CONFIG).read_text(encoding="utf-8"))
+    secret = read_secret(KEY)
+    if not secret:
+        print(f"gb10-recorder: {KEY} has no key of 32 characters or more; run site.yml", file=sys.stderr)
+        return 1
+    outbox = Outbox(Budget(config["bytes_per_s"]))
+    latest = {"gpu": "", "heard": 0.0}
+
+    def hear_gpu(line: str) -> None:
+        latest.update(gpu=line, heard=time.monotonic())
+
+    def hear_kernel(text: str) -> None:
+        line = kernel_line(text)
+        if line:
+            outbox.put(line)
+
+    Follower(GPU, hear_gpu)
+    Follower(KERNEL, hear_kernel)
+    peer = Peer(**config["to"])
+    going = lambda: True  # noqa: E731
+    threading.Thread(target=deliver, args=(outbox, peer, config["host"], secret, going), daemon=True).start()
+    root = Path("/")
+    while True:
+        fresh = time.monotonic() - float(latest["heard"]) < 3 * EVERY_S  # type: ignore[arg-type]
+        outbox.put(sample(root, str(latest["gpu"]) if fresh else "", time.time()))
+        time.sleep(EVERY_S)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

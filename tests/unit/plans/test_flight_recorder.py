@@ -1,0 +1,68 @@
+"""Who keeps whose last seconds, and over which rail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import flight_recorder
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from tests.support.proofs import facts
+
+KEY = "k" * 32
+SAID: dict[str, Any] = {"flight_recorder_enabled": True, "flight_recorder_key": KEY, "fabric_topology": "pair"}
+PAIR = ("spark-a", "spark-b")
+
+
+def view(host: str = "spark-a", other: dict[str, Any] | None = None, **variables: Any) -> View:
+    (peer,) = set(PAIR) - {host}
+    said = SAID | variables
+    return View(host, facts(host), said, PAIR, {peer: facts(peer)}, {peer: said | (other or {})})
+
+
+def test_each_keeps_what_the_other_sends_over_one_rail() -> None:
+    a, b = (flight_recorder.plan(view(host)).settings for host in PAIR)
+    assert a["to"]["host"] == "spark-b" and b["to"]["host"] == "spark-a"
+    assert a["to"]["address"] == b["listen"] and b["to"]["address"] == a["listen"]
+    assert a["from"] == {b["listen"]: "spark-b"} and b["from"] == {a["listen"]: "spark-a"}
+    assert a["listen"] != b["listen"] and a["to"]["port"] == a["port"] == 29590
+
+
+@pytest.mark.parametrize(
+    ("variables", "other", "said"),
+    [
+        ({"flight_recorder_key": "k" * 31}, {}, "fewer than 32 characters"),
+        ({}, {"flight_recorder_key": "j" * 32}, "flight_recorder_key must be alike"),
+        ({}, {"flight_recorder_enabled": False}, "flight_recorder_enabled must be alike"),
+        ({"fabric_topology": "none"}, {}, "no rail of the plan joins spark-a and spark-b"),
+    ],
+)
+def test_what_is_refused(variables: dict[str, Any], other: dict[str, Any], said: str) -> None:
+    made = flight_recorder.plan(view(other=other, **variables))
+    assert said in " ".join((*made.refusals, *made.joint_refusals)) and not made.records
+    assert KEY not in json.dumps([*made.refusals, *made.joint_refusals])
+
+
+def test_a_single_spark_has_nobody() -> None:
+    made = flight_recorder.plan(View("spark-a", facts(), SAID))
+    assert "in no cluster" in made.refusals[0]
+    assert flight_recorder.plan(View("spark-a", facts())).refusals == ()
+
+
+def test_what_is_written() -> None:
+    made = render("flight_recorder", view())
+    files = {entry["file"]: entry for entry in made.resources if "file" in entry}
+    assert (
+        files["/etc/gb10-fleet/recorder.key"]["content"] == f"{KEY}\n"
+        and files["/etc/gb10-fleet/recorder.key"]["secret"]
+    )
+    settings = json.loads(files["/etc/gb10-fleet/recorder.json"]["content"])
+    assert set(settings) == {"host", "to", "listen", "port", "from", "most_bytes", "bytes_per_s"}
+    assert KEY not in json.dumps({name: entry for name, entry in files.items() if not entry.get("secret")})
+    units = {entry["unit"]: entry["state"] for entry in made.resources if "unit" in entry}
+    assert units == {"gb10-recorder-keep.service": "started", "gb10-recorder-send.service": "started"}
+    off = render("flight_recorder", view(flight_recorder_enabled=False))
+    assert {entry["state"] for entry in off.resources} == {"stopped", "absent"}

@@ -1,0 +1,168 @@
+"""The flight recorder: what a host sends each second, who may send it, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.recorder import keep, ring, send
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import Seal
+
+SECRET = b"a secret of both hosts, long enough to be one"
+
+
+def listening(folder: Path, hosts: dict[str, str], secret: bytes = SECRET, most: int = 10**6) -> int:
+    listener = socket.create_server(("127.0.0.1", 0))
+    keeper = keep.Keeper(folder, hosts, secret, most)
+    threading.Thread(target=keeper.serve, args=(listener,), daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+class Sender:
+    """One host that sends to a port of this machine."""
+
+    def __init__(self, port: int, secret: bytes = SECRET, host: str = "spark-a") -> None:
+        self.outbox, self.ended = send.Outbox(send.Budget(10**6)), threading.Event()
+        peer = send.Peer("spark-b", "127.0.0.1", port)
+        arguments = (self.outbox, peer, host, secret, lambda: not self.ended.is_set())
+        self.thread = threading.Thread(target=send.deliver, args=arguments, daemon=True)
+        self.thread.start()
+
+    def end(self) -> None:
+        self.ended.set()
+        self.thread.join(20)
+
+
+def kept(folder: Path, count: int, host: str = "spark-a") -> list[dict[str, Any]]:
+    """What is there as soon as there are so many lines, or after a while."""
+    until = time.monotonic() + 20
+    while len(found := list(ring.lines(folder, host))) < count and time.monotonic() < until:
+        time.sleep(0.02)
+    return found
+
+
+def test_what_is_sent_is_kept_and_outlives_the_sender(tmp_path: Path) -> None:
+    sender = Sender(listening(tmp_path, {"127.0.0.1": "spark-a"}))
+    for number in range(5):
+        sender.outbox.put({"at_s": number, "power_w": 80.5})
+    assert [line["at_s"] for line in kept(tmp_path, 5)] == [0, 1, 2, 3, 4]
+    sender.end()
+    assert (tmp_path / "spark-a.jsonl").stat().st_size > 0
+
+
+def test_what_waits_is_sent_when_the_keeper_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "AGAIN_S", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    sender = Sender(port)
+    sender.outbox.put({"at_s": 1})
+    time.sleep(0.2)
+    listener = socket.create_server(("127.0.0.1", port))
+    keeper = keep.Keeper(tmp_path, {"127.0.0.1": "spark-a"}, SECRET, 10**6)
+    threading.Thread(target=keeper.serve, args=(listener,), daemon=True).start()
+    assert kept(tmp_path, 1) == [{"at_s": 1}]
+    sender.end()
+
+
+@pytest.mark.parametrize(
+    ("hosts", "secret", "host"),
+    [
+        ({"127.0.0.1": "spark-a"}, b"another secret that is as long as the first", "spark-a"),
+        ({"127.0.0.1": "spark-a"}, SECRET, "spark-c"),
+        ({"127.0.0.1": "spark-a"}, SECRET, "../../etc/x"),
+        ({"192.0.2.1": "spark-a"}, SECRET, "spark-a"),
+    ],
+)
+def test_a_stranger_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hosts: dict[str, str], secret: bytes, host: str
+) -> None:
+    monkeypatch.setattr(send, "AGAIN_S", 0.05)
+    folder = tmp_path / "kept"
+    sender = Sender(listening(folder, hosts), secret, host)
+    sender.outbox.put({"at_s": 1})
+    time.sleep(0.5)
+    sender.end()
+    assert not folder.exists()
+
+
+def test_a_line_that_was_changed_on_the_way_ends_the_call(tmp_path: Path) -> None:
+    ours, theirs = socket.socketpair()
+    keeper = keep.Keeper(tmp_path, {}, SECRET, 10**6)
+    thread = threading.Thread(target=keeper.listen, args=(theirs, "spark-a"))
+    thread.start()
+    seal = Seal(SECRET, calls=True)
+    ours.sendall(seal.opening)
+    assert seal.meet(send._line(ours))
+    ours.sendall(seal.seal({"host": "spark-a"}) + seal.seal({"at_s": 1}))
+    ours.sendall(seal.seal({"at_s": 2}).replace(b'"at_s": 2', b'"at_s": 3') + seal.seal({"at_s": 4}))
+    thread.join(20)
+    assert not thread.is_alive() and list(ring.lines(tmp_path, "spark-a")) == [{"at_s": 1}]
+
+
+def test_the_record_is_bounded_and_the_newest_is_there(tmp_path: Path) -> None:
+    record = ring.Ring(tmp_path, "a", 10_000)
+    for number in range(2000):
+        record.add({"at_s": number, "text": "x" * 50})
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 10_000
+    found = [line["at_s"] for line in ring.lines(tmp_path, "a")]
+    assert found[-1] == 1999 and found == list(range(found[0], 2000))
+
+
+def test_a_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"at_s": 1}\n[]\n{"at_s": "x"}\n{"at_s": 2, "te')
+    assert list(ring.lines(tmp_path, "a")) == [{"at_s": 1}]
+    assert list(ring.lines(tmp_path, "nobody")) == []
+
+
+def test_a_flood_of_the_kernel_is_dropped_and_counted_and_samples_pass() -> None:
+    now = [0.0]
+    outbox = send.Outbox(send.Budget(1000, lambda: now[0]))
+    for number in range(500):
+        outbox.put({"at_s": number, "text": "x" * 300})
+    outbox.put({"at_s": 500.0, "power_w": 1.0})
+    found = []
+    while (line := outbox.first(0)) is not None:
+        outbox.sent(line)
+        found.append(line)
+    assert found[-1]["at_s"] == 500 and found[-1]["dropped"] > 480
+    assert sum(len(json.dumps(line)) for line in found) < 4500
+    now[0] = 10
+    outbox.put({"at_s": 501, "text": "x"})
+    assert outbox.first(0), "a flood that is over"
+
+
+def test_what_cannot_be_sent_waits_up_to_a_bound() -> None:
+    outbox = send.Outbox(send.Budget(10**9))
+    for number in range(send.MOST_WAITING + 10):
+        outbox.put({"at_s": number})
+    assert (outbox.first(0) or {})["at_s"] == 10
+
+
+def test_a_sample(tmp_path: Path) -> None:
+    (tmp_path / "proc/pressure").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 9 kB\nMemAvailable: 5 kB\nCmaTotal: 0 kB\nCmaFree: 7 kB\n")
+    (tmp_path / "proc/pressure/memory").write_text("some avg10=1.50 avg60=0.00 avg300=0.00 total=1\n")
+    assert send.sample(tmp_path, "2418, 86.20, 68, 96, 0x0000000000000000", 12.345) == {
+        "at_s": 12.35, "clock_mhz": 2418, "power_w": 86.2, "temperature_c": 68, "utilization_percent": 96,
+        "reasons": "0x0000000000000000", "available_kib": 5, "cma_total_kib": 0, "cma_free_kib": 7,
+        "pressure_percent": 1.5,
+    }  # fmt: skip
+    assert send.sample(tmp_path / "none", "[N/A], [N/A], 68, [N/A], [N/A]", 1) == {
+        "at_s": 1, "temperature_c": 68, "reasons": "[N/A]",
+    }  # fmt: skip
+    for garbage in ("", "No devices were found", "\0" * 1000, "x," * 100):
+        assert send.sample(tmp_path / "none", garbage, 1) == {"at_s": 1}
+
+
+def test_a_line_of_the_kernel() -> None:
+    text = "1795420800.123456 spark-a kernel: NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus"
+    assert send.kernel_line(text) == {
+        "at_s": 1795420800.123, "text": "NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus",
+    }  # fmt: skip
+    assert len((send.kernel_line(f"1.5 a kernel: {'x' * 9999}") or {})["text"]) == send.LONGEST_TEXT
+    assert send.kernel_line("-- Journal begins") is None
