@@ -22,6 +22,7 @@ TESTS = (
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/programs/test_join_attacks.py",
+    "tests/unit/hosts/test_bounds.py",
     "tests/unit/hosts/test_facts_schema.py",
 )
 WHOLE_TRIES = 10_000  # of each race; the short form has those of tests/support/attacker.py

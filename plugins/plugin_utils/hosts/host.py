@@ -217,19 +217,14 @@ class Host:
         }
 
     def _models(self) -> dict[str, list[str]]:
-        """The folder of a model that this machine does not know: the host says what lies there."""
-        names = ("vllm_model", "vllm_model_revision", "vllm_model_facts", "vllm_cache_directory")
-        if "vllm" not in self.roles or not self._setting("vllm_model"):
+        """The folders of models that this machine does not know: the host says what lies there."""
+        if "vllm" not in self.roles or not (self._setting("vllm_model") or self._setting("vllm_services")):
             return {}
         # Imported where a host serves: the catalog of models takes a while to read.
         from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import on_host
 
-        options = catalog.declared_variables().variables
-        model, revision, file, cache = (
-            str(self._setting(name) or options[name].get("default") or "") for name in names
-        )
-        path = on_host.wanted(model, revision, file, cache)
-        return {"models": [path]} if path else {}
+        found = on_host.of_services(self._setting, catalog.declared_variables().variables)
+        return {"models": found} if found else {}
 
     def heard(self, answer: dict[str, Any]) -> dict[str, Any]:
         """The engine's answer, of which the next run remembers the facts."""

@@ -23,7 +23,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
 
 LAUNCHER = "/usr/local/sbin/gb10-vllm"
 PROGRAM = "/usr/local/lib/gb10-fleet/vllm_unit"
-SOURCES = ("causes", "config", "failures", "life", "link", "log", "main", "seal", "status", "turn")
+SOURCES = ("before_start", "causes", "config", "failures", "life", "link", "log", "main", "seal", "status", "turn")
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
 _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone")

@@ -13,7 +13,10 @@ from ansible.plugins.loader import connection_loader
 from ansible_collections.gb10.fleet.plugins.action import await_boot, model_files
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan
 
+from tests.support.attacker import tally
+
 LIMIT = 10**6
+FLOOD = "a host floods a stream"
 
 
 # -- hosts that need a password: Ansible's own connection asks them
@@ -59,6 +62,7 @@ def typist(folder: Path, host: str, shell: str) -> scan.Typist:
 def test_a_host_with_a_password_is_cut_too_and_others_go_on(tmp_path: Path, shell: str, says: str) -> None:
     loud, other = typist(tmp_path, "loud", shell), typist(tmp_path, "other", "cat; echo fine >&2")
     first, second = scan.ask([loud, other], concurrency=2, timeout_s=60, progress=lambda *_: None)
+    tally(FLOOD, 1, int(len(first.stdout) > LIMIT + bounds.CHUNK or len(first.stderr) >= LIMIT + 1000))
     assert says in first.stderr and first.host == "loud"
     assert first.status != 0
     assert len(first.stdout) <= LIMIT + bounds.CHUNK and len(first.stderr) < LIMIT + 1000
@@ -112,6 +116,7 @@ def test_a_host_that_moves_files_is_bounded(monkeypatch: pytest.MonkeyPatch, cal
     flood = Flood(size)
     with pytest.raises(AnsibleActionFail, match=r"spark-a: it wrote more than \d+ MiB to standard output or error"):
         CALLS[call](moving(monkeypatch, flood))
+    tally(FLOOD, 1, int(flood.most > bounds.MEMORY_LIMIT))
     assert flood.most <= bounds.MEMORY_LIMIT
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 # What the next start will meet again: there is no use in waiting for it.
 LASTING = (
     *("bad_settings", "driver_incoherent", "image_missing", "image_unfit", "docker_refused", "refused_flag"),
+    "mount_moved",
     *("model_missing", "model_incomplete", "token_refused", "context_too_long", "kv_cache_short"),
     *("unknown_architecture", "unknown_quantization", "kernel_unsupported", "gpu_dead"),
 )
@@ -20,6 +21,7 @@ WAYS_OUT = {
     "disk_full": "`df -h` and `du -xsh` of vllm_cache_directory; remove models that nobody serves",
     "memory_short": "stop what holds it (`nvidia-smi`, `ps`), or lower vllm_gpu_memory_utilization; what was stopped"
     " just now may still be giving it back, and a killed model can leave it with the driver until a reboot",
+    "mount_moved": "see who made the link (`ls -ld`), put the folder back, or name another one in vllm_mounts",
     "driver_incoherent": "`sudo gb10-driver-coherence` says more; most often a reboot is missing",
     "rail_down": "look at cable, switch port and the other host's power; it goes on by itself when the rail is back",
     "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .failures import WAYS_OUT, Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
@@ -186,9 +187,11 @@ class Life:
         self._remove()  # what an earlier life left
 
     def _check_image(self) -> None:
-        code, said = self._ask(self.config.docker, "image", "inspect", "--format", "{{.Id}}", self.config.image)
+        code, said = self._ask(self.config.docker, "image", "inspect", "--format", "{{json .}}", self.config.image)
         if code:
             raise Failure("image_missing", f"{self.config.image} is not on this host: {printable(said)}")
+        if self.link:
+            self.link.compares("image", image_digest(said))
 
     def _check_disk(self) -> None:
         try:
@@ -282,6 +285,7 @@ class Life:
     def _prepare(self) -> None:
         """What must be true at the moment of the start, however long the others were awaited."""
         self._await_rails()
+        check_mounts(self.config.argv, self.root)
         code, said = self._ask(str(self.root / DROP_CACHES))
         say(said if code == 0 else f"the page cache was not dropped: {printable(said)}")
         code, said = self._ask(str(self.root / MEMORY_GATE), str(self.config.memory_gib))

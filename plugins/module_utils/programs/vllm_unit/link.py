@@ -115,6 +115,10 @@ class Link:
 
     # From the main thread.
 
+    def compares(self, name: str, digest: str) -> None:
+        """Something more that all hosts must say alike. Before `start`."""
+        self.join = self.join._replace(settings={**self.join.settings, name: digest})
+
     def start(self) -> None:
         self.thread.start()
 

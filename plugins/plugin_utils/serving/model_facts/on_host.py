@@ -10,7 +10,7 @@ asked. Headers of weights stay there: the size of their files is enough for the 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
 _READ = (*TEXTS, "tokenizer_config.json")
+_NAMES = ("vllm_model", "vllm_model_revision", "vllm_model_facts", "vllm_cache_directory")
 _COMMIT = re.compile(r"[0-9a-f]{40}\Z")
 _NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*\Z")
 _REVISION = re.compile(r"\w[\w.-]*\Z")
@@ -44,6 +45,20 @@ def wanted(model: str, revision: str, file: str, cache: str) -> str:
     except FactsError:  # the role says it
         return ""
     return "" if is_known else path(model, revision, cache)
+
+
+def of_services(setting: Callable[[str], Any], options: Mapping[str, Any]) -> list[str]:
+    """What a host is to be asked for, of its one service or of each in `vllm_services`, whose keys overlay its own."""
+    services = setting("vllm_services")
+    entries = [{}, *services.values()] if isinstance(services, Mapping) else [{}]
+    found = []
+    for entry in (each for each in entries if isinstance(each, Mapping)):
+        model, revision, file, cache = (
+            str(entry.get(name.removeprefix("vllm_")) or setting(name) or options[name].get("default") or "")
+            for name in _NAMES
+        )
+        found.append(wanted(model, revision, file, cache))
+    return list(dict.fromkeys(path for path in found if path))
 
 
 def facts(said: Mapping[str, Any] | None, model: str, revision: str, host: str) -> ModelFacts | None:

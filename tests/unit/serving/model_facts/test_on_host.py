@@ -100,3 +100,18 @@ def test_the_plan_remembers_that_it_read_the_fact() -> None:
 )
 def test_where_the_host_is_asked_to_look(model: str, revision: str, path: str) -> None:
     assert on_host.wanted(model, revision, "", CACHE) == path
+
+
+def test_each_service_of_a_host_is_asked_for() -> None:
+    services = {
+        "chat": {"model": "acme/chat"},
+        "known": {"model": "openai/gpt-oss-120b"},
+        "odd": 7,
+        "web": {"kind": "container"},
+    }
+    said = {"vllm_services": services, "vllm_model": "acme/new", "vllm_cache_directory": "/srv"}
+    options = {name: {"default": ""} for name in ("vllm_model", "vllm_model_revision", "vllm_model_facts")}
+    options["vllm_cache_directory"] = {"default": CACHE}
+    found = on_host.of_services(said.get, options)
+    assert found == [f"/srv/huggingface/hub/models--acme--{name}/refs/main" for name in ("new", "chat")]
+    assert on_host.of_services({}.get, options) == on_host.of_services({"vllm_services": "x"}.get, options) == []
