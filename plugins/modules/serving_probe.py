@@ -41,6 +41,10 @@ options:
       - Where the unit keeps what it says of itself, on the host. With it the verdict names why a unit is down or what
         it waits for, and there is no waiting for one that fails again and again.
     type: path
+  health:
+    description: Path that answers 200 when the server is well.
+    type: str
+    default: /health
   container:
     description:
       - Docker container on this host that the server must run in. With it, key and questions go to no other process,
@@ -149,6 +153,7 @@ def main() -> None:
             "timeout_s": {"type": "int", "default": 60},
             "answer_timeout_s": {"type": "int", "default": 120},
             "status_file": {"type": "path"},
+            "health": {"type": "str", "default": "/health"},
             "container": {"type": "str"},
         },
         supports_check_mode=True,
@@ -166,6 +171,7 @@ def main() -> None:
         arguments["model"],
         timeout_s=0 if module.check_mode else arguments["timeout_s"],
         answer_timeout_s=arguments["answer_timeout_s"],
+        health=arguments["health"],
         status=serving.status_reader(arguments["status_file"]),
     )
     module.exit_json(changed=False, ok=proof.verdict == "serving", **asdict(proof))

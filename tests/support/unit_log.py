@@ -18,6 +18,7 @@ def settings() -> dict[str, Any]:
         **{
             "service": "vllm",
             "load_s": 1,
+            "ready_url": None,
             "container": "gb10-vllm",
             "argv": ["docker"],
             "image": "image",

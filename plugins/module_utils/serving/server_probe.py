@@ -252,16 +252,17 @@ def probe(
     answer_timeout_s: float,
     questions: Sequence[Question] = QUESTIONS,
     status: ReadStatus = dict,
+    health: str = "/health",
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Proof:
-    """Wait up to ``timeout_s`` for /health, then ask for models and answers (each bounded by ``answer_timeout_s``).
+    """Wait up to ``timeout_s`` for ``health``, then ask for models and answers (each bounded by ``answer_timeout_s``).
 
     ``status`` gives what the unit says of itself: why there is no use in waiting on.
     """
     started = clock()
     unit = Unit(status, clock)
-    proof = _wait_for_health(ask, unit, started + timeout_s, clock, sleep)
+    proof = _wait_for_health(ask, health, unit, started + timeout_s, clock, sleep)
     if proof is None:
         proof = _ask_model(
             ask, model, answer_timeout_s, questions, Proof("serving", "", "", round(clock() - started, 3)), clock
@@ -270,11 +271,11 @@ def probe(
 
 
 def _wait_for_health(
-    ask: Ask, unit: Unit, until: float, clock: Callable[[], float], sleep: Callable[[float], None]
+    ask: Ask, health: str, unit: Unit, until: float, clock: Callable[[], float], sleep: Callable[[float], None]
 ) -> Proof | None:
     dead = strange = 0
     while True:
-        reply = ask("/health", None, min(HEALTH_TIMEOUT_S, max(0.5, until - clock())))
+        reply = ask(health, None, min(HEALTH_TIMEOUT_S, max(0.5, until - clock())))
         hopeless = unit.judge()
         if reply.status == 200:
             return None

@@ -80,7 +80,7 @@ def plan(view: View) -> FirewallPlan:
     said, served = view.settings(FirewallSettings), _served(view)
     monitoring = view.settings(MonitoringSettings)
     exporter = monitoring.monitoring_port if monitoring.exposed else None
-    of_services = dict.fromkeys(port for each in served for port in _guarded(each.said))
+    of_services = dict.fromkeys(port for each in served for port in _guarded(each))
     guarded = [*of_services, *([exporter] if exporter else [])]
     made = FirewallPlan(
         refusals=_texts(text for each in served for text in _refusals(view, said, each.said, guarded)),
@@ -136,12 +136,13 @@ def _closed() -> list[Ports]:
     return [entry["value"] for entry in catalog.load("firewall")["guarded"] if not entry.get("peers", True)]
 
 
-def _guarded(vllm: VllmSettings) -> list[Ports]:
+def _guarded(service: Service) -> list[Ports]:
     """Where the hosts of a cluster meet: ports with a variable, and those that vLLM, Ray and the kernel choose.
 
     On loopback nobody from outside reaches the API, and its port may be another program's on another address.
     """
-    known = catalog.load("firewall")
+    known, vllm = catalog.load("firewall"), service.said
+    open_beyond = vllm.exposed or service.kind == services.CONTAINER  # who knows where another server listens
     workers = vllm_settings.workers_of_ray()
     of_ray = [port for name, port in vllm_settings.ports_of_ray().items() if not name.endswith("-worker-port")]
     return [
@@ -150,7 +151,7 @@ def _guarded(vllm: VllmSettings) -> list[Ports]:
         *(vllm.vllm_master_port, vllm.vllm_join_port, vllm.vllm_transfer_port, vllm.vllm_ray_port),
         *of_ray,
         f"{workers[0]}-{workers[-1]}",
-        *([vllm.vllm_port] if vllm.exposed else []),
+        *([vllm.vllm_port] if open_beyond else []),
     ]
 
 

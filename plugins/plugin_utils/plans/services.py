@@ -21,14 +21,19 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import S
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
+VLLM, CONTAINER = "vllm", "container"
 SHORT = "vllm"  # the service that `vllm_model` and its siblings declare
 # What an entry says beside the role's variables, each without the prefix.
 _OF_A_SERVICE: catalog.Options = {
-    "kind": {"type": "str", "choices": ["vllm"]},
+    "kind": {"type": "str", "choices": [VLLM, CONTAINER]},
     "hosts": {"type": "list", "elements": "str"},
     "span": {"type": "str", "choices": ["cluster", "host"]},
     "memory_gib": {"type": "float"},
 }
+# What an entry of another container than vLLM's says, and what it must say: nobody can work that out.
+_OF_A_CONTAINER: catalog.Options = {"args": {"type": "list", "elements": "str"}, "health": {"type": "str"}}
+_ASKED_OF_A_CONTAINER = ("image", "port", "served_model_name", "memory_gib")
+_PATH = re.compile(r"/[A-Za-z0-9._/-]*\Z")
 # What a model has for itself: an entry, which names a model, takes none of it from the host's own.
 _OF_A_MODEL = ("model", "model_revision", "model_facts", "served_model_name", "speculative")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
@@ -88,6 +93,8 @@ class Service:
     view: View
     whole: View
     memory_gib: float | None = None  # as its entry says it
+    kind: str = VLLM
+    health: str = "/health"
 
     @property
     def names(self) -> Names:
@@ -113,12 +120,14 @@ def _service(view: View, name: str, entry: Mapping[str, Any]) -> Service:
     members = view.members if _spans(view, entry) else [view.host]
     own = {member: _laid_over(view, member, name, members) for member in members}
     narrowed = view.narrowed(own, members)
-    return Service(name, narrowed, view, float(entry["memory_gib"]) if "memory_gib" in entry else None)
+    memory_gib = float(entry["memory_gib"]) if "memory_gib" in entry else None
+    return Service(name, narrowed, view, memory_gib, entry.get("kind", VLLM), entry.get("health", "/health"))
 
 
 def _spans(view: View, entry: Mapping[str, Any]) -> bool:
     """Whether it runs over all hosts of the cluster, and not on each by itself."""
-    return view.size > 1 and entry.get("span", "cluster") == "cluster"
+    alone = entry.get("span", "cluster") == "host" or entry.get("kind") == CONTAINER
+    return view.size > 1 and not alone
 
 
 def _here(view: View, member: str) -> Iterator[str]:
@@ -140,7 +149,9 @@ def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> di
     entry = _entries(view.variables_of(member)).get(name, {})
     options = catalog.declared_variables().roles["vllm"]
     ours = {f"vllm_{key}": options[f"vllm_{key}"].get("default") for key in _OF_A_MODEL}
-    ours |= {f"vllm_{key}": value for key, value in entry.items() if key not in _OF_A_SERVICE}
+    ours |= {f"vllm_{key}": value for key, value in entry.items() if f"vllm_{key}" in options}
+    if entry.get("kind") == CONTAINER:
+        ours |= {"vllm_extra_args": entry.get("args", []), "vllm_host": "127.0.0.1", "vllm_fetch": False}
     if "memory_gib" in entry:
         ours["vllm_gpu_memory_utilization"] = _share(view, float(entry["memory_gib"]), members)
     return {**ours, "vllm_services": {}}
@@ -172,7 +183,8 @@ def _of_keys(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
     """What is wrong with the keys of an entry, each by its whole name."""
     declared = catalog.declared_variables().roles["vllm"]
     options = {name.removeprefix("vllm_"): option for name, option in declared.items() if name != "vllm_services"}
-    options |= _OF_A_SERVICE
+    container = entry.get("kind") == CONTAINER
+    options |= {**_OF_A_SERVICE, **(_OF_A_CONTAINER if container else {})}
     strange = [str(key) for key in entry if key not in options]
     if strange:
         yield (
@@ -181,10 +193,24 @@ def _of_keys(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
         )
     known = {key: value for key, value in entry.items() if key in options}
     yield from settings.mistakes({f"{where}.{key}": options[key] for key in known}, _prefixed(where, known))
-    if not entry.get("model"):
+    if container:
+        yield from _of_a_container(where, entry)
+    elif not entry.get("model"):
         yield f"{where}.model is missing. Name the Hugging Face id of the model to serve."
     if {"memory_gib", "gpu_memory_utilization"} <= entry.keys():
         yield f"{where} has memory_gib and gpu_memory_utilization, which say the same. Leave one out."
+
+
+def _of_a_container(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
+    missing = [key for key in _ASKED_OF_A_CONTAINER if not entry.get(key)]
+    if missing:
+        yield f"{where} is of kind container and has no {', '.join(missing)}. Nobody can work that out: say it."
+    if entry.get("span") == "cluster":
+        yield f"{where}.span is cluster, and only vLLM runs over several hosts. Leave it out."
+    if entry.get("model"):
+        yield f"{where}.model is what vLLM fetches. A container brings its own, or gets it by mounts: leave it out."
+    if not _PATH.match(str(entry.get("health", "/health"))):
+        yield f"{where}.health is {entry['health']!r}. Name the path that answers 200 when it serves, such as /health."
 
 
 def _prefixed(where: str, entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def docker_options(said: VllmSettings, hosts: int, container: str = Names(SHORT)
         *("--rm", "--init", "--name", container, "--pull", "never"),
         *("--network", "host", "--ipc", "host", "--device", "nvidia.com/gpu=all"),
         *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),
-        *(() if said.vllm_fetch else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")),
+        *(() if said.vllm_fetch or not said.vllm_model else ("--cap-add", "DAC_OVERRIDE", "--cap-add", "FOWNER")),
         *(("--cap-add", "NET_BIND_SERVICE") if said.vllm_port < _UNPRIVILEGED else ()),
         *("--ulimit", "memlock=-1", "--oom-score-adj", str(score)),
         *(("--device", "/dev/infiniband", "--cap-add", "IPC_LOCK") if hosts > 1 else ()),

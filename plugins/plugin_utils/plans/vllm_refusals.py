@@ -76,6 +76,16 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
         )
 
 
+def of_a_container(view: View, said: VllmSettings) -> Iterator[str]:
+    """Of a container that is not vLLM's: what holds for any."""
+    for check in (_image, _memory, _listening, _secrets, _registry, _environment, vllm_widening.refusals):
+        yield from check(view, said)
+    if any(_LINE_BREAK.search(str(word)) for word in (*said.vllm_extra_args, *said.vllm_environment.values())):
+        yield "args or environment hold a line break. Each is one line."
+    if any(_PASSWORD_IN_URL.search(word) for word in said.vllm_extra_args):
+        yield "a URL in args holds a password, and everyone on the host can read it. Name a server that asks for none."
+
+
 def _model(_view: View, said: VllmSettings) -> Iterator[str]:
     named = _MODEL.match(said.vllm_model)
     if not named:

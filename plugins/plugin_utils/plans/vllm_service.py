@@ -15,7 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses,
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import Profile
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import SHORT, Names, Service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import CONTAINER, SHORT, VLLM, Names, Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
@@ -63,6 +63,7 @@ class ServicePlan(RolePlan):
     model: str
     served_name: str
     url: str  # where the head answers, asked on the head itself; the other ranks of a cluster have no API
+    health: str  # the path there that answers 200 when it serves
     port: int
     ports: Mapping[str, int]  # all that it takes on this host, by their variables
     ready_timeout: int
@@ -82,11 +83,15 @@ class ServicePlan(RolePlan):
 def plan(service: Service) -> ServicePlan:
     """The plan of one service for one host."""
     view, said = service.view, service.said
+    if service.kind == CONTAINER:
+        made = _decided(service, tuple(vllm_refusals.of_a_container(view, said)))
+        return made if made.refusals else _of_a_container(service, made)
     try:
         verdict = _judged(view, said)
     except FactsError as error:
         verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
-    made = _decided(service, verdict)
+    of_rules = (each.text for each in verdict.refusals if each.id not in rules.FIRM)
+    made = _decided(service, (*vllm_refusals.refusals(view, said), *of_rules), verdict.findings)
     if view.size == 1:
         return made if made.refusals else _started(service, made, None)
     try:
@@ -99,21 +104,18 @@ def plan(service: Service) -> ServicePlan:
     return made if made.refusals else _started(service, made, joined)
 
 
-def _decided(service: Service, verdict: serving_rules.Verdict) -> ServicePlan:
+def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
     """What needs no fabric."""
     view, said, names = service.view, service.said, service.names
     secrets = (
-        *(("VLLM_API_KEY",) if said.vllm_api_key else ()),
-        *(("HF_TOKEN",) if said.vllm_huggingface_token and not said.vllm_fetch else ()),
+        *(("VLLM_API_KEY",) if said.vllm_api_key and service.kind == VLLM else ()),
+        *(("HF_TOKEN",) if said.vllm_huggingface_token and not said.vllm_fetch and service.kind == VLLM else ()),
     )
     return ServicePlan(
-        refusals=(
-            *vllm_refusals.refusals(view, said),
-            *(each.text for each in verdict.refusals if each.id not in rules.FIRM),
-        ),
-        findings=verdict.findings,
+        refusals=refusals,
+        findings=findings,
         name=service.name,
-        kind="vllm",
+        kind=service.kind,
         unit=names.unit,
         container=names.container,
         config=names.config,
@@ -123,9 +125,10 @@ def _decided(service: Service, verdict: serving_rules.Verdict) -> ServicePlan:
         status_file=names.status_file,
         members=tuple(view.members),
         rank=view.rank,
-        model=said.vllm_model,
+        model=said.vllm_model or said.served_name,
         served_name=said.served_name,
         url=f"http://{addresses.asked_on_the_host(said.vllm_host)}:{said.vllm_port}",
+        health=service.health,
         port=said.vllm_port,
         ports=_ports(view, said),
         ready_timeout=said.vllm_ready_timeout,
@@ -212,21 +215,14 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
         *vllm_container.files(said, names, secrets=bool(made.secrets), gid=gid),
         *_inside(view, said, made.image_name, addresses_of),
     )
-    figures, log = catalog.load("units")["supervisor"], catalog.load("units")["vllm_log"]
+    log = catalog.load("units")["vllm_log"]
     program = {
-        "service": service.name,
-        "container": names.container,
-        "argv": list(argv),
-        "image": made.image_name,
-        "memory_gib": _memory_gib(view, said),
+        **_program(service, made, argv),
         "cache": vllm_container.written_to(said),
-        "disk_gib": figures["cache_free"]["value"],
-        "load_s": said.vllm_ready_timeout,
         "env_file": names.secrets if made.secrets else None,
         "gid_file": names.gid_file if gid else None,
         "rails": [_rail(profile) for profile in joined.mine.profiles] if joined else [],
         "join": _join(service, addresses_of) if joined else None,
-        "timing": {name: figures[name]["value"] for name in _TIMING},
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
         "failures": [[each["verdict"], each["value"]] for each in log["failures"]],
         "gone": [each["value"] for each in log["gone"]],
@@ -235,6 +231,37 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
         return replace(made, argv=argv, program=program)
     purpose = digest([program["join"][name] for name in ("members", "port", "settings")])
     return replace(made, argv=argv, program=program, join_for=purpose, join_kept=_kept_key(service, purpose))
+
+
+def _of_a_container(service: Service, made: ServicePlan) -> ServicePlan:
+    """Another server than vLLM, with the same confinement. Its log says nothing to us, so its health is asked."""
+    said, names = service.said, service.names
+    argv = (
+        *("/usr/bin/docker", "run", *vllm_container.docker_options(said, 1, names.container)),
+        *(word for name, value in said.vllm_environment.items() for word in ("--env", f"{name}={value}")),
+        *(word for mount in said.vllm_mounts for word in ("--volume", mount)),
+        *(made.image_name, *said.vllm_extra_args),
+    )
+    nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "rails": [], "join": None}
+    unread: dict[str, Any] = {"phases": [], "failures": [], "gone": []}
+    program = {**_program(service, made, argv), "cache": "/var/lib/docker", **nothing, **unread}
+    return replace(made, argv=argv, program=program)
+
+
+def _program(service: Service, made: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
+    """What the unit goes by, whatever it runs."""
+    figures = catalog.load("units")["supervisor"]
+    return {
+        "service": service.name,
+        "container": made.container,
+        "argv": list(argv),
+        "image": made.image_name,
+        "memory_gib": _memory_gib(service.view, service.said),
+        "disk_gib": figures["cache_free"]["value"],
+        "load_s": made.ready_timeout,
+        "ready_url": f"{made.url}{made.health}" if service.kind == CONTAINER else None,
+        "timing": {name: figures[name]["value"] for name in _TIMING},
+    }
 
 
 def _kept_key(service: Service, purpose: str) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, services, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
@@ -192,3 +192,71 @@ def test_the_unit_of_a_service_runs_it_by_name() -> None:
     ):  # fmt: skip
         assert line in text.splitlines()
     assert services.Names("chat").unit == "gb10-vllm-chat.service"
+
+
+HEAR = {
+    "kind": "container", "image": "registry.example/hear@sha256:" + "1" * 64, "port": 8002, "memory_gib": 6,
+    "served_model_name": "whisper", "args": ["--port", "8002"], "environment": {"THREADS": 4}, "health": "/v1/health",
+}  # fmt: skip
+
+
+def test_another_container_is_a_service_with_the_same_confinement() -> None:
+    found = made({"chat": CHAT, "hear": HEAR}, hosts=2)
+    chat, hear = found["chat"], found["hear"]
+    assert (hear.kind, hear.members, hear.rank, hear.served_name, hear.memory_gib) == (
+        "container", ("spark-a",), 0, "whisper", 6,
+    )  # fmt: skip
+    assert hear.argv[-3:] == (hear.image_name, "--port", "8002") and "THREADS=4" in hear.argv
+    words = " ".join(hear.argv)
+    for confined in ("--cap-drop ALL", "no-new-privileges", "--name gb10-vllm-hear", "--oom-score-adj 1000"):
+        assert confined in words and confined.replace("hear", "chat") in " ".join(chat.argv)
+    assert not {"DAC_OVERRIDE", "--volume", "--env-file", "--entrypoint"} & {*hear.argv}
+    assert hear.program["ready_url"] == "http://127.0.0.1:8002/v1/health" and hear.program["memory_gib"] == 6
+    assert chat.program["ready_url"] is None
+    assert (hear.files.fetch, hear.files.model, hear.secrets) == (False, "", ())
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        *(
+            ({key: value for key, value in HEAR.items() if key != left_out}, f"has no {left_out}.")
+            for left_out in ("image", "port", "served_model_name", "memory_gib")
+        ),
+        (HEAR | {"span": "cluster"}, "vllm_services.hear.span is cluster, and only vLLM runs over several hosts"),
+        (HEAR | {"model": "a/b"}, "vllm_services.hear.model is what vLLM fetches"),
+        (HEAR | {"health": "health"}, "vllm_services.hear.health is 'health'"),
+        (CHAT | {"args": []}, "vllm_services.hear has args, which is no variable"),
+    ],
+)
+def test_what_a_container_must_and_must_not_say(entry: dict[str, Any], text: str) -> None:
+    with pytest.raises(SettingsError) as raised:
+        vllm.plan(view({"hear": entry}, hosts=2))
+    assert text in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"image": "registry.example/hear:latest"}, "hear: vllm_image registry.example/hear:latest names no digest"),
+        ({"args": ["a\nb"]}, "hear: args or environment hold a line break"),
+        ({"args": ["http://me:sesame@proxy"]}, "hear: a URL in args holds a password"),
+        ({"environment": {"TOKEN": "x"}}, "secrets go into"),
+        ({"mounts": ["/srv/models:/models:ro"]}, "vllm_allow_mounts"),
+        ({"security_options": ["seccomp=unconfined"]}, "vllm_allow_security_options"),
+        ({"memory_gib": 118}, "its services take"),
+    ],
+)
+def test_a_container_is_confined_and_counted_as_any_service(more: dict[str, Any], text: str) -> None:
+    refusals = vllm.plan(view({"hear": HEAR | more})).refusals
+    assert any(text in each for each in refusals), refusals
+
+
+def test_the_port_of_a_container_is_closed_wherever_it_listens() -> None:
+    guarded = firewall.plan(view({"chat": CHAT, "hear": HEAR})).guarded
+    assert "8002" in guarded and "8000" not in guarded
+
+
+def test_every_service_waits_for_the_rules() -> None:
+    units = firewall.plan(view({"chat": CHAT, "hear": HEAR})).units
+    assert units == ("gb10-vllm-chat.service", "gb10-vllm-hear.service", "gb10-gateway.service")

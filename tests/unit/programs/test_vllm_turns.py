@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -48,6 +51,23 @@ def services(tmp_path: Path) -> Iterator[Beside]:
         service.docker.with_name("running").unlink(missing_ok=True)
 
 
+class Health(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/v1/health" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def server(port: int) -> Iterator[None]:
+    with HTTPServer(("127.0.0.11", port), Health) as found:
+        threading.Thread(target=found.serve_forever, daemon=True).start()
+        yield
+        found.shutdown()
+
+
 def start(services: Beside, service: Host) -> subprocess.Popen[bytes]:
     child: subprocess.Popen[bytes] = services.start(service)  # type: ignore[attr-defined]
     return child
@@ -71,6 +91,20 @@ def test_a_service_loads_when_the_one_before_it_serves_or_has_ended(services: Be
     assert embed.runs() == 1
     if how == "serves":
         assert chat.status["phase"] == "ready", "it was left alone"
+
+
+def test_a_container_whose_log_says_nothing_serves_when_its_health_answers(services: Beside) -> None:
+    """Until then it holds its turn."""
+    hear, embed = services("hear"), services("embed")
+    port = free_port()
+    hear.raw |= {"ready_url": f"http://127.0.0.11:{port}/v1/health", "phases": []}
+    start(services, hear)
+    wait_until(lambda: hear.runs() == 1)
+    start(services, embed)
+    embed.waits_for("another_loads", "waits for hear, which loads")
+    with server(port):
+        hear.reaches("ready")
+        embed.reaches("graphs")
 
 
 def test_a_service_that_serves_takes_no_turn_of_another(services: Beside) -> None:

@@ -109,6 +109,7 @@ class Host:
             "cache": str(root),
             "disk_gib": 0,
             "load_s": 1800,
+            "ready_url": None,
             "env_file": None,
             "gid_file": None,
             "rails": [],

@@ -14,6 +14,8 @@ SYSTEMCTL = """#!/bin/bash
 cd "$GB10_TEST_HOST"
 read -r active enabled < unit
 case "$*" in
+  *list-units*) echo "gb10-vllm.service loaded $active x vLLM";;
+  *list-unit-files*) echo "gb10-vllm.service $enabled enabled";;
   *is-active*) echo "$active"; [ "$active" = active ] || exit 3;;
   *is-enabled*) echo "$enabled"; [ "$enabled" = enabled ] || exit 1;;
   *show*) printf 'LoadState=loaded\\nActiveState=%s\\nSubState=x\\nUnitFileState=%s\\n' "$active" "$enabled";;

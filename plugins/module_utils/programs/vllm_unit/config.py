@@ -60,6 +60,7 @@ class Config(NamedTuple):
     cache: str
     disk_gib: float
     load_s: float  # after which others may load, though nothing said that this one serves
+    ready_url: str | None  # answers 200 when it serves; None of vLLM, whose log says so
     env_file: str | None
     gid_file: str | None
     rails: tuple[WatchedRail, ...]
@@ -87,6 +88,7 @@ def parse_config(text: str) -> Config:
         cache=raw["cache"],
         disk_gib=raw["disk_gib"],
         load_s=raw["load_s"],
+        ready_url=raw["ready_url"],
         env_file=raw["env_file"],
         gid_file=raw["gid_file"],
         rails=tuple(WatchedRail(**rail) for rail in raw["rails"]),

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import queue
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.parse
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +36,7 @@ GID_INDEX = "usr/local/sbin/gb10-gid-index"
 # Of the driver's verdicts those on what runs now. The others are about the next boot, and no reason to stay down.
 NO_GPU_NOW = ("no_driver", "userland_newer", "module_newer", "module_not_loaded", "module_rejected")
 LOADING = "run/gb10-loading/turn"
+ANSWER_S = 2.0  # a server that is there and says nothing is not ready
 POLL_S = 0.2  # how soon a stop is noticed while a command runs
 
 
@@ -323,7 +326,7 @@ class Life:
                     self.turn.end()
                 if event.phase == "ready" and self.link and self.link.heads:
                     self.link.serves()
-            elif isinstance(event, Served):
+            elif isinstance(event, Served) or (started and self.status.phase != "ready" and self._answers()):
                 self.log.serves()
                 self.turn.end()
                 self.status.enter("ready", self.log.text)
@@ -342,6 +345,20 @@ class Life:
                 rails_seen = now
             elif now - rails_seen > timing.silence:
                 raise Failure("rail_down", f"{fault}, for {timing.silence:g} s")
+
+    def _answers(self) -> bool:
+        """Whether a server whose log says nothing to us serves by now."""
+        url = urllib.parse.urlsplit(self.config.ready_url or "")
+        if not url.hostname:
+            return False
+        asked = http.client.HTTPConnection(url.hostname, url.port, timeout=ANSWER_S)
+        try:
+            asked.request("GET", url.path)
+            return asked.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            asked.close()
 
     def _is_started(self) -> bool:
         argv = [self.config.docker, "container", "inspect", "--format", "{{.State.Running}}", self.config.container]
