@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, services, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as plans
@@ -15,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service impo
 
 from tests.support.proofs import facts
 
+ROOT = Path(__file__).parents[3]
 IMAGE = "registry.example/vllm@sha256:" + "0" * 64
 PAIR = ("spark-a", "spark-b")
 CHAT = {"model": "openai/gpt-oss-120b", "memory_gib": 70, "max_model_len": 8192}
@@ -260,3 +263,13 @@ def test_the_port_of_a_container_is_closed_wherever_it_listens() -> None:
 def test_every_service_waits_for_the_rules() -> None:
     units = firewall.plan(view({"chat": CHAT, "hear": HEAR})).units
     assert units == ("gb10-vllm-chat.service", "gb10-vllm-hear.service", "gb10-gateway.service")
+
+
+@pytest.mark.parametrize(("host", "names"), [("spark-a", ["chat", "embed"]), ("spark-b", ["chat", "embed", "rerank"])])
+def test_the_example_of_many_services_fits(host: str, names: list[str]) -> None:
+    read = yaml.safe_load((ROOT / "inventory/example/many/hosts.yml").read_text())
+    (cluster,) = read["all"]["children"]["sparks"]["children"].values()
+    assert list(cluster["hosts"]) == list(PAIR)
+    seen = view(cluster["vars"]["vllm_services"], host, 2)
+    plan = vllm.plan(seen)
+    assert (plan.refusals, plan.joint_refusals) == ((), ()) and [each.name for each in plan.services] == names

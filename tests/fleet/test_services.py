@@ -1,0 +1,99 @@
+"""A service comes, changes and goes beside another one, whose process stays. Only Docker and containers are made up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from tests.fleet.fleet import Fleet, named
+from tests.support.proofs import facts
+
+pytestmark = pytest.mark.lab
+
+# Keeps a container in the unit's own folder of /run, for the unit may write nowhere else.
+DOCKER = """#!/bin/bash
+name=${*: -1}; [[ $* =~ --name\\ ([^ ]+) ]] && name=${BASH_REMATCH[1]}
+case $1 in
+  container) [ -e "/run/$name/runs" ] && echo true || exit 1;;
+  stop | rm) rm -f "/run/$name/runs";;
+  run) touch "/run/$name/runs"; echo "INFO:     Application startup complete."
+    while [ -e "/run/$name/runs" ]; do sleep 0.1; done; exit 137;;
+esac
+"""
+STAND_INS = f"""
+cat >/usr/bin/docker <<'END'
+{DOCKER}
+END
+for name in gb10-memory-gate gb10-drop-caches; do printf '#!/bin/sh\\n' >/usr/local/sbin/$name; done
+chmod 755 /usr/bin/docker /usr/local/sbin/gb10-memory-gate /usr/local/sbin/gb10-drop-caches
+printf '[Service]\\nType=oneshot\\nRemainAfterExit=yes\\nExecStart=/bin/true\\n' >/etc/systemd/system/docker.service
+systemctl daemon-reload
+"""
+AWAY = """
+systemctl stop docker.service
+rm -f /usr/bin/docker /etc/systemd/system/docker.service
+rm -f /usr/local/sbin/gb10-memory-gate /usr/local/sbin/gb10-drop-caches
+systemctl daemon-reload
+"""
+CHAT = {"model": "openai/gpt-oss-120b", "memory_gib": 80, "max_model_len": 8192}
+EMBED = {"model": "Qwen/Qwen3-Embedding-0.6B", "port": 8001, "memory_gib": 8}
+SAID = {"vllm_image": "registry.example/vllm@sha256:" + "0" * 64}
+WAIT_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def host(cleared: Fleet) -> Iterator[tuple[Fleet, str]]:
+    name = cleared.hosts[0]
+    cleared.shell(name, STAND_INS)
+    yield cleared, name
+    cleared.engine(name, "undo")
+    cleared.shell(name, AWAY)
+    cleared.clear(name)
+
+
+def apply(fleet: Fleet, name: str, services: dict[str, Any]) -> set[tuple[str, str]]:
+    rendered = render("vllm", View(name, facts(), {**SAID, "vllm_services": services}))
+    assert not rendered.refusals
+    document = {"role": "vllm", "resources": rendered.resources}
+    said = fleet.converge(name, [document], removes=["vllm"])
+    assert said["error"] is None, said["error"]
+    return named(said["changes"])
+
+
+def served(fleet: Fleet, name: str, service: str) -> str:
+    """When its unit was started, once it serves."""
+    unit, until = f"gb10-vllm-{service}", time.monotonic() + WAIT_S
+    ask = f'grep -s \'"phase": "ready"\' /run/{unit}/status.json || true; systemctl is-active {unit} || true'
+    while not (said := fleet.shell(name, ask)).endswith("\nactive\n"):
+        assert time.monotonic() < until, f"{said}{fleet.shell(name, f'systemctl status {unit} || true')}"
+        time.sleep(0.5)
+    return fleet.shell(name, f"systemctl show -p InvocationID -p ExecMainStartTimestampMonotonic {unit}")
+
+
+def test_a_service_comes_changes_and_goes_and_its_neighbour_stays(host: tuple[Fleet, str]) -> None:
+    fleet, name = host
+    apply(fleet, name, {"chat": CHAT})
+    chat = served(fleet, name, "chat")
+
+    assert ("vllm", "unit:gb10-vllm-embed.service") in apply(fleet, name, {"chat": CHAT, "embed": EMBED})
+    embed = served(fleet, name, "embed")
+    assert served(fleet, name, "chat") == chat
+    assert apply(fleet, name, {"chat": CHAT, "embed": EMBED}) == set()
+
+    changed = apply(fleet, name, {"chat": CHAT, "embed": EMBED | {"port": 8002}})
+    assert not [resource for _, resource in changed if "embed" not in resource]
+    assert served(fleet, name, "embed") != embed and served(fleet, name, "chat") == chat
+
+    gone = apply(fleet, name, {"chat": CHAT})
+    assert ("vllm", "unit:gb10-vllm-embed.service") in gone
+    left = (
+        "ls /etc/gb10-fleet /etc/systemd/system /run/gb10-vllm-embed/runs 2>&1 | grep embed | grep -v 'No such' || true"
+    )
+    assert fleet.shell(name, left) == ""
+    assert served(fleet, name, "chat") == chat
+    assert apply(fleet, name, {"chat": CHAT}) == set()
