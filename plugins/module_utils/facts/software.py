@@ -41,7 +41,7 @@ PACKAGES = re.compile(
 # Not installed, what sources offer them decides whether a role brings a source of its own.
 _SOURCED = ("docker-ce", "nvidia-container-toolkit")
 _RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
-_MODEL_STATUS = "/run/gb10-vllm/status.json"
+_SERVICE = re.compile(r"(gb10-vllm(?:-[a-z0-9-]{1,31})?)\.service\Z")
 _JOIN_KEY_OF = re.compile(r"join-([a-z0-9-]{1,31})\.key\Z")
 _PHASE = re.compile(r"[a-z]{1,20}\Z")
 _DOCKER_SOCKET = "/run/docker.sock"
@@ -141,11 +141,17 @@ def read_join_key(host: HostReader, path: str = JOIN_KEY) -> dict[str, str] | No
 
 
 def read_model_phase(host: HostReader) -> str | None:
-    """How far the unit of the model is, in its own words; they outlive the unit, and then they say nothing."""
-    if not host.path(f"{_RUNNING}gb10-vllm.service").is_symlink():
-        return None
+    """How far the services that are up have come: the first one that is not ready, or ready."""
+    folder, _, prefix = _RUNNING.rpartition("/")
+    units = (found[1] for name in host.names(folder) if (found := _SERVICE.match(name[len(prefix) :])))
+    known = [phase for unit in units if (phase := _phase_of(host, unit))]
+    return next((phase for phase in known if phase != "ready"), known[0] if known else None)
+
+
+def _phase_of(host: HostReader, unit: str) -> str | None:
+    """In the words of the unit; they outlive it, and then they say nothing."""
     try:
-        phase = json.loads(host.read(_MODEL_STATUS) or "{}").get("phase")
+        phase = json.loads(host.read(f"/run/{unit}/status.json") or "{}").get("phase")
     except (ValueError, AttributeError, RecursionError):
         return None
     return phase if isinstance(phase, str) and _PHASE.match(phase) else None

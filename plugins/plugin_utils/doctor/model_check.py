@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
@@ -14,20 +15,30 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import S
 
 def check_model(subject: Subject) -> Iterator[Finding]:
     """Said once, by the first host of a cluster. A warning where a known id is near, else information."""
-    name, roles = subject.setting("vllm_model"), subject.setting("gb10_roles")
-    serves = roles is None or "vllm" in roles
-    if not (serves and name and isinstance(name, str)) or subject.host in subject.members[1:]:
+    roles = subject.setting("gb10_roles")
+    if (roles is not None and "vllm" not in roles) or subject.host in subject.members[1:]:
+        return
+    yield from _check("vllm_model", subject.setting("vllm_model"), subject.setting("vllm_model_facts"), subject)
+    said = subject.setting("vllm_services")
+    for service, entry in said.items() if isinstance(said, Mapping) else ():
+        if isinstance(entry, Mapping):  # else the plan says what is wrong with it
+            where = f"vllm_services.{service}.model"
+            yield from _check(where, entry.get("model"), entry.get("model_facts"), subject)
+
+
+def _check(where: str, name: Any, facts: Any, subject: Subject) -> Iterator[Finding]:
+    if not (name and isinstance(name, str)):
         return
     # Imported where a host serves: the catalog of models takes a while to read.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 
-    if models.find(name) or models.in_recipes(name) or subject.setting("vllm_model_facts"):
+    if models.find(name) or models.in_recipes(name) or facts:
         return  # of facts the rules of the role speak
     near = models.nearest(name)
     advice = f"did you mean {' or '.join(near)}?" if near else "`gb10 plan --all` lists those that it has;"
     found = subject.warn(
         "unknown_model",
-        f"vllm_model {name} is not in the catalog, so nobody has checked that it exists and fits",
+        f"{where} {name} is not in the catalog, so nobody has checked that it exists and fits",
         f"{advice} If {name} is right, gb10_accept keeps it, with your reason",
     )
     yield found if near else replace(found, severity="info")

@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
 VLLM, CONTAINER = "vllm", "container"
+VARIABLE = "vllm_services"
 SHORT = "vllm"  # the service that `vllm_model` and its siblings declare
 # What an entry says beside the role's variables, each without the prefix.
 _OF_A_SERVICE: catalog.Options = {
@@ -38,6 +39,11 @@ _PATH = re.compile(r"/[A-Za-z0-9._/-]*\Z")
 _OF_A_MODEL = ("model", "model_revision", "model_facts", "served_model_name", "speculative")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
 _GIB = 1024**3
+
+
+def is_secret(key: str) -> bool:
+    """Whether a key of an entry overlays a secret of the role."""
+    return bool(catalog.declared_variables().roles["vllm"].get(f"vllm_{key}", {}).get("no_log"))
 
 
 @dataclass(frozen=True)

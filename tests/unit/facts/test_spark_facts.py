@@ -320,6 +320,27 @@ def test_how_far_the_model_is_counts_while_its_unit_is_up(spark: HostReader) -> 
         assert collect(spark)["model_phase"] is None, text
 
 
+def test_of_several_services_the_one_counts_that_is_not_ready(spark: HostReader) -> None:
+    units = spark.path("/run/systemd/units")
+    units.mkdir(parents=True)
+    for name, phase in (("gb10-vllm", "ready"), ("gb10-vllm-chat", "weights"), ("gb10-vllm-gone", "graphs")):
+        write(spark.system.root, f"/run/{name}/status.json", json.dumps({"phase": phase}))
+    for name in ("gb10-vllm", "gb10-vllm-chat"):
+        (units / f"invocation:{name}.service").symlink_to("0123456789abcdef0123456789abcdef")
+    assert collect(spark)["model_phase"] == "weights"
+    (units / "invocation:gb10-vllm-chat.service").unlink()
+    assert collect(spark)["model_phase"] == "ready"
+
+
+def test_each_service_of_a_cluster_has_a_secret_of_its_own(spark: HostReader) -> None:
+    assert collect(spark)["join_keys"] == {}
+    text = "0" * 64 + " " + "5" * 64 + "\n"
+    write(spark.system.root, "/etc/gb10-fleet/join-chat.key", text)
+    write(spark.system.root, "/etc/gb10-fleet/join-code.key", "half")
+    said = {"for": "0" * 64, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    assert collect(spark)["join_keys"] == {"chat": said, "code": None}
+
+
 def test_of_the_secret_of_a_cluster_only_its_digest_is_told(spark: HostReader) -> None:
     assert collect(spark)["join_key"] is None
     text = "0" * 64 + " " + "5" * 64 + "\n"
