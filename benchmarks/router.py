@@ -68,15 +68,14 @@ http {{
 Way = Callable[[], tuple[http.client.HTTPConnection, str, str]]  # a new connection, a path, a model
 
 
-def ask(way: Way) -> float:
-    """Milliseconds of one small request on a connection of its own."""
+def ask(kept: tuple[http.client.HTTPConnection, str, str]) -> float:
+    """Milliseconds of one small request on a connection that is kept, as clients do."""
+    connection, path, model = kept
     began = time.perf_counter()
-    connection, path, model = way()
     body = json.dumps({"messages": [{"role": "user", "content": "x" * 400}], "model": model})
     connection.request("POST", path, body, {"Authorization": f"Bearer {KEY}"})
     answer = connection.getresponse()
     answer.read()
-    connection.close()
     if answer.status != 200:
         raise SystemExit(f"{path}: {answer.status}")
     return (time.perf_counter() - began) * 1000
@@ -127,11 +126,12 @@ def loopback(port: int) -> http.client.HTTPConnection:
 
 def measured(ways: dict[str, Way], requests: int, streams: int) -> dict[str, dict[str, list[float]]]:
     found: dict[str, dict[str, list[float]]] = {name: {"ms": [], "tokens_per_s": []} for name in ways}
-    for way in ways.values():  # each once, uncounted
-        ask(way)
+    kept = {name: way() for name, way in ways.items()}
+    for connection in kept.values():  # each once, uncounted: TLS
+        ask(connection)
     for _ in range(requests):
-        for name, way in ways.items():
-            found[name]["ms"].append(ask(way))
+        for name, connection in kept.items():
+            found[name]["ms"].append(ask(connection))
     for _ in range(streams):
         for name, way in ways.items():
             found[name]["tokens_per_s"].append(stream(way))
