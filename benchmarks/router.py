@@ -169,7 +169,7 @@ def verdicts(found: dict[str, dict[str, list[float]]]) -> Iterator[tuple[bool, s
 def main() -> int:
     if router_fleet.MISSING:
         raise SystemExit(router_fleet.WHY)
-    with router_fleet.running({"spark-a": MODEL, "spark-b": OTHER}, GAP_S) as fleet, plain(fleet) as alone:
+    with router_fleet.running({"spark-a": [MODEL], "spark-b": [OTHER]}, GAP_S) as fleet, plain(fleet) as alone:
         trusted = ssl.create_default_context(cafile=str(fleet.ca))
 
         def through(model: str) -> Way:

@@ -141,7 +141,7 @@ def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> di
     options = catalog.declared_variables().roles["vllm"]
     ours = {f"vllm_{key}": options[f"vllm_{key}"].get("default") for key in _OF_A_MODEL}
     ours |= {f"vllm_{key}": value for key, value in entry.items() if key not in _OF_A_SERVICE}
-    if "memory_gib" in entry:
+    if "memory_gib" in entry and view.own_facts:  # a router knows the host by its variables alone
         ours["vllm_gpu_memory_utilization"] = _share(view, float(entry["memory_gib"]), members)
     return {**ours, "vllm_services": {}}
 
