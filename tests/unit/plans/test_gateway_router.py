@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import router
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway, gateway_router, gateway_services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -178,3 +180,12 @@ def test_what_a_gateway_opens_to_routers() -> None:
     assert not gateway.plan(view(a=host(1, BIG, gateway_fleet_key=""))).opens
     assert not gateway.plan(view(a=host(1))).opens
     assert gateway_services.Service("a", "vllm", "Org/Some_Model.v2", "").place == "org-some-model-v2"
+
+
+def test_the_program_waits_as_long_as_the_catalog_says() -> None:
+    assert catalog.load("gateway")["drain"]["value"] == router.WAIT_S
+
+
+@pytest.mark.parametrize("model", [BIG, SMALL, "Org/Some_Model.v2", "a+b:c@d"])
+def test_program_and_plan_call_a_model_alike(model: str) -> None:
+    assert router.place(model) == gateway_services.Service("a", "x", model, "").place
