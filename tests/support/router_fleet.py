@@ -75,10 +75,10 @@ class Spark:
 
 
 class Fleet:
-    """Sparks with a gateway each; the first one has the router. Use `running`."""
+    """Sparks with a gateway each; the first one has the router, and `alone` have none. Use `running`."""
 
-    def __init__(self, folder: Path, sparks: list[Spark], gap_s: float, **variables: Any) -> None:
-        self.folder, self.sparks, self.gap_s, self.given = folder, sparks, gap_s, variables
+    def __init__(self, folder: Path, sparks: list[Spark], gap_s: float, alone: Sequence[str]) -> None:
+        self.folder, self.sparks, self.gap_s, self.alone = folder, sparks, gap_s, alone
         self.processes: list[subprocess.Popen[bytes]] = []
         self.haproxy: subprocess.Popen[bytes] | None = None
 
@@ -109,7 +109,6 @@ class Fleet:
             "gateway_fleet": ["sparks"],
             "gateway_fleet_key": FLEET_KEY,
             "gateway_fleet_ca": str(self.ca),
-            **self.given,
         }
         return {
             spark.name: {
@@ -119,6 +118,7 @@ class Fleet:
                 "gateway_certificate_key": str(self.folder / f"{spark.name}.key"),
                 **spark.variables(),
                 **shared,
+                **({"gateway_fleet": []} if spark.name in self.alone else {}),
             }
             for spark in self.sparks
         }
@@ -126,7 +126,13 @@ class Fleet:
     def document(self, spark: Spark) -> dict[str, str]:
         """The files of a host, by name."""
         given = self.variables()
-        view = View(spark.name, BARE, given[spark.name], groups={"sparks": [*given]}, inventory=given)
+        view = View(
+            spark.name,
+            BARE,
+            given[spark.name],
+            groups={"sparks": [name for name in given if name not in self.alone]},
+            inventory=given,
+        )
         made = render("gateway", view)
         assert not made.refusals, made.refusals
         return {entry["file"]: entry["content"] for entry in made.resources if "content" in entry}
@@ -222,14 +228,14 @@ class Fleet:
 
 
 @contextmanager
-def running(models: Mapping[str, Sequence[str]], gap_s: float = 0.005, **variables: Any) -> Iterator[Fleet]:
+def running(models: Mapping[str, Sequence[str]], gap_s: float = 0.005, alone: Sequence[str] = ()) -> Iterator[Fleet]:
     """A fleet with these models by host."""
     folder = Path(tempfile.mkdtemp(prefix="gb10r"))
     sparks = [
         Spark(name, f"127.0.0.{number}", tuple(here), tuple(free_port() for _ in here))
         for number, (name, here) in enumerate(models.items(), 1)
     ]
-    fleet = Fleet(folder, sparks, gap_s, **variables)
+    fleet = Fleet(folder, sparks, gap_s, alone)
     try:
         fleet.start()
         yield fleet
