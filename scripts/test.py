@@ -24,6 +24,7 @@ AS_ROOT = ROOT / "scripts/as-root"
 PROGRAMS = {
     "chromium": "chromium",
     "grub-editenv": "grub-common",
+    "haproxy": "haproxy",
     "modinfo": "kmod",
     "nft": "nftables",
     "nginx": "nginx-light",
@@ -43,6 +44,7 @@ def tools(gate: Gate) -> None:
     gate.run(AS_ROOT, "apt-get", "update")
     gate.run(AS_ROOT, "apt-get", "install", "-y", "--no-install-recommends", *missing)
     started = {
+        "haproxy": "haproxy",
         "nginx-light": "nginx",
         "prometheus": "prometheus",
         "prometheus-node-exporter": "prometheus-node-exporter",

@@ -57,7 +57,7 @@ def asked_while(fleet: Fleet, rounds: int, enough: int) -> Tally:
 def test_no_request_is_lost_while_replicas_are_exchanged(
     rounds: int, enough: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with router_fleet.running(dict.fromkeys(("spark-a", "spark-b", "spark-c"), MODEL)) as fleet:
+    with router_fleet.running({name: [MODEL] for name in ("spark-a", "spark-b", "spark-c")}) as fleet:
         tally = asked_while(fleet, rounds, enough)
     with capsys.disabled():
         print(f"\nrolling over 3 replicas, {rounds} times each: {tally}")

@@ -13,8 +13,8 @@ TOKENS = 8
 
 
 class Replica:
-    def __init__(self, name: str, gap_s: float) -> None:
-        self.name, self.gap_s = name, gap_s
+    def __init__(self, name: str, model: str, gap_s: float) -> None:
+        self.name, self.model, self.gap_s = name, model, gap_s
         self.asked = self.left = 0
 
     async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -23,7 +23,7 @@ class Replica:
                 rows = head.decode("latin-1").split("\r\n")
                 headers = dict(row.lower().split(": ", 1) for row in rows[1:] if ": " in row)
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
-                await self.answer(rows[0], body, writer)
+                await self.answer(rows[0], headers, body, writer)
                 if headers.get("connection") == "close":
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -31,7 +31,7 @@ class Replica:
         finally:
             writer.close()
 
-    async def answer(self, line: str, body: bytes, writer: asyncio.StreamWriter) -> None:
+    async def answer(self, line: str, headers: dict[str, str], body: bytes, writer: asyncio.StreamWriter) -> None:
         if line.startswith("GET /health "):
             return await say(writer, b"")
         if line.startswith("POST /v1/embeddings "):  # says what it holds
@@ -39,7 +39,8 @@ class Replica:
         self.asked += 1
         if b'"stream": true' not in body:
             await asyncio.sleep(self.gap_s)
-            return await say(writer, json.dumps({"replica": self.name, "bytes": len(body), "end": True}).encode())
+            said = {"replica": self.name, "model": self.model, "key": headers.get("authorization"), "bytes": len(body)}
+            return await say(writer, json.dumps(said).encode())
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
         try:
             for number in range(TOKENS if b'"endless": true' not in body else 10**6):
@@ -60,7 +61,7 @@ async def say(writer: asyncio.StreamWriter, body: bytes) -> None:
 
 
 async def serve(options: argparse.Namespace) -> None:
-    replica = Replica(options.name, options.gap)
+    replica = Replica(options.name, options.model, options.gap)
     server = await asyncio.start_server(replica.client, "127.0.0.1", options.port, limit=1 << 26)
     await server.serve_forever()
 
@@ -69,5 +70,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("port", type=int)
     parser.add_argument("name")
+    parser.add_argument("--model", default="")
     parser.add_argument("--gap", type=float, default=0.005)
     asyncio.run(serve(parser.parse_args()))

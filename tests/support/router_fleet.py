@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,31 +34,51 @@ BARE: dict[str, Any] = {"packages": {}, "installed_by_us": []}
 
 @dataclass
 class Spark:
-    """One host: its address on loopback, its model, its processes."""
+    """One host: its address on loopback, its models, its processes. The first model is the short form's."""
 
     name: str
     address: str
-    model: str
-    port: int = field(default_factory=free_port)
+    models: tuple[str, ...]
+    ports: tuple[int, ...]
     gateway_port: int = field(default_factory=free_port)
-    replica: subprocess.Popen[bytes] | None = None
+    replicas: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    @property
+    def port(self) -> int:
+        return self.ports[0]
 
     def start(self, gap_s: float) -> None:
         script = Path(__file__).parent / "replica.py"
-        self.replica = subprocess.Popen([sys.executable, script, str(self.port), self.name, "--gap", str(gap_s)])
-        await_port("127.0.0.1", self.port, self.replica)
+        for model, port in zip(self.models, self.ports, strict=True):
+            argv = [sys.executable, script, str(port), self.name, "--gap", str(gap_s), "--model", model]
+            self.replicas.append(subprocess.Popen(argv))
+        for port, replica in zip(self.ports, self.replicas, strict=True):
+            await_port("127.0.0.1", port, replica)
 
     def kill(self) -> None:
-        assert self.replica is not None
-        self.replica.terminate()
-        self.replica.wait(READY_S)
+        for replica in self.replicas:
+            replica.terminate()
+            replica.wait(READY_S)
+        self.replicas.clear()
+
+    def variables(self) -> dict[str, Any]:
+        more = zip(self.models[1:], self.ports[1:], strict=True)
+        return {
+            "vllm_model": self.models[0],
+            "vllm_port": self.port,
+            "vllm_api_key": f"key-of-{self.models[0]}".replace("/", "-"),
+            "vllm_services": {
+                f"more{number}": {"model": model, "port": port, "api_key": f"key-of-{model}"}
+                for number, (model, port) in enumerate(more)
+            },
+        }
 
 
 class Fleet:
-    """Sparks with a gateway each; the first one has the router. Use `running`."""
+    """Sparks with a gateway each; the first one has the router, and `alone` have none. Use `running`."""
 
-    def __init__(self, folder: Path, sparks: list[Spark], gap_s: float, **variables: Any) -> None:
-        self.folder, self.sparks, self.gap_s, self.given = folder, sparks, gap_s, variables
+    def __init__(self, folder: Path, sparks: list[Spark], gap_s: float, alone: Sequence[str]) -> None:
+        self.folder, self.sparks, self.gap_s, self.alone = folder, sparks, gap_s, alone
         self.processes: list[subprocess.Popen[bytes]] = []
         self.haproxy: subprocess.Popen[bytes] | None = None
 
@@ -79,8 +99,7 @@ class Fleet:
         self.ca.write_text("".join((self.folder / f"{spark.name}.pem").read_text() for spark in self.sparks))
         (self.folder / "router").mkdir()
         for spark in self.sparks:
-            if spark.model:
-                spark.start(self.gap_s)
+            spark.start(self.gap_s)
             self._start_nginx(spark)
         self._start_haproxy()
 
@@ -90,7 +109,6 @@ class Fleet:
             "gateway_fleet": ["sparks"],
             "gateway_fleet_key": FLEET_KEY,
             "gateway_fleet_ca": str(self.ca),
-            **self.given,
         }
         return {
             spark.name: {
@@ -98,9 +116,9 @@ class Fleet:
                 "gateway_port": spark.gateway_port,
                 "gateway_certificate": str(self.folder / f"{spark.name}.pem"),
                 "gateway_certificate_key": str(self.folder / f"{spark.name}.key"),
-                "vllm_model": spark.model,
-                "vllm_port": spark.port,
+                **spark.variables(),
                 **shared,
+                **({"gateway_fleet": []} if spark.name in self.alone else {}),
             }
             for spark in self.sparks
         }
@@ -108,7 +126,13 @@ class Fleet:
     def document(self, spark: Spark) -> dict[str, str]:
         """The files of a host, by name."""
         given = self.variables()
-        view = View(spark.name, BARE, given[spark.name], groups={"sparks": [*given]}, inventory=given)
+        view = View(
+            spark.name,
+            BARE,
+            given[spark.name],
+            groups={"sparks": [name for name in given if name not in self.alone]},
+            inventory=given,
+        )
         made = render("gateway", view)
         assert not made.refusals, made.refusals
         return {entry["file"]: entry["content"] for entry in made.resources if "content" in entry}
@@ -192,8 +216,7 @@ class Fleet:
 
     def close(self) -> None:
         for spark in self.sparks:
-            if spark.replica is not None:
-                spark.kill()
+            spark.kill()
         for process in self.processes:
             process.terminate()
         for process in self.processes:
@@ -205,11 +228,14 @@ class Fleet:
 
 
 @contextmanager
-def running(models: Mapping[str, str], gap_s: float = 0.005, **variables: Any) -> Iterator[Fleet]:
+def running(models: Mapping[str, Sequence[str]], gap_s: float = 0.005, alone: Sequence[str] = ()) -> Iterator[Fleet]:
     """A fleet with these models by host."""
     folder = Path(tempfile.mkdtemp(prefix="gb10r"))
-    sparks = [Spark(name, f"127.0.0.{number}", model) for number, (name, model) in enumerate(models.items(), 1)]
-    fleet = Fleet(folder, sparks, gap_s, **variables)
+    sparks = [
+        Spark(name, f"127.0.0.{number}", tuple(here), tuple(free_port() for _ in here))
+        for number, (name, here) in enumerate(models.items(), 1)
+    ]
+    fleet = Fleet(folder, sparks, gap_s, alone)
     try:
         fleet.start()
         yield fleet

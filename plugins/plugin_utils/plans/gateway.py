@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
@@ -54,29 +54,38 @@ class GatewayPlan(RolePlan):
     upstream: str  # vLLM's address and port, or the router's socket
     certificates: tuple[str, ...]
     paths: tuple[Path, ...]
-    # What routers, this host's own and others', reach here, each at its own path.
+    # What this host offers. Routers, its own and others', reach each at a path of its own.
     services: tuple[Service, ...]
+    opens: bool  # whether routers of other hosts may reach them
     models: tuple[Model, ...]  # what this host's own router offers
 
 
 def plan(view: View) -> GatewayPlan:
     """The plan for one host; a gateway that is not asked for is not judged."""
     said, vllm = view.settings(GatewaySettings), view.settings(VllmSettings)
+    own = gateway_services.of(view)
+    known = [*(each.said for each in gateway_services.declared(view)), vllm]
     serves = gateway_settings.serves(view)
     routes = gateway_router.routes(view)
     return GatewayPlan(
-        refusals=(*_refusals(said, vllm), *gateway_router.refusals(view)) if serves else (),
+        refusals=(*dict.fromkeys(_refusals(said, known)), *gateway_router.refusals(view)) if serves else (),
         serves=serves,
         routes=routes,
         nginx_is_ours=serves and _is_ours(view, "nginx"),
         haproxy_is_ours=routes and _is_ours(view, "haproxy"),
         address=addresses.in_url(said.gateway_address),
-        upstream=f"unix:{ROUTER}:" if routes else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port),
+        upstream=f"unix:{ROUTER}:" if routes else _only(own, vllm),
         certificates=tuple(_certificates(said, routes)) if serves else (),
         paths=tuple(_paths(said)),
-        services=gateway_services.of(view) if routes or said.gateway_fleet_key else (),
+        services=own,
+        opens=bool(own and said.gateway_fleet_key),
         models=gateway_router.models(view) if routes else (),
     )
+
+
+def _only(own: tuple[Service, ...], vllm: VllmSettings) -> str:
+    """Where the one service of the host is, or will be."""
+    return own[0].upstream if own else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port)
 
 
 def _certificates(said: GatewaySettings, routes: bool) -> Iterator[str]:
@@ -102,31 +111,33 @@ def _paths(said: GatewaySettings) -> Iterator[Path]:
         yield Path(path, tuple(method for method, other in words if other == path))
 
 
-def _refusals(said: GatewaySettings, vllm: VllmSettings) -> Iterator[str]:
-    yield from _of_the_address(said, vllm)
+def _refusals(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[str]:
+    yield from _of_the_address(said, known)
     yield from _of_the_certificate(said)
     yield from _of_the_keys(said)
     yield from _of_the_paths(said)
-    if vllm.exposed:
-        yield (
-            f"vllm_host is {vllm.vllm_host}, so clients reach vLLM past the gateway. Set it to 127.0.0.1, which is the "
-            "default."
-        )
-    if vllm.vllm_api_key and not _TOKEN.match(vllm.vllm_api_key):
-        yield (
-            "vllm_api_key has other characters than letters, digits and - . _ ~ + / with = at the end (RFC 6750), and "
-            "the gateway has to send it on. `openssl rand -hex 32` makes one."
-        )
+    for vllm in known:
+        if vllm.exposed:
+            yield (
+                f"vllm_host is {vllm.vllm_host}, so clients reach vLLM past the gateway. Set it to 127.0.0.1, which is "
+                "the default."
+            )
+        if vllm.vllm_api_key and not _TOKEN.match(vllm.vllm_api_key):
+            yield (
+                "vllm_api_key has other characters than letters, digits and - . _ ~ + / with = at the end (RFC 6750), "
+                "and the gateway has to send it on. `openssl rand -hex 32` makes one."
+            )
 
 
-def _of_the_address(said: GatewaySettings, vllm: VllmSettings) -> Iterator[str]:
+def _of_the_address(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[str]:
     if not _ADDRESS.match(said.gateway_address):
         yield (
             f"gateway_address '{said.gateway_address}' is no IP address. Name the one that clients of the LAN reach, "
             "for example 192.0.2.11."
         )
     # The firewall opens gateway_port to everybody, so it must be no port at which the hosts of a cluster meet.
-    taken = [*vllm.ports.values(), *vllm_settings.ports_of_ray().values()]
+    ports = dict.fromkeys(port for vllm in reversed(known) for port in vllm.ports.values())
+    taken = [*ports, *vllm_settings.ports_of_ray().values()]
     if not addresses.is_ports(said.gateway_port) or said.gateway_port in taken:
         yield (
             f"gateway_port {said.gateway_port} is no TCP port from 1 to 65535, or one that vLLM or Ray uses "

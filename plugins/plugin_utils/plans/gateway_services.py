@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
 _NOT_IN_A_PATH = re.compile(r"[^a-z0-9]+")
 _NAME_OF_A_MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]*\Z")
@@ -37,11 +37,22 @@ class Service:
 
 
 def of(view: View) -> tuple[Service, ...]:
-    """The services that this host offers on its own address; a cluster offers its own on its first host."""
-    said = view.settings(VllmSettings)
-    if view.rank or not said.vllm_model or not _has_the_role(view):
+    """The services that this host offers on its own address; one that spans a cluster is on its first host."""
+    return tuple(
+        Service(view.host, each.name, each.said.served_name, upstream(each.said.vllm_host, each.said.vllm_port))
+        for each in declared(view)
+        if each.said.vllm_model and each.view.rank == 0
+    )
+
+
+def declared(view: View) -> tuple[services.Service, ...]:
+    """What is said of the services of a host. What is wrong with it says the role vllm, of its own host."""
+    if not _has_the_role(view):
         return ()
-    return (Service(view.host, "vllm", said.served_name, upstream(said.vllm_host, said.vllm_port)),)
+    try:
+        return services.expand(view)
+    except SettingsError:
+        return ()
 
 
 def upstream(host: str, port: int) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway_services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -31,5 +32,10 @@ class GatewaySettings(RoleSettings, role="gateway"):
 
 
 def serves(view: View) -> bool:
-    """Whether a host has a gateway. The API is on the head of a cluster, and the gateway beside it."""
-    return view.settings(GatewaySettings).gateway_address != "" and view.rank == 0
+    """Whether a host has a gateway. The API is on the head of a cluster, and the gateway beside it.
+
+    Another host of a cluster has one for its own services, where a router of the fleet asks for them.
+    """
+    said = view.settings(GatewaySettings)
+    asked = view.rank == 0 or bool(said.gateway_fleet_key and gateway_services.of(view))
+    return said.gateway_address != "" and asked

@@ -158,7 +158,7 @@ def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> di
     ours |= {f"vllm_{key}": value for key, value in entry.items() if f"vllm_{key}" in options}
     if entry.get("kind") == CONTAINER:
         ours |= {"vllm_extra_args": entry.get("args", []), "vllm_host": "127.0.0.1", "vllm_fetch": False}
-    if "memory_gib" in entry:
+    if "memory_gib" in entry and view.own_facts:  # a router knows the host by its variables alone
         ours["vllm_gpu_memory_utilization"] = _share(view, float(entry["memory_gib"]), members)
     return {**ours, "vllm_services": {}}
 

@@ -111,8 +111,11 @@ class View:
         if host not in self._others:
             given = self.inventory[host]
             cluster = [str(member) for member in self.groups.get(str(given.get("gb10_cluster")), ())]
-            members = cluster if host in cluster else ()
-            self._others[host] = View(host, {}, given, members, groups=self.groups, inventory=self.inventory)
+            members = cluster if host in cluster else []
+            told = {member: self.inventory[member] for member in members if member != host}
+            self._others[host] = View(
+                host, {}, given, members, given=told, groups=self.groups, inventory=self.inventory
+            )
         return self._others[host]
 
     def plan(self, planner: Callable[[View], _Plan]) -> _Plan:

@@ -16,12 +16,13 @@ from tests.support import router_fleet
 from tests.support.router_fleet import FLEET_KEY, KEY, Fleet
 
 pytestmark = pytest.mark.skipif(router_fleet.MISSING, reason=router_fleet.WHY)
-BIG, SMALL = "Qwen/Qwen3-8B", "bge-m3"
+BIG, SMALL, THIRD = "Qwen/Qwen3-8B", "bge-m3", "reranker"
+HOSTS = {"spark-a": [BIG], "spark-b": [BIG], "spark-c": [SMALL, THIRD]}
 
 
 @pytest.fixture(scope="module")
 def fleet() -> Iterator[Fleet]:
-    with router_fleet.running({"spark-a": BIG, "spark-b": BIG, "spark-c": SMALL}) as made:
+    with router_fleet.running(HOSTS) as made:
         yield made
 
 
@@ -49,7 +50,13 @@ def chat(fleet: Fleet, body: dict[str, Any] | bytes) -> tuple[int, Any]:
 
 def test_the_list_has_all_models_of_the_fleet(fleet: Fleet) -> None:
     status, said = ask(fleet, "/v1/models")
-    assert (status, [model["id"] for model in said["data"]]) == (200, [BIG, SMALL])
+    assert (status, [model["id"] for model in said["data"]]) == (200, [BIG, SMALL, THIRD])
+
+
+def test_each_service_hears_its_own_key(fleet: Fleet) -> None:
+    for model in (SMALL, THIRD):
+        said = chat(fleet, {"model": model})[1]
+        assert (said["replica"], said["model"], said["key"]) == ("spark-c", model, f"bearer key-of-{model}")
 
 
 def test_a_request_goes_where_its_model_is(fleet: Fleet) -> None:
@@ -89,7 +96,7 @@ def test_large_requests(fleet: Fleet, size: int, ahead: bool, status: int) -> No
     body = body.replace(b'""', b'"%s"' % (b"x" * (size - len(body))))
     found, said = chat(fleet, body)
     assert (found, len(body)) == (status, size)
-    assert status != 200 or said == {"replica": "spark-c", "bytes": size, "end": True}
+    assert status != 200 or (said["model"], said["bytes"]) == (SMALL, size)
 
 
 def test_the_name_in_a_form(fleet: Fleet) -> None:
@@ -105,25 +112,26 @@ def test_the_name_in_a_form(fleet: Fleet) -> None:
 def test_an_unknown_model_is_told_which_there_are(fleet: Fleet, body: bytes) -> None:
     status, said = chat(fleet, body)
     assert status == 404
-    assert said["error"]["message"] == f"there is no such model here; there are {BIG}, {SMALL}"
+    assert said["error"]["message"] == f"there is no such model here; there are {BIG}, {SMALL}, {THIRD}"
 
 
 def test_from_outside_exactly_what_is_declared_answers(fleet: Fleet) -> None:
     """Hosts times keys times paths: clients reach no replica, and gateways nothing else."""
-    places = {"spark-a": "qwen-qwen3-8b", "spark-b": "qwen-qwen3-8b", "spark-c": "bge-m3"}
+    places = {"spark-a": ["qwen-qwen3-8b"], "spark-b": ["qwen-qwen3-8b"], "spark-c": ["bge-m3", "reranker"]}
     declared = [entry["value"].split() for entry in catalog.load("gateway")["endpoints"]]
     others = ["/pause", "/invocations", "/metrics", "/v1/load_lora_adapter", "/replica", "/replica/", "/v1/score"]
     wrong = []
-    for host, place in places.items():
+    every = {place for here in places.values() for place in here}
+    for host, here in places.items():
         paths = {path: method for method, path in declared}
-        paths |= {f"/replica/{each}{path}": "POST" for each in {*places.values()} for path in [*paths, "/pause"]}
-        paths |= {f"/replica/{each}/health": "GET" for each in {*places.values()}}
+        paths |= {f"/replica/{each}{path}": "POST" for each in every for path in [*paths, "/pause"]}
+        paths |= {f"/replica/{each}/health": "GET" for each in every}
         paths |= dict.fromkeys(others, "POST")
         for path, method in paths.items():
             body = json.dumps({"model": BIG}).encode() if method == "POST" else None
             for key, status in (
                 (KEY, 200 if [method, path] in declared else 404),
-                (FLEET_KEY, 200 if _is_replicas(path, place, declared) else 404),
+                (FLEET_KEY, 200 if _is_replicas(path, here, declared) else 404),
                 ("stranger", 401),
             ):
                 found = ask(fleet, path, body, key, host)[0]
@@ -131,9 +139,9 @@ def test_from_outside_exactly_what_is_declared_answers(fleet: Fleet) -> None:
     assert not wrong
 
 
-def _is_replicas(path: str, place: str, declared: list[list[str]]) -> bool:
+def _is_replicas(path: str, here: list[str], declared: list[list[str]]) -> bool:
     offered = [end for method, end in declared if method == "POST"]
-    return path in {f"/replica/{place}{end}" for end in [*offered, "/health"]}
+    return path in {f"/replica/{place}{end}" for place in here for end in [*offered, "/health"]}
 
 
 def test_a_replica_that_is_down_costs_no_request(fleet: Fleet) -> None:
@@ -169,7 +177,7 @@ def test_a_draining_replica_ends_what_it_has_begun_over_a_reload(fleet: Fleet) -
     assert sum(replica["in_flight"] for replica in fleet.show()) == 2
     assert fleet.router("drain", "spark-b").returncode == 3, "one is in flight"
     fleet.reload()
-    assert {(replica["host"], replica["in_flight"], replica["state"]) for replica in fleet.show()} == {
+    assert {(each["host"], each["in_flight"], each["state"]) for each in fleet.show()} == {
         ("spark-a", 1, "ready"), ("spark-b", 1, "draining"), ("spark-c", 0, "ready"),
     }  # fmt: skip
     assert {chat(fleet, {"model": BIG})[1]["replica"] for _ in range(6)} == {"spark-a"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs import router
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway, gateway_router, gateway_services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -16,6 +18,9 @@ FLEET: dict[str, Any] = {
     "gateway_fleet_ca": "/etc/c/ca.pem",
 }
 BIG, SMALL = "Qwen/Qwen3-8B", "bge-m3"
+EMBED = {"embed": {"model": SMALL, "port": 8001, "memory_gib": 8}}
+EACH = {"embed": {"model": SMALL, "port": 8001, "span": "host"}}
+THERE = {"embed": {"model": SMALL, "port": 8001, "hosts": ["b"]}}
 LOCAL = f"unix@{gateway_router.ENTRANCE}"
 
 
@@ -24,7 +29,7 @@ def host(number: int, model: str = "", **more: Any) -> dict[str, Any]:
 
 
 def view(head: str = "a", groups: dict[str, list[str]] | None = None, **hosts: dict[str, Any]) -> View:
-    bare = {"packages": {}, "installed_by_us": []}
+    bare = {"packages": {}, "installed_by_us": [], "memory_bytes": 128 << 30}
     members = [name for name in hosts if hosts[name].get("gb10_cluster") == hosts[head].get("gb10_cluster", "-")]
     groups = {"all": [*hosts], "sparks": [*hosts], "pair": members} | (groups or {})
     return View(head, bare, hosts[head], members, groups=groups, inventory=hosts)
@@ -77,6 +82,32 @@ TABLE: dict[str, tuple[dict[str, dict[str, Any]], dict[str, list[tuple[str, str,
         {"a": host(1, BIG, gateway_fleet=["b"]), "b": host(2, "org/other", vllm_served_model_name=BIG)},
         {BIG: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "b")]},
     ),
+    "several services of a host": (
+        {"a": host(1, BIG, vllm_services=EMBED)},
+        {BIG: [("a", LOCAL, "")], SMALL: [("a", LOCAL, "")]},
+    ),
+    "several services of several hosts": (
+        {"a": host(1, vllm_services=EMBED, gateway_fleet=["b"]), "b": host(2, BIG, vllm_services=EMBED)},
+        {BIG: [("b", "192.0.2.2:8443", "b")], SMALL: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "b")]},
+    ),
+    "a service of a cluster, and one of each of its hosts": (
+        {
+            "a": host(1, gateway_fleet=["pair"]),
+            "b": host(2, BIG, gb10_cluster="pair", vllm_services=EACH),
+            "c": host(3, BIG, gb10_cluster="pair", vllm_services=EACH),
+        },
+        {
+            BIG: [("b", "192.0.2.2:8443", "b")],
+            SMALL: [("b", "192.0.2.2:8443", "b"), ("c", "192.0.2.3:8443", "c")],
+        },
+    ),
+    "a service on hosts of its own choice": (
+        {
+            "a": host(1, BIG, gateway_fleet=["sparks"], vllm_services=THERE),
+            "b": host(2, BIG, vllm_services=THERE),
+        },
+        {BIG: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "b")], SMALL: [("b", "192.0.2.2:8443", "b")]},
+    ),
     "an address of IPv6": (
         {"a": host(1, BIG, gateway_fleet=["b"]), "b": host(2, BIG, gateway_address="2001:db8::2")},
         {BIG: [("a", LOCAL, ""), ("b", "[2001:db8::2]:8443", "b")]},
@@ -99,6 +130,26 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "no model anywhere": ({"vllm_model": ""}, {"vllm_model": ""}, "no host of it has a vllm_model"),
     "alike": ({}, {"vllm_model": "qwen-qwen3-8b"}, f"cannot tell {BIG} and qwen-qwen3-8b apart"),
     "a quote": ({}, {"vllm_served_model_name": "a'b"}, 'cannot offer "a\'b"'),
+    "two that are called alike": (
+        {"vllm_services": {"two": {"model": BIG, "port": 8001}}},
+        {},
+        f"a has two services that are called {BIG}",
+    ),
+    "a service beyond loopback": (
+        {"vllm_services": {"two": {"model": SMALL, "host": "192.0.2.1"}}},
+        {},
+        "vllm_host is 192.0.2.1",
+    ),
+    "a service's port": (
+        {"gateway_port": 8001, "vllm_services": {"two": {"model": SMALL, "port": 8001}}},
+        {},
+        "gateway_port 8001 is no",
+    ),
+    "a service's key": (
+        {"vllm_services": {"two": {"model": SMALL, "api_key": "a b"}}},
+        {},
+        "vllm_api_key has other characters",
+    ),
     "a short key": ({"gateway_fleet_key": "f"}, {"gateway_fleet_key": "f"}, "the key of gateway_fleet_key is shorter"),
     "a client's key": ({"gateway_fleet_key": "a" * 40}, {"gateway_fleet_key": "a" * 40}, "the same key twice"),
     "a file that is none": ({"gateway_fleet_ca": "ca.pem"}, {}, "gateway_fleet_ca 'ca.pem' is no absolute path"),
@@ -125,6 +176,16 @@ def test_the_routers_of_a_host() -> None:
 
 def test_what_a_gateway_opens_to_routers() -> None:
     """Its own services, and only where there is a key for them."""
-    assert [each.place for each in gateway.plan(view(a=host(1, BIG))).services] == ["qwen-qwen3-8b"]
-    assert gateway.plan(view(a=host(1, BIG, gateway_fleet_key=""))).services == ()
+    assert gateway.plan(view(a=host(1, BIG))).opens
+    assert not gateway.plan(view(a=host(1, BIG, gateway_fleet_key=""))).opens
+    assert not gateway.plan(view(a=host(1))).opens
     assert gateway_services.Service("a", "vllm", "Org/Some_Model.v2", "").place == "org-some-model-v2"
+
+
+def test_the_program_waits_as_long_as_the_catalog_says() -> None:
+    assert catalog.load("gateway")["drain"]["value"] == router.WAIT_S
+
+
+@pytest.mark.parametrize("model", [BIG, SMALL, "Org/Some_Model.v2", "a+b:c@d"])
+def test_program_and_plan_call_a_model_alike(model: str) -> None:
+    assert router.place(model) == gateway_services.Service("a", "x", model, "").place

@@ -270,6 +270,14 @@ def test_where_it_was_refused_the_model_is_started_again(journal: Journal, world
     assert record["outcome"] == "refused"
 
 
+def test_good_hosts_of_a_bad_wave_get_requests_again(journal: Journal, world: World) -> None:
+    """The proof of a wave fails for all of its hosts; one that is not proven stays out of the routers."""
+    world.sick = {"h01"}
+    chosen = policy(canary=3, threshold=1)
+    go(journal, begin(journal, fleet(3, serves=True), chosen, recipes.forward("site", ["a,"])), world)
+    assert world.calls[-1] == (["gb10.fleet.rejoin"], ["h00", "h02"])
+
+
 def test_an_own_playbook_is_run_from_beside_itself(journal: Journal, world: World, tmp_path: Path) -> None:
     own = tmp_path / "mine" / "play.yml"
     own.parent.mkdir()

@@ -61,6 +61,33 @@ def test_a_model_that_runs_is_stopped_and_started_where_it_is_enabled_and_its_cl
     }  # fmt: skip
 
 
+FLEET = {
+    "gateway_keys": {"laptop": "a" * 40}, "gateway_plain_http": True, "gateway_fleet_key": "f" * 40, "vllm_model": "m",
+}  # fmt: skip
+
+
+def test_the_routers_of_the_fleet_let_go_of_a_replica_first_and_take_it_back_last(plays: Plays) -> None:
+    """`other` has the router; `masked` has none, and `stopped` is in a fleet of nobody."""
+    hosts = {name: {"ansible_host": f"kind-{name}", **FLEET} for name in ("serving", "other", "masked", "stopped")}
+    for number, host in enumerate(hosts.values(), 1):
+        host["gateway_address"] = f"192.0.2.{number}"
+    hosts["other"]["gateway_fleet"] = ["serving", "masked"]
+    program = plays.tmp_path / "bin/gb10-router"
+    program.write_text('#!/bin/sh\ncd "$GB10_TEST_HOST"; echo "router $*" | tr " " - >>done\n')
+    program.chmod(0o755)
+    play = [{"ansible.builtin.import_playbook": f"gb10.fleet.{it}"} for it in ("withdraw", "drain", "serve", "rejoin")]
+    _, output = plays.play(hosts, play, "--limit", "serving,stopped", ansible_become=False)
+    notes = {host: plays.tmp_path / "hosts" / host / "done" for host in hosts}
+    # All hosts of a wave are told to every router that offers one of them; which it does not know, it leaves alone.
+    asked = ["router-drain-serving", "router-drain-stopped"]
+    back = ["router-ready-serving", "router-ready-stopped"]
+    assert {host: sorted(file.read_text().split()) for host, file in notes.items() if file.exists()} == {
+        "other": sorted([*asked, *(f"{each}---wait" for each in asked), *back]),
+        "serving": sorted(["announce", "stop", "reset-failed", "reset-failed", "start"]),
+        "stopped": ["reset-failed", "start"],
+    }, output  # fmt: skip
+
+
 # Has the images in the file of that name. Notes what changed it.
 DOCKER = """#!/bin/bash
 cd "$GB10_TEST_HOST"

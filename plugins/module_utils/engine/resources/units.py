@@ -202,7 +202,9 @@ class UnitKind(Kind[Unit, UnitState]):
             due = bool(changed) or (owed is not None and owed == live.invocation)
             if due and not _has_read(resource, state, plan):
                 disrupt("restart", f"changed: {', '.join(changed) or 'in an earlier run'}")
-            elif rewritten := [label for label in resource.read_again if plan.changed(label)]:
+            elif (rewritten := [label for label in resource.read_again if plan.changed(label)]) and not _has_read(
+                resource, state, plan
+            ):
                 step("read again", f"changed: {', '.join(rewritten)}")
             elif resource.name in state.lost:
                 # Not `restart`: that follows from another difference, and this is one of its own.
@@ -228,7 +230,7 @@ class UnitKind(Kind[Unit, UnitState]):
             progress.done.extend(step for step in steps if any(step is done for done in carried_out))
         if any(step.action in ("start", "restart", "repair") and _has_program(step.resource) for step in steps):
             system.clock.sleep(SETTLE_S)
-        begun = [step.resource for step in carried_out if step.action in ("start", "restart", "repair")]
+        begun = [step.resource for step in carried_out if step.action in ("start", "restart", "repair", "read again")]
         note_loaded(system, [unit for unit in begun if _files_of(unit)])
 
     def _carry_out(self, system: System, steps: Sequence[Step[Unit]], progress: Progress) -> Iterator[Step[Unit]]:
@@ -398,7 +400,8 @@ def _labels(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def _files_of(unit: Unit) -> list[str]:
-    return [name for name in unit.restart_on if name.startswith("/")]
+    """What it reads, at its start or again."""
+    return [name for name in (*unit.restart_on, *unit.reload_on) if name.startswith("/")]
 
 
 def _says(system: System, path: str) -> str:
@@ -411,7 +414,7 @@ def _says(system: System, path: str) -> str:
 def _has_read(unit: Unit, state: UnitState, plan: Plan) -> bool:
     """Whether all that it reads will stand, after the steps of the plan, as it did when the unit read it."""
     read = state.loaded.get(unit.name, {})
-    if len(_files_of(unit)) < len(unit.inputs) or read.keys() != set(_files_of(unit)):
+    if len(_files_of(unit)) < len((*unit.inputs, *unit.read_again)) or read.keys() != set(_files_of(unit)):
         return False  # of a package there is no telling
     left = {step.resource.name: step.leaves for step in plan.steps if step.resource.KIND == "file"}
     return all(left.get(path, state.now[path]) == said for path, said in read.items())

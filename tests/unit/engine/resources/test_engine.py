@@ -108,6 +108,7 @@ def test_null_counts_as_not_given() -> None:
         ({"unit": "-x.service"}, "resources[0].unit"),
         ({"unit": "x.service", "enabled": "yes"}, "resources[0].enabled: expected true or false"),
         ({"unit": "x.service", "restart_on": ["/etc/a"]}, "resources[0].restart_on[0]: file:/etc/a is not declared"),
+        ({"unit": "x.service", "reload_on": ["/etc/a"]}, "resources[0].reload_on[0]: file:/etc/a is not declared"),
         ({"unit": "x.service", "consent": "{{ x }}"}, "resources[0].consent"),
         ({"sysctl": "swappiness", "value": 1}, "resources[0].sysctl"),
         ({"sysctl": "vm.//.swappiness", "value": 1}, "resources[0].sysctl"),

@@ -34,6 +34,7 @@ class FakeSystemd:
         host.on("systemctl daemon-reload", self.reload)
         for verb in ("enable", "disable", "mask", "unmask", "start", "stop", "restart", "reset-failed"):
             host.on(f"systemctl {verb}", self.act)
+        host.on("systemctl reload", self.read_again)
         host.on("journalctl", "")
 
     def add(self, name: str, active: str = "inactive", file: str = "disabled") -> dict[str, str]:
@@ -81,6 +82,10 @@ class FakeSystemd:
         for path in self.host.path("/etc/systemd/system").glob("*.service"):
             if path.name not in self.units:
                 self.add(path.name)
+        return ""
+
+    def read_again(self, argv: list[str], stdin: str | None) -> str:
+        assert self.units[argv[-1]]["ActiveState"] == "active", "a unit that is down reads nothing"
         return ""
 
     def act(self, argv: list[str], stdin: str | None) -> str:
@@ -303,6 +308,41 @@ def test_a_run_killed_before_the_restart_is_made_up_for(host: FakeHost, systemd:
     host.on("systemctl restart", systemd.act)
 
     assert [change["action"] for change in host.both(DOCUMENT, demo_allow_restart=True).changes] == ["restart"]
+
+
+READS = [DOCUMENT[0], DOCUMENT[1], {**DOCUMENT[2], "restart_on": [UNIT_FILE], "reload_on": ["/etc/demo.conf"]}]
+
+
+def test_what_a_unit_reads_again_stops_nothing_and_needs_no_consent(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(READS)
+    began = systemd.starts
+    newer = [READS[0], {**READS[1], "content": "b\n"}, READS[2]]
+    host.calls.clear()
+    outcome = host.both(newer)
+    assert ([change["action"] for change in outcome.changes], outcome.pending) == (["update", "read again"], [])
+    assert (systemd.acts(), systemd.starts) == (["systemctl reload demo.service"], began)
+    assert host.converge(newer).changes == []
+
+
+def test_a_changed_unit_file_restarts_and_reads_everything(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(READS)
+    newer = [{**READS[0], "content": "[Service]\nExecStart=/bin/y\n"}, {**READS[1], "content": "b\n"}, READS[2]]
+    outcome = host.both(newer, demo_allow_restart=True)
+    assert [change["action"] for change in outcome.changes] == ["update", "update", "restart"]
+
+
+def test_what_was_not_read_again_is_made_up_for_by_a_restart(host: FakeHost, systemd: FakeSystemd) -> None:
+    host.converge(READS)
+
+    def killed(argv: list[str], stdin: str | None) -> str:
+        raise KeyboardInterrupt
+
+    host.on("systemctl reload", killed)
+    newer = [READS[0], {**READS[1], "content": "b\n"}, READS[2]]
+    with pytest.raises(KeyboardInterrupt):
+        host.converge(newer)
+    host.on("systemctl reload", systemd.read_again)
+    assert [change["action"] for change in host.both(newer, demo_allow_restart=True).changes] == ["restart"]
 
 
 def test_a_run_killed_before_the_reload_is_made_up_for(host: FakeHost, systemd: FakeSystemd) -> None:
