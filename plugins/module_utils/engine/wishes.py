@@ -100,9 +100,9 @@ def standing_still(unit: Unit, wish: Wish) -> list[Resource]:
     still = replace(unit, index=unit.index + 1, enabled=False, state="stopped", restart_on=(), probe=(), consent=None)
     if not wish.until:
         return [*gone(unit), still]
-    timer, service, _ = _names(unit)
+    timer, service, stamp = _names(unit)
     calendar = datetime.strptime(wish.until, _UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    files = f"{UNITS}/{timer} {UNITS}/{service}"
+    files = f"{UNITS}/{timer} {UNITS}/{service} {stamp}"
     run = _SERVICE.format(unit=unit.name, timer=timer, files=files)
     when = _TIMER.format(unit=unit.name, calendar=calendar)
     return [
