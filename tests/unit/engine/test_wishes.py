@@ -143,6 +143,7 @@ def test_a_timer_that_somebody_removes_is_drift_and_comes_back(host: Host) -> No
 
 
 def test_the_timer_ends_the_wish_and_leaves_nothing(host: Host) -> None:
+    host.path("/var/lib/systemd/timers").mkdir(parents=True)
     before = host.digest()
     host.wish("stopped", "07:00")
     assert host.stands(TIMER) == ("enabled", "active")
