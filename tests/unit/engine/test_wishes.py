@@ -210,6 +210,26 @@ def test_a_service_that_its_role_gives_up_takes_its_wish_along(host: Host) -> No
     assert "wishes" not in host.manifest()
 
 
+def test_a_unit_that_rests_is_put_there_and_not_started_until_somebody_does(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    before = host.digest()
+    file, declared = unit(UNIT)
+    documents = [{"role": "vllm", "resources": [file, {**declared, "resting": True}, *unit(OTHER)]}]
+
+    def converge(check: bool = False) -> dict[str, Any]:
+        return dict(answer(request(documents, check=check), host.system))
+
+    assert (converge(check=True)["error"], converge()["error"]) == (None, None)
+    assert (host.units.get(UNIT), host.stands(OTHER)) == (None, ("enabled", "active"))
+    again = converge(check=True)
+    assert (again["changes"], again["recorded"]) == ([], True)
+    assert host.say("drift")["wishes"][0]["who"] == "gb10_layouts"
+    host.wish("started")
+    assert (host.stands(), converge()["changes"]) == (("enabled", "active"), [])
+    host.say("undo", roles=["vllm"])
+    assert host.digest() == before
+
+
 def test_check_mode_says_it_and_changes_nothing(host: Host) -> None:
     before, manifest = host.digest(), host.manifest()
     said = host.wish("stopped", "07:00", check=True)
