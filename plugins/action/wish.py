@@ -30,7 +30,7 @@ class ActionModule(ActionBase):
             argument_spec={
                 "unit": {"type": "str", "required": True},
                 "state": {"type": "str", "choices": ["stopped", "started"], "required": True},
-                "until": {"type": "str", "default": ""},
+                "end": {"type": "str", "default": ""},
             }
         )
         target.refuse_inventory(task_vars)
@@ -42,7 +42,7 @@ class ActionModule(ActionBase):
             "facts": None,
             "project": catalog.collection_version(),
             "run": RUN,
-            "wish": options,
+            "wish": {"unit": options["unit"], "state": options["state"], "until": options["end"]},
         }
         try:
             answer = transport.call(self, request, task_vars)

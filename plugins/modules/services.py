@@ -69,6 +69,7 @@ services:
       model: openai/gpt-oss-20b
       served_name: gpt-oss-20b
       port: 8000
+      url: http://127.0.0.1:8000
       wish: null
 memory:
   description: In bytes. C(hidden) has no account of the kernel, as what a driver holds for the GPU. Null where unknown.

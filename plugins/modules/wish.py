@@ -15,7 +15,7 @@ description:
   - Stops a unit that a role has put on the host, disables it, so that it stays stopped over a boot, and writes the wish
     into the host's manifest (C(/var/lib/gb10-fleet/manifest.json)). Later runs leave it stopped, and drift shows it
     without counting it as drift.
-  - With O(until), a timer of systemd's on the host starts the unit again and removes itself. A host that is off at that
+  - With O(end), a timer of systemd's on the host starts the unit again and removes itself. A host that is off at that
     time starts it at its next boot. A wish whose time is over does not count.
   - The state V(started) ends the wish with its timer, and starts the unit without waiting for it.
   - An undo of the role takes wish and timer away.
@@ -29,7 +29,7 @@ options:
     type: str
     choices: [stopped, started]
     required: true
-  until:
+  end:
     description:
       - When it starts again, by the clock of the host. A time of the day (V(07:00), the next one), a span (V(+2h),
         V(+1h30m), V(+1d)) or an ISO date with a time. Empty for no end.
@@ -61,7 +61,7 @@ EXAMPLES = r"""
   gb10.fleet.wish:
     unit: gb10-vllm.service
     state: stopped
-    until: "07:00"
+    end: "07:00"
   become: true
 
 - name: Start it now

@@ -44,8 +44,8 @@ def converge(
 
     `removes`: the roles whose orphans are taken back.
     """
-    known = manifests.load(system)
     now = system.clock.utc()
+    known = wishes.from_the_start(manifests.load(system), document.resources, now)
     document = replace(document, resources=wishes.heeded(document.resources, known.wishes, now))
     orphans = manifests.orphans(known, document.claims, document.roles)
     removed: list[Step[Any]] = []

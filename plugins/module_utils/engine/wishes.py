@@ -33,6 +33,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import r
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
 UNITS = "/etc/systemd/system"
+OF_A_LAYOUT = "gb10_layouts"  # whose wish it is that a unit rests from the start
 _UTC = "%Y-%m-%dT%H:%M:%SZ"
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\Z")
 _SPAN = re.compile(r"\+(?:(\d{1,3})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m)?\Z")
@@ -81,6 +82,16 @@ def in_force(wishes: Mapping[str, Wish], now: str) -> dict[str, Wish]:
     return {label: wish for label, wish in wishes.items() if not wish.until or now < wish.until}
 
 
+def from_the_start(known: Manifest, resources: Iterable[Resource], now: str) -> Manifest:
+    """With a wish for each unit that is to rest and was never put on this host: somebody else runs in its place."""
+    new = {
+        resource.label: Wish(OF_A_LAYOUT, now, "")
+        for resource in resources
+        if isinstance(resource, Unit) and resource.resting and resource.label not in known.resources
+    }
+    return known._replace(wishes={**new, **known.wishes}) if new else known
+
+
 def heeded(resources: Iterable[Resource], wishes: Mapping[str, Wish], now: str) -> tuple[Resource, ...]:
     """The resources as the wishes have them; of a wish that is over, what it may have left goes."""
     counting = in_force(wishes, now)
@@ -97,12 +108,14 @@ def heeded(resources: Iterable[Resource], wishes: Mapping[str, Wish], now: str) 
 
 def standing_still(unit: Unit, wish: Wish) -> list[Resource]:
     """The unit stopped over a boot as well, and the timer that starts it again. A unit comes after its files."""
-    still = replace(unit, index=unit.index + 1, enabled=False, state="stopped", restart_on=(), probe=(), consent=None)
+    still = replace(
+        unit, index=unit.index + 1, enabled=False, state="stopped", restart_on=(), reload_on=(), probe=(), consent=None
+    )
     if not wish.until:
         return [*gone(unit), still]
-    timer, service, _ = _names(unit)
+    timer, service, stamp = _names(unit)
     calendar = datetime.strptime(wish.until, _UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    files = f"{UNITS}/{timer} {UNITS}/{service}"
+    files = f"{UNITS}/{timer} {UNITS}/{service} {stamp}"
     run = _SERVICE.format(unit=unit.name, timer=timer, files=files)
     when = _TIMER.format(unit=unit.name, calendar=calendar)
     return [
@@ -192,7 +205,7 @@ def start(system: System, unit: str, *, check_mode: bool) -> Outcome:
     over = {label: wish._replace(until=wish.since) for label, wish in known.wishes.items() if label == resource.label}
     known = known._replace(wishes={**known.wishes, **over})
     # What else has changed under it waits for the next run of its role.
-    plain = replace(resource, restart_on=(), probe=())
+    plain = replace(resource, restart_on=(), reload_on=(), probe=())
     outcome = _done(system, known, [*gone(resource), plain], check_mode=check_mode)
     if over and not check_mode:
         rest = {label: wish for label, wish in known.wishes.items() if label != resource.label}

@@ -85,7 +85,7 @@ def load_seconds(phases: Any) -> float | None:
 def _command(argv: Sequence[str]) -> dict[str, Any]:
     """Model, served name and port of `vllm serve`; none where it runs something else."""
     words = [str(word) for word in argv]
-    found: dict[str, Any] = {"model": None, "served_name": None, "port": None}
+    found: dict[str, Any] = {"model": None, "served_name": None, "port": None, "url": None}
     if "serve" not in words:
         return found
     words = words[words.index("serve") + 1 :]
@@ -95,7 +95,14 @@ def _command(argv: Sequence[str]) -> dict[str, Any]:
         "model": words[0] if words else None,
         "served_name": values.get("--served-model-name"),
         "port": int(port) if port.isdigit() else None,
+        "url": f"http://{_asked(values.get('--host', ''))}:{port}" if port.isdigit() else None,
     }
+
+
+def _asked(host: str) -> str:
+    """Where a server that listens there answers on the host itself."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to compare with
+    return f"[{host}]" if ":" in host else host
 
 
 def _document(system: System, path: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,14 +26,16 @@ class VllmPlan(RolePlan):
     secrets_unused: tuple[str, ...]  # files of secrets that no service has use for
     sources: tuple[str, ...] = vllm_service.SOURCES  # of the program that the units run
     ray: str  # the service that runs by Ray
+    resting: tuple[str, ...]  # services that only another layout than the first has
 
 
 def plan(view: View) -> VllmPlan:
     """The plan for one host."""
     expanded = services.expand(view)
     made = tuple(vllm_service.plan(each) for each in expanded)
+    sets = layouts.of_host(view.variables.get("gb10_layouts"))
     return VllmPlan(
-        refusals=(*_named(made, "refusals"), *(() if _only_short(made) else vllm_budget.refusals(view, made))),
+        refusals=(*_named(made, "refusals"), *(() if _only_short(made) else vllm_budget.refusals(view, made, sets))),
         joint_refusals=tuple(_named(made, "joint_refusals")),
         findings=tuple(_findings(made)),
         services=made,
@@ -40,6 +43,7 @@ def plan(view: View) -> VllmPlan:
         compiles=any(each.files.fetch for each in made),
         secrets_unused=tuple(_unused(made)),
         ray=_ray(made),
+        resting=tuple(sets.resting([each.name for each in made])),
     )
 
 

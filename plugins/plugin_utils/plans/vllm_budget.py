@@ -13,15 +13,18 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.layouts import Layouts
 
 _GIB = 1024**3
 # Services fetch one after the other, so they may offer their files on one port.
 _SHARED = "vllm_transfer_port"
 
 
-def refusals(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
-    """What speaks against having all of them on this host."""
-    yield from _memory(view, made)
+def refusals(view: View, made: Sequence[ServicePlan], sets: Layouts) -> Iterator[str]:
+    """What speaks against having all of them on this host. Memory is of those that a layout has together."""
+    yield from sets.mistakes
+    for running in sets.together([each.name for each in made]).values():
+        yield from _memory(view, [each for each in made if each.name in running])
     for one, other in combinations(made, 2):
         yield from _between(one, other)
 

@@ -26,16 +26,40 @@ class Switch(NamedTuple):
     stays: tuple[str, ...]
 
 
-def parse(raw: Any, services: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The layouts by name. `services`: those that the host or the fleet declares."""
+class Layouts(NamedTuple):
+    """The layouts as one host sees them, which may have some of their services. `mistakes`: what is no layout."""
+
+    members: Mapping[str, tuple[str, ...]]
+    mistakes: tuple[str, ...] = ()
+
+    def together(self, services: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        return together(self.members, services)
+
+    def resting(self, services: Iterable[str]) -> list[str]:
+        """Services that do not run at first: the first layout does, and they are of others."""
+        first = next(iter(self.members.values()), ())
+        chosen = {member for members in self.members.values() for member in members}
+        return [each for each in services if each in chosen and each not in first]
+
+
+def of_host(raw: Any) -> Layouts:
+    """Without a look at the names: other hosts may have those services."""
+    try:
+        return Layouts(parse(raw or {}))
+    except LayoutError as error:
+        return Layouts({}, (f"{error}.",))
+
+
+def parse(raw: Any, services: Collection[str] | None = None) -> dict[str, tuple[str, ...]]:
+    """The layouts by name. `services`: those that there are, where that is known."""
     if not isinstance(raw, Mapping):
         raise LayoutError("gb10_layouts: write a mapping, as {split: [chat, embed], cluster: [big]}")
     found: dict[str, tuple[str, ...]] = {}
     for name, members in raw.items():
         if not isinstance(members, Sequence) or isinstance(members, str) or not members:
             raise LayoutError(f"gb10_layouts.{name}: write a list of services, as [chat, embed]")
-        unknown = sorted({str(member) for member in members} - set(services))
-        if unknown:
+        unknown = sorted({str(member) for member in members}.difference(members if services is None else services))
+        if unknown and services is not None:
             known = ", ".join(sorted(services)) or "none"
             raise LayoutError(f"gb10_layouts.{name}: no service is called {', '.join(unknown)}; there are {known}")
         if len(set(members)) < len(members):

@@ -279,6 +279,20 @@ def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
     assert declared(document, "file", "/data/models") == {"file": "/data/models", "state": "directory"}
 
 
+def test_a_service_of_a_later_layout_rests_and_no_other_unit_says_so() -> None:
+    several = {name: {"model": f"a/{name}", "port": 8000 + place} for place, name in enumerate(("chat", "big", "own"))}
+    document = rendered(
+        "vllm",
+        vllm_image=DIGEST,
+        vllm_services=several,
+        vllm_gpu_memory_utilization=0.3,
+        gb10_layouts={"split": ["chat"], "cluster": ["big"]},
+    )
+    assert document.refusals == []
+    resting = {each["unit"]: each.get("resting") for each in document.resources if "unit" in each}
+    assert resting == {"gb10-vllm-chat.service": None, "gb10-vllm-big.service": True, "gb10-vllm-own.service": None}
+
+
 def test_the_secrets_are_one_secret_file_that_restarts_the_unit() -> None:
     path = "/etc/gb10-fleet/vllm.env"
     document = vllm(vllm_api_key="sesame", vllm_huggingface_token="hf_sesame", vllm_fetch=False)  # noqa: S106

@@ -73,7 +73,7 @@ class Host(World):
                 words = command.split()
                 if words[0] == "/usr/bin/rm":
                     for path in words[2:]:
-                        self.path(path).unlink()
+                        self.path(path).unlink(missing_ok=True)
                         self.units.pop(path.rpartition("/")[2], None)
                 else:
                     assert self.run([words[0].rpartition("/")[2], *words[1:]], None, 1.0).rc == 0
@@ -143,10 +143,12 @@ def test_a_timer_that_somebody_removes_is_drift_and_comes_back(host: Host) -> No
 
 
 def test_the_timer_ends_the_wish_and_leaves_nothing(host: Host) -> None:
+    host.path("/var/lib/systemd/timers").mkdir(parents=True)
     before = host.digest()
     host.wish("stopped", "07:00")
     assert host.stands(TIMER) == ("enabled", "active")
     assert "Persistent=true" in host.path(f"{FOLDER}/{TIMER}").read_text()
+    host.file(f"/var/lib/systemd/timers/stamp-{TIMER}", "")
     host.clock.date = "2026-11-24T06:00:00Z"
     host.timer_fires()
     assert host.digest() == before
@@ -206,6 +208,26 @@ def test_a_service_that_its_role_gives_up_takes_its_wish_along(host: Host) -> No
     assert said["error"] is None, said["error"]
     assert not host.path(f"{FOLDER}/{TIMER}").exists() and not host.path(f"{FOLDER}/{UNIT}").exists()
     assert "wishes" not in host.manifest()
+
+
+def test_a_unit_that_rests_is_put_there_and_not_started_until_somebody_does(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    before = host.digest()
+    file, declared = unit(UNIT)
+    documents = [{"role": "vllm", "resources": [file, {**declared, "resting": True}, *unit(OTHER)]}]
+
+    def converge(check: bool = False) -> dict[str, Any]:
+        return dict(answer(request(documents, check=check), host.system))
+
+    assert (converge(check=True)["error"], converge()["error"]) == (None, None)
+    assert (host.units.get(UNIT), host.stands(OTHER)) == (None, ("enabled", "active"))
+    again = converge(check=True)
+    assert (again["changes"], again["recorded"]) == ([], True)
+    assert host.say("drift")["wishes"][0]["who"] == "gb10_layouts"
+    host.wish("started")
+    assert (host.stands(), converge()["changes"]) == (("enabled", "active"), [])
+    host.say("undo", roles=["vllm"])
+    assert host.digest() == before
 
 
 def test_check_mode_says_it_and_changes_nothing(host: Host) -> None:

@@ -35,7 +35,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_the_engine_is_asked_for_the_wish(run: Run) -> None:
-    arguments = {"unit": "gb10-vllm.service", "state": "stopped", "until": "07:00"}
+    arguments = {"unit": "gb10-vllm.service", "state": "stopped", "end": "07:00"}
     tasks = [
         {"gb10.fleet.wish": arguments, "register": "done"},
         {"ansible.builtin.debug": {"msg": "until {{ done.wish.shown }}"}},
@@ -45,7 +45,8 @@ def test_the_engine_is_asked_for_the_wish(run: Run) -> None:
     assert rc == 0, output
     assert "changed=1" in output and "until 07:00 CET" in output
     (request,) = run.requests
-    assert (request["verb"], request["check"], request["wish"]) == ("wish", False, arguments)
+    asked = {"unit": "gb10-vllm.service", "state": "stopped", "until": "07:00"}
+    assert (request["verb"], request["check"], request["wish"]) == ("wish", False, asked)
 
 
 @pytest.mark.parametrize("kind", ["away", "other"])

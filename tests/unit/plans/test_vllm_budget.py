@@ -71,6 +71,17 @@ def test_the_short_form_counts_and_is_told_its_own_variable() -> None:
     assert fits.refusals == ()
 
 
+def test_services_of_different_layouts_need_not_fit_together() -> None:
+    sets = {"split": ["chat", "embed"], "cluster": ["rank"]}
+    apart = planned(services(50, 50, 100), gb10_layouts=sets)
+    assert (apart.refusals, apart.resting) == ((), ("rank",))
+    (text,) = planned(services(50, 70, 100), gb10_layouts=sets).refusals
+    assert "its services take 120.0 GiB (chat 50.0, embed 70.0)" in text
+    (text,) = planned(services(60, 20, 70, 30), gb10_layouts=sets).refusals
+    assert "(chat 60.0, embed 20.0, hear 30.0)" in text, "what is of no layout always runs"
+    assert "gb10_layouts: write a mapping" in planned(services(10, 10), gb10_layouts=["chat"]).refusals[0]
+
+
 def test_where_no_shrinking_helps_a_service_is_to_move() -> None:
     (text,) = planned(services(30, 30, 30), 60).refusals
     assert text.endswith("Move a service away.")

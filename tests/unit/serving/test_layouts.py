@@ -82,3 +82,16 @@ def test_a_layout_that_is_none_is_refused(raw: Any, said: str) -> None:
 def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
     with pytest.raises(LayoutError, match="no layout is called both; there are split, cluster"):
         layouts.switch(KNOWN, "both", [])
+
+
+def test_the_first_layout_runs_at_first() -> None:
+    sets = layouts.of_host(RAW)
+    assert sets.resting(SERVICES) == ["big"]
+    assert sets.resting(["big", "rerank"]) == ["big"]  # chat and embed are on other hosts
+    assert layouts.of_host(None).resting(SERVICES) == []
+
+
+def test_what_is_no_layout_is_told_and_counts_for_nothing() -> None:
+    sets = layouts.of_host(["chat"])
+    assert "gb10_layouts: write a mapping" in sets.mistakes[0]
+    assert sets.together(SERVICES) == {"": SERVICES}

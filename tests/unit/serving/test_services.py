@@ -90,6 +90,7 @@ def test_one_service_and_many(host: Host) -> None:
     embed, vllm = services.read(host.system)
     assert (vllm["name"], vllm["state"], vllm["enabled"], vllm["since"]) == ("vllm", "active", True, 1795420800)
     assert (vllm["model"], vllm["served_name"], vllm["port"], vllm["memory_gib"]) == ("org/model", "m", 8000, 96)
+    assert vllm["url"] == "http://127.0.0.1:8000"
     assert (vllm["phase"], vllm["load_s"], vllm["wish"]) == ("ready", 340.5, None)
     assert (vllm["members"], vllm["rank"]) == (["spark-a", "spark-b"], 1)
     assert (embed["name"], embed["container"], embed["phase"]) == ("embed", "gb10-vllm-embed", None)
@@ -141,3 +142,15 @@ def test_it_is_waited_for_and_not_longer_than_needed(host: Host) -> None:
 @pytest.mark.parametrize("phases", [None, "x", {}, {"waiting": 3, "starting": 2}])
 def test_a_load_that_is_not_known(phases: Any) -> None:
     assert services.load_seconds(phases) is None
+
+
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [("127.0.0.1", "127.0.0.1"), ("0.0.0.0", "127.0.0.1"), ("192.0.2.7", "192.0.2.7"), ("::", "[::1]")],  # noqa: S104 - no socket
+)
+def test_a_server_is_asked_where_it_listens(tmp_path: Path, host: str, url: str) -> None:
+    made = Host(tmp_path)
+    made.file("/etc/systemd/system/gb10-vllm.service", "")
+    made.file("/etc/gb10-fleet/vllm.json", {"argv": [*ARGV, "--host", host]})
+    (found,) = services.read(made.system)
+    assert found["url"] == f"http://{url}:8000"

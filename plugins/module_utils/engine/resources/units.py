@@ -63,6 +63,7 @@ class Unit(Resource):
     probe: tuple[str, ...] = ()  # succeeds while what the unit has set up still stands
     consent: str | None = None
     wait: bool = True  # false for one that is up only when something beyond this host is, too
+    resting: bool = False  # one that stands still by a wish until somebody starts it
     masked: bool = False  # only an undo masks
     lenient: bool = False  # an undo: a unit that has gone with its package or file is no error
 
@@ -138,7 +139,10 @@ class UnitKind(Kind[Unit, UnitState]):
             probe=fields.lines("probe", _ARGUMENT, "one argument of a command"),
             consent=fields.consent(),
             wait=fields.flag("wait") is not False,
+            resting=fields.flag("resting") is True,
         )
+        if resource.resting and resource.state != "started":
+            raise fields.fail("resting", "only a unit whose state is started can rest")
         if resource.probe and resource.state == "stopped":
             raise fields.fail("probe", "a unit that is stopped has nothing to stand")
         fields.finish()
