@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import fcntl
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import difference, docker, ingredients, inside, trial
 from ansible_collections.gb10.fleet.plugins.module_utils.images.build import Build
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import private_folder
 
 
 def carry_out(step: str, request: Mapping[str, Any]) -> dict[str, Any]:
@@ -22,13 +26,23 @@ def carry_out(step: str, request: Mapping[str, Any]) -> dict[str, Any]:
     if step == "start":
         build.start(request)
         return {"changed": True}
-    if step == "examine":
-        return {"changed": False, **_examine(request, build)}
-    if step == "serve":
-        images = {"base_served": request["base"], "served": build.candidate}
-        return {"changed": False, **{key: trial.serve(image, request["trial"]) for key, image in images.items()}}
-    image = build.settle(request["labels"], request["platform"], accepted=request["accepted"])
-    return {"changed": True, "image": image, "digests": build.names(image)}
+    with alone(build.state):
+        if step == "examine":
+            return {"changed": False, **_examine(request, build)}
+        if step == "serve":
+            images = {"base_served": request["base"], "served": build.candidate}
+            return {"changed": False, **{key: trial.serve(image, request["trial"]) for key, image in images.items()}}
+        image = build.settle(request["labels"], request["platform"], accepted=request["accepted"])
+        return {"changed": True, "image": image, "digests": build.names(image)}
+
+
+@contextlib.contextmanager
+def alone(state: Path) -> Iterator[None]:
+    """One step at a time: that of a controller which was killed goes on, and its model holds port and memory."""
+    private_folder(state)
+    with (state / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _look(request: Mapping[str, Any]) -> dict[str, Any]:

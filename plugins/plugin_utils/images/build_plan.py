@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, 
 GIB = 1 << 30
 NOTHING, BUILD, REFUSED = "nothing", "build", "refused"
 _OF_COMMIT = re.compile(r"\+g([0-9a-f]{7,40})(?=[.]|$)")
-_MOST_CANDIDATES = 12  # digits of the digest that are in a tag
+_DIGITS = 12  # digits of the digest that are in a tag
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class BuildPlan:
 
     @property
     def tag(self) -> str:
-        return self.inputs[:_MOST_CANDIDATES]
+        return self.inputs[:_DIGITS]
 
 
 def plan(facts: Mapping[str, Any], wish: Wish, builder: Builder) -> BuildPlan:
@@ -197,17 +197,12 @@ def _kernels(facts: Mapping[str, Any], wish: Wish, builder: Builder, entry: Mapp
     link = (tools["link"]["value"], tools["link"]["target"].format(**names))
     architectures = _architectures(wish, version)
     files = _files(facts, entry)
-    ingredients = {
-        "base": facts["id"],
-        "recipe": entry["id"],
-        "architectures": architectures,
-        "source": [source.commit, source.version, source.digest],
-        "environment": environment,
-        "link": link,
-        "tools": tools["tools"]["value"],
-        "files": files,
-    }
-    inputs = digest(ingredients)
+
+    def text(jobs: int, cache: str) -> str:
+        return dockerfile.of_kernels(architectures, jobs, environment, link, tools["tools"]["value"], files, cache)
+
+    # The text without the number of jobs: that changes no image.
+    inputs = digest([facts["id"], source.commit, source.version, source.digest, text(0, "")])
     jobs = _jobs(builder, wish)
     return BuildPlan(
         BUILD,
@@ -216,9 +211,7 @@ def _kernels(facts: Mapping[str, Any], wish: Wish, builder: Builder, entry: Mapp
         inputs=inputs,
         jobs=jobs,
         disk_bytes=_disk(wish),
-        dockerfile=dockerfile.of_kernels(
-            architectures, jobs, environment, link, tools["tools"]["value"], files, f"gb10-{inputs[:_MOST_CANDIDATES]}"
-        ),
+        dockerfile=text(jobs, f"gb10-{inputs[:_DIGITS]}"),
         contexts={"source": source.path},
         expected=dict(entry["cubins"]),
         exact=vllm_cli.release(version) == vllm_cli.release(entry["counted_in"]) and architectures == entry["value"],
@@ -236,21 +229,17 @@ def _files(facts: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, str]
 def _overlay(facts: Mapping[str, Any], wish: Wish) -> BuildPlan:
     site = posixpath.dirname(facts["vllm_folders"][0])
     wheels, patches = list(wish.wheels), list(wish.patches)
-    ingredients = {
-        "base": facts["id"],
-        "recipe": OVERLAY,
-        "wheels": [[each.name, each.sha256] for each in wheels],
-        "patches": [[each.name, each.sha256] for each in patches],
-    }
+    text = dockerfile.of_overlay(site, wheels, patches, facts["user"])
+    sums = [*(each.sha256 for each in wheels), *(each.sha256 for each in patches)]
     named = [*(each.name for each in wheels), *(each.name for each in patches)]
     contexts = {"wheels": "wheels"} if wheels else {}
     return BuildPlan(
         BUILD,
         f"{OVERLAY}: {', '.join(named)} over {wish.base}",
         recipe=OVERLAY,
-        inputs=digest(ingredients),
+        inputs=digest([facts["id"], sums, text]),
         disk_bytes=_disk(wish),
-        dockerfile=dockerfile.of_overlay(site, wheels, patches, facts["user"]),
+        dockerfile=text,
         contexts={**contexts, **({"patches": "patches"} if patches else {})},
         may_differ=tuple(sorted(_of_overlay(site, wish))),
         packages={each.package: each.version for each in wheels},

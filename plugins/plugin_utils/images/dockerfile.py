@@ -65,8 +65,9 @@ def of_kernels(
 
 
 def of_overlay(site: str, wheels: Sequence[Wheel], patches: Sequence[Patch], user: str) -> str:
-    """Put wheels and patches over the base. Nothing is resolved, and nothing is fetched."""
-    lines = ["ARG BASE", "FROM ${BASE}", "USER root", 'SHELL ["/bin/sh", "-c"]']
+    """Put wheels and patches over the base. Nothing is resolved, and nothing is fetched. Its settings stay as they are:
+    a base without a user gets none."""
+    lines = ["ARG BASE", "FROM ${BASE}", *(["USER root"] if user else [])]
     if wheels:
         names = shlex.join(f"/gb10-wheels/{each.name}" for each in wheels)
         pip = f"{_PIP} --no-deps --no-index --no-cache-dir --no-compile --force-reinstall"

@@ -5,13 +5,21 @@ from __future__ import annotations
 import io
 import json
 import subprocess
+import threading
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images import build, ingredients, inside, progress, trial
+from ansible_collections.gb10.fleet.plugins.module_utils.images import (
+    build,
+    build_steps,
+    ingredients,
+    inside,
+    progress,
+    trial,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 
@@ -346,3 +354,19 @@ def test_of_a_container_that_ended_the_log_is_told() -> None:
 
     said = trial.serve("lab/vllm:1", {**GIVEN, "ready_s": 60}, run, refused, io.BytesIO().tell, lambda _: None)  # type: ignore[arg-type]
     assert said["verdict"] == "start_failed" and "ValueError: no" in said["text"]
+
+
+def test_a_step_waits_for_one_that_a_killed_controller_has_left(tmp_path: Path) -> None:
+    order: list[str] = []
+
+    def second() -> None:
+        with build_steps.alone(tmp_path / "images"):
+            order.append("second")
+
+    with build_steps.alone(tmp_path / "images"):
+        other = threading.Thread(target=second)
+        other.start()
+        other.join(0.2)
+        order.append("first")
+    other.join()
+    assert order == ["first", "second"]

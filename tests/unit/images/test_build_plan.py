@@ -228,7 +228,6 @@ def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> No
     made = planned(OVERLAY, version="0.33.0", user="1000")
     assert made.dockerfile == (
         "ARG BASE\nFROM ${BASE}\nUSER root\n"
-        'SHELL ["/bin/sh", "-c"]\n'
         "RUN --network=none --mount=type=bind,from=wheels,target=/gb10-wheels set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 "
         "python3 -m pip install --no-deps --no-index --no-cache-dir --no-compile --force-reinstall "
         "/gb10-wheels/flashinfer_python-0.7.2-py3-none-any.whl\n"
@@ -243,3 +242,7 @@ def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> No
         f"{SITE}/vllm/config.py",
     )
     assert made.packages == {"flashinfer-python": "0.7.2"}
+
+
+def test_an_overlay_gives_no_user_to_a_base_that_has_none() -> None:
+    assert "USER" not in planned(OVERLAY, version="0.33.0", user="").dockerfile
