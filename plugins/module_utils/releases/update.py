@@ -30,18 +30,25 @@ _UPGRADE = ("apt-get", "dist-upgrade", *APT_OPTIONS, "--no-install-recommends")
 
 
 def keep(system: System, release: Mapping[str, Any]) -> None:
-    """What the host was before: the proof afterwards scores both. Without recipes, for they are there then, too."""
-    kept = {**release, "recipes": [], "broken_recipes": []}
+    """What the host was before: the proof afterwards scores both. Without recipes, for they are there then, too.
+
+    An update that is gone on with in the same boot is not the state of before.
+    """
+    boot = (system.text("/proc/sys/kernel/random/boot_id") or "").strip()
+    if boot and (kept(system) or {}).get("boot_id") == boot:
+        return
+    before = {**release, "recipes": [], "broken_recipes": [], "boot_id": boot}
     system.private_directory("/var/lib/gb10-fleet")
-    system.write(BEFORE, json.dumps(kept).encode(), mode=0o600)
+    system.write(BEFORE, json.dumps(before).encode(), mode=0o600)
 
 
-def kept(system: System) -> Any:
+def kept(system: System) -> dict[str, Any] | None:
     """None where no update has begun, or where the file is none."""
     try:
-        return json.loads(system.text(BEFORE) or "null")
+        found = json.loads(system.text(BEFORE) or "null")
     except ValueError:
         return None
+    return found if isinstance(found, dict) else None
 
 
 def packages(system: System, *, check: bool) -> dict[str, list[str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab.vendor.packages import File, carried, nvidia_smi
+from lab.vendor.packages import FILES, File, carried, nvidia_smi
 
 Done = subprocess.CompletedProcess[str]
 
@@ -148,3 +149,45 @@ def test_clocks_are_locked_and_freed_and_nothing_reads_the_lock_back(host: Path)
     assert smi(host, "-lgc", "2100,300").returncode == 2 and smi(host, "-lgc", "many").returncode == 2
     assert smi(host, "-rgc").stdout == "All done.\n"
     assert smi(host, *query).stdout == "2418, 3003\n"
+
+
+@pytest.mark.skipif(shutil.which("grub-editenv") is None, reason="needs grub-editenv, of grub-common")
+@pytest.mark.parametrize(
+    ("entries", "default", "boots"),
+    [
+        ({"next_entry": "6.17.0-1014-nvidia", "saved_entry": "6.17.0-1032-nvidia"}, "saved", "6.17.0-1014-nvidia"),
+        ({"saved_entry": "6.17.0-1014-nvidia"}, "saved", "6.17.0-1014-nvidia"),
+        ({"saved_entry": "6.17.0-1014-nvidia"}, "0", "6.17.0-1032-nvidia"),
+        ({}, "saved", "6.17.0-1032-nvidia"),
+    ],
+)
+def test_a_boot_by_the_simulated_grub_takes_its_entry_once(
+    tmp_path: Path, entries: dict[str, str], default: str, boots: str
+) -> None:
+    """Paths below a temporary root; what changes a kernel is a stub."""
+    environment = tmp_path / "boot/grub/grubenv"
+    programs = tmp_path / "programs"
+    for folder in (environment.parent, tmp_path / "etc/gb10-lab", tmp_path / "run", programs):
+        folder.mkdir(parents=True)
+    (tmp_path / "etc/gb10-lab/boots-by-grub").touch()
+    for kernel in ("6.17.0-1014-nvidia", "6.17.0-1032-nvidia"):
+        module = tmp_path / f"lib/modules/{kernel}/kernel/nvidia-580-open/nvidia.ko"
+        module.parent.mkdir(parents=True)
+        module.write_text(kernel)
+    text = '   set default="${saved_entry}"\n' if default == "saved" else f'   set default="{default}"\n'
+    (environment.parent / "grub.cfg").write_text(text)
+    subprocess.run(["grub-editenv", str(environment), "create"], check=True)
+    for name, kernel in entries.items():
+        entry = f"{name}=gnulinux-advanced-9b10>gnulinux-{kernel}-advanced-9b10"
+        subprocess.run(["grub-editenv", str(environment), "set", entry], check=True)
+    for name in ("mount", "mountpoint", "umount", "depmod", "modinfo"):
+        (programs / name).write_text("#!/bin/sh\n[ ${0##*/} != mount ] || [ $1 = --bind ]\n")
+        (programs / name).chmod(0o755)
+    script = (FILES / "lab-gpu").read_text()
+    for path in ("/boot/grub", "/etc/gb10-lab", "/lib/modules", "/run/gb10-lab"):
+        script = script.replace(path, f"{tmp_path}{path}")
+    words = {"env": {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}, "check": True, "capture_output": True}
+    subprocess.run(["sh", "-c", script, "lab-gpu", "boot"], **words)
+    assert (tmp_path / "run/gb10-lab/osrelease").read_text().strip() == boots
+    left = subprocess.run(["grub-editenv", str(environment), "list"], check=True, capture_output=True, text=True).stdout
+    assert "next_entry" not in left

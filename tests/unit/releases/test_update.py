@@ -89,7 +89,21 @@ def test_what_was_before_is_kept_without_recipes(tmp_path: Path, monkeypatch: py
     host, _ = system(tmp_path, {})
     assert update.kept(host) is None
     update.keep(host, machine("a", recipes=OWN))
-    assert update.kept(host)["kernel"] == machine("a")["kernel"] and update.kept(host)["recipes"] == []
+    assert (update.kept(host) or {})["kernel"] == machine("a")["kernel"] and (update.kept(host) or {})["recipes"] == []
+
+
+@pytest.mark.parametrize(("boots", "kernel"), [(("b1", "b1"), "old"), (("b1", "b2"), "new"), (("", ""), "new")])
+def test_an_update_that_is_resumed_in_the_same_boot_keeps_what_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: tuple[str, str], kernel: str
+) -> None:
+    monkeypatch.setattr(System, "account_id", lambda self, database, name: os.getuid())
+    host, _ = system(tmp_path, {})
+    place = tmp_path / "proc/sys/kernel/random/boot_id"
+    place.parent.mkdir(parents=True)
+    for boot, now in zip(boots, ("old", "new"), strict=True):
+        place.write_text(boot)
+        update.keep(host, machine("a", kernel=now))
+    assert (update.kept(host) or {})["kernel"] == kernel
 
 
 SOC = "0x029B0B00"  # 2.155.11
