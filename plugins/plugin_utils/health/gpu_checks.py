@@ -22,7 +22,7 @@ _SILENT_STATES = {
     "absent": (
         "error",
         "the driver finds no GPU",
-        f"{_DOCTOR}; power off, unplug the power supply for 60 s, start again",
+        f"{_DOCTOR}; power off, unplug its power supply for 60 s",
     ),
     "mismatch": ("error", "the driver in memory is not the installed one", "reboot (playbook gb10.fleet.reboot)"),
     "no_driver": ("error", "no NVIDIA driver runs", _DOCTOR),
@@ -173,7 +173,7 @@ def check_steps(patient: Patient) -> Iterator[Said]:
         yield patient.warn(
             "slow_steps",
             f"a step takes {1000 * now:.0f} ms, and {1000 * own:.0f} ms was the mean of this server so far",
-            "compare with `gb10 benchmark`; where it stays so, power off, unplug the power supply for 60 s, start again",
+            "compare with `gb10 benchmark`; where it stays so, power off, unplug its power supply for 60 s",
         )
 
 

@@ -116,7 +116,7 @@ def check_certificates(patient: Patient) -> Iterator[Said]:
     """That of the gateway. A host without one has nothing to say."""
     for certificate in patient.reading.get("certificates") or ():
         left_s = certificate["ends_s"] - patient.reading["at_s"]
-        way_out = "renew it (gateway_certificate), then `systemctl restart gb10-gateway`"
+        way_out = "renew it (gateway_certificate), then `systemctl reload gb10-gateway`"
         if left_s <= 0:
             yield patient.error("certificate", f"{certificate['file']} has ended; clients refuse the gateway", way_out)
         elif left_s < patient.limit("certificate_days") * DAY_S:
