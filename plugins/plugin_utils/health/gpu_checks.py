@@ -22,7 +22,7 @@ _SILENT_STATES = {
     "absent": (
         "error",
         "the driver finds no GPU",
-        f"{_DOCTOR}; power off, unplug its power supply for 60 s",
+        f"{_DOCTOR}; power off, unplug the power supply for 60 s, start again",
     ),
     "mismatch": ("error", "the driver in memory is not the installed one", "reboot (playbook gb10.fleet.reboot)"),
     "no_driver": ("error", "no NVIDIA driver runs", _DOCTOR),
