@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import re
 from ansible_collections.gb10.fleet.plugins.module_utils.health import (
     apt_history,
     boots,
+    certificates,
     gpu,
     kernel_log,
     memory,
@@ -59,6 +60,7 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
         "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
         "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),
+        "certificates": notes.read("certificates", lambda: certificates.read_certificates(host)),
         "unknown": notes.reasons,
     }
 

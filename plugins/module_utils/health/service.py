@@ -24,6 +24,7 @@ METRICS = {
     "generated_tokens": "generation_tokens",
     "prompt_tokens": "prompt_tokens",
 }
+STEPS = {"step_s_sum": "inter_token_latency_seconds_sum", "step_count": "inter_token_latency_seconds_count"}
 
 
 def server_url(text: str) -> str:
@@ -45,7 +46,14 @@ def asker(host: HostReader, client: Callable[[str, str | None], Ask] = http_clie
 
 
 def read_serving(ask: Ask) -> dict[str, float | None]:
-    return parse_metrics(ask("/metrics", None, DEADLINE_S))
+    reply = ask("/metrics", None, DEADLINE_S)
+    return {**parse_metrics(reply), **parse_steps(reply.body)}
+
+
+def parse_steps(body: str) -> dict[str, float]:
+    """How long steps took so far, and how many there were; nothing where this vLLM does not count them."""
+    found = {name: metric(body, name_of_vllm) for name, name_of_vllm in STEPS.items()}
+    return {name: value for name, value in found.items() if value is not None and math.isfinite(value)}
 
 
 def parse_metrics(reply: Reply) -> dict[str, float | None]:

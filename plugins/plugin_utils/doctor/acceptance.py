@@ -22,7 +22,7 @@ IDS = (
     *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
     "same_machine", "machine_id_copied", "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted",
     "security_floor", "memory_fragmented", "upgrade_at_boot", "dashboard_update", "stopped_by_wish",
-    "apt_sources_conflict", "kernel_parameter", "oom_daemon", "state_refused",
+    "apt_sources_conflict", "kernel_parameter", "kho_on", "oom_daemon", "state_refused",
     "fabric_plan",
 )  # fmt: skip
 REFUSED = "_refused"  # after the name of a role: what the role's document refuses

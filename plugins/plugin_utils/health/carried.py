@@ -3,12 +3,14 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What travels to a host for a look at it: the sources of module_utils/health/glance.py and of what it imports.
 
-A host compiles them in each call and keeps nothing: a look needs no engine, and leaves no file.
+A host keeps them in memory till the next boot, as it does the engine, so that they are compiled once. Where it cannot,
+they run from what was sent.
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import zlib
 from functools import cache
@@ -25,31 +27,55 @@ SOURCES = (
     *(f"health/{name}.py" for name in ("glance", "gpu", "memory", "rails", "sensors", "texts")),
     "programs/watchdog/metrics.py",
 )
+# Root's own, in memory. What nobody uses is removed there by name, with old engines.
+CACHE = "/run/gb10-fleet"
+_START = """
+place = Path({folder!a}, "engine-{digest}")
+def sources():
+    return json.loads(zlib.decompress(binascii.a2b_base64({packed!a})))
+def usable():
+    try:
+        return _private(place.parent) and _private(place)
+    except OSError:
+        return False
+if not usable():
+    _keep(place, sources())
+if usable():
+    os.utime(place)
+    sys.path.insert(0, str(place))
+else:
+    sys.meta_path.insert(0, InMemory(sources()))
+from {package}.health import glance
+"""
 
 
 class Message:
     """As scan.Message: everything is in the program, and a host has nothing to ask for."""
 
-    def __init__(self, every_s: float = 0) -> None:
-        self._every_s = every_s
+    def __init__(self, every_s: float = 0, folder: str = CACHE) -> None:
+        self._every_s, self._folder = every_s, folder
 
     def program(self) -> bytes:
-        text = (
-            f"{Path(install.__file__).read_text(encoding='utf-8')}\n"
-            f"sources = json.loads(zlib.decompress(binascii.a2b_base64({_packed()!a})))\n"
-            "sys.meta_path.insert(0, InMemory(sources))\n"
-            f"from {PACKAGE}.health import glance\n"
-            f"glance.main({self._every_s!a})\n"
-        ).encode()
-        return b"#%d\n%b" % (len(text), text)
+        installer = Path(install.__file__).read_text(encoding="utf-8")
+        text = f"{installer}\n{_START.format(folder=self._folder, digest=_digest(), packed=_packed(), package=PACKAGE)}"
+        whole = f"{text}glance.main({self._every_s!a})\n".encode()
+        return b"#%d\n%b" % (len(whole), whole)
 
     def reply(self, line: str) -> bytes | None:
         return None
 
 
 @cache
+def _digest() -> str:
+    return hashlib.sha256(_packed().encode()).hexdigest()
+
+
+@cache
 def _packed() -> str:
     folder = catalog.collection_root() / "plugins" / "module_utils"
     place = PACKAGE.replace(".", "/")
-    sources = {f"{place}/{name}": (folder / name).read_text(encoding="utf-8") for name in SOURCES}
+    texts = {f"{place}/{name}": (folder / name).read_text(encoding="utf-8") for name in SOURCES}
+    # Without these files Python would search for the folders anew in each import.
+    packages = {parent / "__init__.py" for name in texts for parent in list(Path(name).parents)[:-1]}
+    sources = {**{str(file): "" for file in sorted(packages)}, **texts}
     return base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()

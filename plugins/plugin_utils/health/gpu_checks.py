@@ -154,6 +154,29 @@ def check_hang(patient: Patient) -> Iterator[Said]:
     )
 
 
+def check_steps(patient: Patient) -> Iterator[Said]:
+    """The hidden slow state: nvidia-smi shows nothing, and a step takes far longer than this server's steps did so far.
+
+    Only with one request at a time: many share a step, and each then takes longer.
+    """
+    known = [each for sample in patient.samples if (each := sample["serving"]) is not None]
+    if len(known) < 2 or any(each["running"] != 1 for each in known):
+        return
+    before, after = (each.get("step_count") for each in (known[0], known[-1]))
+    sum_before, sum_after = (each.get("step_s_sum") for each in (known[0], known[-1]))
+    if before is None or after is None or sum_before is None or sum_after is None:
+        return
+    if min(before, after - before) < patient.limit("slow_steps"):
+        return
+    own, now = sum_before / before, (sum_after - sum_before) / (after - before)
+    if now >= patient.limit("slow_ratio") * own > 0:
+        yield patient.warn(
+            "slow_steps",
+            f"a step takes {1000 * now:.0f} ms, and {1000 * own:.0f} ms was the mean of this server so far",
+            "compare with `gb10 benchmark`; where it stays so, power off, unplug its power supply for 60 s",
+        )
+
+
 def _gpu_why(patient: Patient, name: str) -> str:
     unknown = patient.reading["unknown"]
     return unknown.get("gpu.state") or unknown.get(f"gpu.{name}") or "it was not read"

@@ -16,9 +16,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Re
 CHECKS = (
     *(gpu_checks.check_answer, gpu_checks.check_power_fault, gpu_checks.check_throttled),
     *(gpu_checks.check_temperature, gpu_checks.check_zones, gpu_checks.check_hang),
+    gpu_checks.check_steps,
     *(memory_checks.check_returned, memory_checks.check_fragmentation, memory_checks.check_pressure),
     *(memory_checks.check_kho, part_checks.check_rails, part_checks.check_rail_errors, part_checks.check_disks),
-    *(part_checks.check_boots, part_checks.check_log),
+    *(part_checks.check_boots, part_checks.check_log, part_checks.check_certificates),
 )
 _ORDER = ("error", "warn", "info")
 

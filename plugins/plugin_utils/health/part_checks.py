@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import Patient, Said, Unsure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import DAY_S, Patient, Said, Unsure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Rail
 
 _COLD = "power both hosts off, unplug power and QSFP cables for 60 s, start again; then `gb10 validate`"
@@ -110,3 +110,16 @@ def check_log(patient: Patient) -> Iterator[Said]:
         say = {"error": patient.error, "warn": patient.warn, "info": patient.info}[severity]
         id_ = f"xid_{number}" if kind == "xid" else f"log_{kind}"
         yield say(id_, f"{meaning}, {times} in {patient.limit('recent_days')} days, last: {text}", rule["way_out"])
+
+
+def check_certificates(patient: Patient) -> Iterator[Said]:
+    """That of the gateway. A host without one has nothing to say."""
+    for certificate in patient.reading.get("certificates") or ():
+        left_s = certificate["ends_s"] - patient.reading["at_s"]
+        way_out = "renew it (gateway_certificate), then `systemctl reload gb10-gateway`"
+        if left_s <= 0:
+            yield patient.error("certificate", f"{certificate['file']} has ended; clients refuse the gateway", way_out)
+        elif left_s < patient.limit("certificate_days") * DAY_S:
+            yield patient.warn("certificate", f"{certificate['file']} ends in {left_s / DAY_S:.0f} days", way_out)
+    if "certificates" in patient.reading["unknown"]:
+        yield Unsure("certificate", patient.why("certificates"))

@@ -30,6 +30,8 @@ class Serving(TypedDict):
     waiting: float | None
     generated_tokens: float
     prompt_tokens: float | None
+    step_s_sum: NotRequired[float | None]
+    step_count: NotRequired[float | None]
 
 
 class Memory(TypedDict):
@@ -171,6 +173,11 @@ class Change(TypedDict):
     others: int
 
 
+class Certificate(TypedDict):
+    file: str
+    ends_s: float
+
+
 class Reading(TypedDict):
     schema_version: int
     at_s: float
@@ -191,6 +198,7 @@ class Reading(TypedDict):
     events: list[Event] | None
     apt: list[Change] | None
     unknown: dict[str, str]
+    certificates: NotRequired[list[Certificate] | None]
     recorded: NotRequired[list[Line]]
 
 

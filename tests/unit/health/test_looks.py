@@ -26,10 +26,18 @@ def host_run(program: bytes) -> str:
     return done.stdout.decode()
 
 
-def test_a_host_needs_nothing_but_the_program_and_every_source_is_used() -> None:
-    (found,) = [one for line in host_run(carried.Message().program()).splitlines() if (one := looks.of_line(line))]
-    assert found["look"]["reading"]["samples"][0]["memory"]["total_bytes"] > 0
-    text = carried.Message().program().partition(b"\n")[2]
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_host_needs_nothing_but_the_program_and_every_source_is_used(tmp_path: Path, kept: bool) -> None:
+    """A folder that others can write to is no place for programs."""
+    folder = tmp_path / "run"
+    folder.mkdir(mode=0o700 if kept else 0o755)
+    for _ in range(2):
+        said = host_run(carried.Message(folder=str(folder)).program())
+        (found,) = [one for line in said.splitlines() if (one := looks.of_line(line))]
+        assert found["look"]["reading"]["samples"][0]["memory"]["total_bytes"] > 0
+    assert len(list(folder.iterdir())) == int(kept)
+    assert bool(list(folder.rglob("*.pyc"))) is kept, "compiled once"
+    text = carried.Message(folder=str(folder)).program().partition(b"\n")[2]
     end = text.rindex(b"glance.main(")
     listing = text[:end] + b"print(*[name for name in sys.modules if name.startswith('ansible_coll')])\n"
     names = set(host_run(b"#%d\n%b" % (len(listing), listing)).split())
