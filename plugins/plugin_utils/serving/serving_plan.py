@@ -240,6 +240,7 @@ def plan(
     used = version or (known.version if known else None)
     hosts = len(memories_bytes)
     kv_dtype = tasks.kv_dtype(model, flags)
+    share = _number(flags, "--gpu-memory-utilization")
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     choice = quantization.choose(
         model,
@@ -249,9 +250,7 @@ def plan(
         only,
         length,
         int(_number(flags, "--max-num-seqs") or concurrency),
-        kv_dtype,
-        _number(flags, "--gpu-memory-utilization"),
-        load,
+        *(kv_dtype, share, load),
     )
     asked = [
         *(["--only"] if only else []),

@@ -618,6 +618,28 @@ def test_an_orphan_is_shown_and_removed_on_request(world: World) -> None:
     assert world.done("converge", documents=fewer)["orphans"] == []
 
 
+def test_the_example_of_the_docs(world: World) -> None:
+    """docs/architecture/documents-and-engine.md, Undo: another content, then another file, then back."""
+
+    def wanted(name: str, content: str) -> list[dict[str, Any]]:
+        return documents_of({"file": f"/etc/{name}", "content": content})
+
+    def kept(name: str) -> Any:
+        return world.manifest()["resources"][f"file:/etc/{name}"]["before"]
+
+    world.host.file("/etc/a", "old")
+    world.done("converge", documents=wanted("a", "one"))
+    met = kept("a")
+    assert places(world.done("converge", documents=wanted("a", "two"))) == ["file:/etc/a"]
+    assert kept("a") == met and world.host.path("/etc/a").read_text() == "two"
+    said = world.done("converge", documents=wanted("b", "new"))
+    assert [each["resource"] for each in said["orphans"]] == ["file:/etc/a"]
+    assert world.host.path("/etc/a").read_text() == "two"
+    world.done("undo")
+    assert world.host.path("/etc/a").read_text() == "old" and not world.host.path("/etc/b").exists()
+    assert not world.host.path("/var/lib/gb10-fleet/manifest.json").exists()
+
+
 def test_a_role_may_leave_no_orphans_whatever_is_asked(world: World) -> None:
     world.done("converge")
     fewer = [{**each, "resources": each["resources"][:-1]} for each in DOCUMENTS]

@@ -77,23 +77,23 @@ def argv(*folders: str) -> list[str]:
 
 
 def test_plain_folders_and_those_that_are_not_there_pass(tmp_path: Path) -> None:
-    (tmp_path / "home/me/models").mkdir(parents=True)
-    before_start.check_mounts(argv("/home/me/models", "/home/me/later", "/nowhere/at/all"), tmp_path)
+    (tmp_path / "data/me/models").mkdir(parents=True)
+    before_start.check_mounts(argv("/data/me/models", "/data/me/later", "/nowhere/at/all"), tmp_path)
     before_start.check_mounts(["docker", "run", "--volume", "named:/inside"], tmp_path)
 
 
-@pytest.mark.parametrize("link", ["home/me/models", "home/me"])
+@pytest.mark.parametrize("link", ["data/me/models", "data/me"])
 def test_a_link_of_somebody_else_stops_the_start(tmp_path: Path, link: str) -> None:
     (tmp_path / "etc/secrets/models").mkdir(parents=True)
-    (tmp_path / "home/me").mkdir(parents=True)
+    (tmp_path / "data/me").mkdir(parents=True)
     place = tmp_path / link
     if place.is_dir():
         place.rmdir()
     place.symlink_to(tmp_path / "etc/secrets")
-    (tmp_path / "home").chmod(0o777)
-    (tmp_path / "home/me").is_symlink() or (tmp_path / "home/me").chmod(0o777)
-    with pytest.raises(Failure, match=f"mount_moved: /{link} on the way to /home/me/models is a link"):
-        before_start.check_mounts(argv("/srv/other", "/home/me/models"), tmp_path)
+    (tmp_path / "data").chmod(0o777)
+    (tmp_path / "data/me").is_symlink() or (tmp_path / "data/me").chmod(0o777)
+    with pytest.raises(Failure, match=f"mount_moved: /{link} on the way to /data/me/models is a link"):
+        before_start.check_mounts(argv("/srv/other", "/data/me/models"), tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="a link of root's takes root")
@@ -110,10 +110,10 @@ def test_a_link_that_root_made_where_nobody_else_writes_passes(tmp_path: Path) -
 def test_the_unit_looks_before_each_start(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.raw["join"] = None
-    folder = tmp_path / "home/me/models"
+    folder = tmp_path / "data/me/models"
     folder.mkdir(parents=True)
     folder.parent.chmod(0o777)
-    host.raw["argv"] = [str(host.docker), "run", "--volume", "/home/me/models:/models", "image", "serve"]
+    host.raw["argv"] = [str(host.docker), "run", "--volume", "/data/me/models:/models", "image", "serve"]
     folder.rmdir()
     folder.symlink_to("/etc")
     host.start()

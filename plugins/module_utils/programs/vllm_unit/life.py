@@ -193,8 +193,9 @@ class Life:
         code, said = self._ask(self.config.docker, "image", "inspect", "--format", "{{json .}}", self.config.image)
         if code:
             raise Failure("image_missing", f"{self.config.image} is not on this host: {printable(said)}")
-        if self.link:
-            self.link.compares("image", image_digest(said))
+        digest = image_digest(said)
+        if self.link and digest:
+            self.link.compares("image", digest)
 
     def _check_disk(self) -> None:
         try:

@@ -1,0 +1,48 @@
+"""Without `GB10_REAL_VLLM` nothing here runs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.realvllm.real import BIN, LONGEST_S, Real, make_model, train
+
+MISSING = "GB10_REAL_VLLM names no folder with vllm: the lives with a real vLLM were NOT tested"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if (BIN / "vllm").is_file() and os.environ.get("GB10_REAL_VLLM"):
+        return
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.skip(reason=MISSING))
+
+
+@pytest.fixture(name="real")
+def fixture_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Real]]:
+    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+    for name, value in {**quiet, "PATH": f"{BIN}:{os.environ['PATH']}"}.items():
+        monkeypatch.setenv(name, value)
+    lives: list[Real] = []
+
+    def new(*words: str, **more: Any) -> Real:
+        lives.append(Real(tmp_path / str(len(lives)), *words, **more))
+        return lives[-1]
+
+    yield new
+    for one in lives:
+        if one.thread.is_alive():
+            one.life.stop()
+            one.thread.join(LONGEST_S)
+
+
+@pytest.fixture(name="trained", scope="session")
+def fixture_trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    make_model(folder)
+    train(folder)
+    return folder
