@@ -231,8 +231,12 @@ def load(name: str, root: Path | None = None) -> Role:
 
 
 def removes_orphans(name: str) -> bool:
-    """Whether what the role declares no longer goes with the next run, without a word from the operator."""
-    return load(name).removes_orphans
+    """Whether what the role declares no longer goes with the next run, without a word from the operator.
+
+    A role of somebody's own, with resources in its tasks, has no document here and keeps what is left over.
+    """
+    ours = catalog.collection_root() / "roles" / name / "desired.yml"
+    return ours.is_file() and load(name).removes_orphans
 
 
 def _resource(folder: Path, index: int, raw: Any) -> _Resource:

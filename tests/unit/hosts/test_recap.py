@@ -11,10 +11,22 @@ import yaml
 from tests.support.plays import Plays, recap
 
 PING = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}])
-ON_A_HOST = {"drain", "fetch", "serve", "reboot"}
+ON_A_HOST = {
+    "drain",
+    "fetch",
+    "serve",
+    "reboot",
+    "build_image",
+    "rejoin",
+    "release_check",
+    "release_update",
+    "trial_boot",
+    "wish",
+    "withdraw",
+}
 PLAYBOOKS = {
     *("site", "doctor", "converge", "undo", "benchmark", "drift", "explain", "validate"),
-    *("discover", "why", "release", "image"),
+    *("discover", "why", "release", "image", "glance", "services"),
     *ON_A_HOST,
 }
 KINDS = ("ok", "away", "key", "nosudo", "nopython")
