@@ -61,10 +61,11 @@ def test_a_secret_is_hidden_and_a_wish_is_told_with_the_role_of_its_unit(plays: 
         "when: inventory_hostname == 'spark-a'", "run_once: true"
     )
     chat = {"model": "a/c", "port": 8001, "api_key": "sesame-chat", "gpu_memory_utilization": 0.1, "span": "host"}
-    seen = explained(
-        plays, play, vllm_api_key="sesame-open", vllm_model="a/b", vllm_allow_tag=True, vllm_image="x.example/y:1",
-        vllm_gpu_memory_utilization=0.5, vllm_services={"chat": chat},
-    )  # fmt: skip
+    for _ in range(2):  # the plan of a pair follows from the facts of both, which the first run leaves behind
+        seen = explained(
+            plays, play, vllm_api_key="sesame-open", vllm_model="a/b", vllm_allow_tag=True, vllm_image="x.example/y:1",
+            vllm_gpu_memory_utilization=0.5, vllm_services={"chat": chat},
+        )  # fmt: skip
     assert seen["vllm"]["refusals"] == []
     assert "sesame" not in json.dumps(seen)
     hidden = {"chat": chat | {"api_key": "(hidden)"}}

@@ -196,6 +196,21 @@ def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
     assert "enp1s0f0np0" in document["reasons"][1]["where"]
 
 
+def test_each_service_has_a_verdict_of_its_own() -> None:
+    hosts = proof("pair")
+    one = hosts["spark-a"]["serving"]
+    embed = one | {"service": "embed", "api": one["api"] | {"host": "spark-b"}}
+    hosts["spark-a"]["services"] = [one | {"service": "chat"}]
+    hosts["spark-b"]["services"] = [embed]
+    assert build(hosts)["verdict"] == "healthy"
+    hosts["spark-b"]["services"] = [embed | {"verdict": "garbage", "text": "no vectors", "way_out": "compare"}]
+    document = build(hosts)
+    assert [(each["where"], each["what"]) for each in document["reasons"]] == [("embed on spark-b", "garbage")]
+    (cluster,) = document["clusters"]
+    assert [each["service"] for each in cluster["services"]] == ["chat", "embed"]
+    assert cluster["serving"] == cluster["services"][0]
+
+
 def test_a_service_that_stands_still_by_a_wish_is_not_asked() -> None:
     hosts = proof("pair")
     hosts["spark-a"].update(serving=None)
