@@ -188,6 +188,7 @@ def test_the_same_inputs_are_the_same_image_whoever_builds() -> None:
     assert first.inputs == planned(builder=replace(BUILDER, cores=2)).inputs
     other = replace(KERNELS, source=Source("/srv/vllm", "e68de8adcffff"))
     assert first.inputs != planned(other).inputs
+    assert first.inputs != planned(replace(KERNELS, source=Source("/srv/vllm", COMMIT, digest="1"))).inputs
     assert first.inputs != planned(id="sha256:" + "2" * 64).inputs
     assert len(first.tag) == 12
 
