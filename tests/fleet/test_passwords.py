@@ -169,6 +169,7 @@ def doas(operator: Operator, folder: Path) -> None:
         operator.fleet.shell(host, "echo 'permit typist as root' >/etc/doas.conf; chmod 0600 /etc/doas.conf")
 
 
+@pytest.mark.long
 def test_doas_is_a_way_to_root_as_well(operator: Operator, tmp_path: Path) -> None:
     """By the become plugin of community.general, with the user's own password."""
     doas(operator, tmp_path)
