@@ -149,5 +149,5 @@ def _replica(view: View, service: Service) -> Replica:
     if service.host == view.host:
         return Replica(service.host, f"unix@{ENTRANCE}")
     theirs = view.of(service.host).settings(GatewaySettings)
-    name = "" if theirs.gateway_plain_http else theirs.gateway_name or service.host
+    name = "" if theirs.gateway_plain_http else theirs.gateway_certificate_name or service.host
     return Replica(service.host, f"{addresses.in_url(theirs.gateway_address)}:{theirs.gateway_port}", name)

@@ -28,7 +28,7 @@ class GatewaySettings(RoleSettings, role="gateway"):
     gateway_fleet: tuple[str, ...]
     gateway_fleet_key: str
     gateway_fleet_ca: str
-    gateway_name: str
+    gateway_certificate_name: str
 
 
 def serves(view: View) -> bool:

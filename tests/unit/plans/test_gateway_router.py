@@ -48,7 +48,10 @@ TABLE: dict[str, tuple[dict[str, dict[str, Any]], dict[str, list[tuple[str, str,
         {BIG: [("a", LOCAL, ""), ("b", "192.0.2.2:8443", "b")]},
     ),
     "another model on another host": (
-        {"a": host(1, BIG, gateway_fleet=["b"]), "b": host(2, SMALL, gateway_port=9443, gateway_name="spark.lan")},
+        {
+            "a": host(1, BIG, gateway_fleet=["b"]),
+            "b": host(2, SMALL, gateway_port=9443, gateway_certificate_name="spark.lan"),
+        },
         {BIG: [("a", LOCAL, "")], SMALL: [("b", "192.0.2.2:9443", "spark.lan")]},
     ),
     "a router without a model of its own": (
@@ -153,7 +156,7 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
     "a short key": ({"gateway_fleet_key": "f"}, {"gateway_fleet_key": "f"}, "the key of gateway_fleet_key is shorter"),
     "a client's key": ({"gateway_fleet_key": "a" * 40}, {"gateway_fleet_key": "a" * 40}, "the same key twice"),
     "a file that is none": ({"gateway_fleet_ca": "ca.pem"}, {}, "gateway_fleet_ca 'ca.pem' is no absolute path"),
-    "a name that is none": ({"gateway_name": "a b"}, {}, "gateway_name 'a b' is no name"),
+    "a name that is none": ({"gateway_certificate_name": "a b"}, {}, "gateway_certificate_name 'a b' is no name"),
 }
 
 
