@@ -150,7 +150,10 @@ def _of_the_certificate(said: GatewaySettings) -> Iterator[str]:
     if said.gateway_fleet_ca and not _FILE.match(said.gateway_fleet_ca):
         yield f"gateway_fleet_ca '{said.gateway_fleet_ca}' is no absolute path of letters, digits and _ . @ + -."
     if said.gateway_certificate_name and not _NAME.match(said.gateway_certificate_name):
-        yield f"gateway_certificate_name '{said.gateway_certificate_name}' is no name of a certificate: letters, digits and . - only."
+        yield (
+            f"gateway_certificate_name '{said.gateway_certificate_name}' is no name of a certificate: letters, digits "
+            "and . - only."
+        )
     if said.gateway_plain_http:
         if any(files):
             yield "gateway_plain_http is true and a certificate is named: take one of them away."
