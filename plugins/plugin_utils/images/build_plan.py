@@ -78,7 +78,7 @@ def plan(facts: Mapping[str, Any], wish: Wish, builder: Builder) -> BuildPlan:
     refusals = (*_of_base(facts, wish, judged), *_of_recipe(facts, wish, entry))
     if refusals:
         return BuildPlan(REFUSED, f"{wish.base} is not built from", refusals)
-    made = _kernels(facts, wish, builder, entry) if entry else _overlay(facts, wish)
+    made = _kernels(facts, wish, wish.source, builder, entry) if entry and wish.source else _overlay(facts, wish)
     without_room = tuple(_of_builder(builder, wish))
     return replace(made, verdict=REFUSED, refusals=without_room) if without_room else made
 
@@ -186,9 +186,10 @@ def _architectures(wish: Wish, version: str | None) -> str:
     return wish.architectures or (str(entry["value"]) if entry else "")
 
 
-def _kernels(facts: Mapping[str, Any], wish: Wish, builder: Builder, entry: Mapping[str, Any]) -> BuildPlan:
-    source, version = wish.source, facts["versions"]["vllm"]
-    assert source is not None  # noqa: S101 - refused before
+def _kernels(
+    facts: Mapping[str, Any], wish: Wish, source: Source, builder: Builder, entry: Mapping[str, Any]
+) -> BuildPlan:
+    version = facts["versions"]["vllm"]
     tools = recipes.load()["toolchain"]
     names = {"site": posixpath.dirname(facts["vllm_folders"][0]), "cuda": facts["versions"]["cuda"].split(".")[0]}
     environment = {key: value.format(**names) for key, value in tools["environment"]["value"].items()}
