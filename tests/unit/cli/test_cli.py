@@ -133,7 +133,9 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
         "doctor": playbook.DOCTOR,
         "fetch": playbook.FETCH,
         "drain": playbook.DRAIN,
+        "withdraw": playbook.DRAIN,
         "serve": playbook.SERVE,
+        "rejoin": playbook.SERVE,
     }
     roles = {
         name: yaml.safe_load((PLAYBOOKS.parent / f"roles/{name}/tasks/main.yml").read_text())
