@@ -74,7 +74,7 @@ document.title = `width ${innerWidth} page ${whole} wide ${wide} cut ${cut}`;
 
 
 @pytest.mark.parametrize("width", [500, 1280])
-@pytest.mark.parametrize("name", ["pair", "pair-degraded", "ring", "ring-cut", "switch-one-bad"])
+@pytest.mark.parametrize("name", ["pair", "pair-degraded", "ring", "ring-cut", "switch-one-bad", "services"])
 def test_nothing_overflows_on_a_phone_or_a_screen(browse: Browse, name: str, width: int) -> None:
     page = evidence_page.render(documents()[name])
     open_page = re.sub(r"<meta http-equiv=[^>]*>", "", page).replace("</body>", f"{PROBE}</body>")

@@ -139,6 +139,39 @@ ACCEPTED = {
 }  # fmt: skip
 
 
+def services() -> dict[str, dict[str, Any]]:
+    """A model over a pair, and embeddings on both hosts; the operator has stopped the reranker of the first."""
+    hosts = proof("pair")
+    serving = {key: value for key, value in hosts["spark-a"]["serving"].items() if key != "invocation"}
+    for rank, (name, host) in enumerate(hosts.items()):
+        own = [
+            _placed("big", list(hosts), rank, "openai/gpt-oss-120b", 8000, 64.5),
+            _placed("embed", [name], 0, EMBED, 8010, 9.0),
+        ]
+        answers = [serving | {"service": "big"}] if rank == 0 else []
+        api = {"host": name, "url": "http://127.0.0.1:8010", "gateway": f"https://192.0.2.1{rank + 1}:8443"}
+        answers.append(
+            {**serving, "service": "embed", "served_models": [EMBED], "answers": [], "tokens_per_s": None, "api": api}
+        )
+        answers[-1]["text"] = f"{EMBED} turns sentences into vectors, and neighbours are near"
+        host.update(serving=answers[0], services=answers, placed={"services": own, "reserve_gib": 12.0})
+    hosts["spark-a"]["placed"]["services"].append(
+        _placed("rerank", ["spark-a"], 0, "BAAI/bge-reranker-v2-m3", 8020, 6.0)
+    )
+    hosts["spark-a"]["facts"]["wishes"] = [{"unit": "gb10-vllm-rerank.service"}]
+    return hosts
+
+
+EMBED = "Qwen/Qwen3-Embedding-0.6B"
+
+
+def _placed(name: str, members: Sequence[str], rank: int, model: str, port: int, gib: float) -> dict[str, Any]:
+    return {
+        "name": name, "kind": "vllm", "unit": f"gb10-vllm-{name}.service", "rank": rank, "members": list(members),
+        "served_name": model, "port": port, "memory_gib": gib, "argv": ["--env", "HF_TOKEN"],
+    }  # fmt: skip
+
+
 def documents() -> dict[str, dict[str, Any]]:
     """Named evidence documents: good ones, and ones with each kind of trouble."""
     remarks = proof("pair")
@@ -168,6 +201,7 @@ def documents() -> dict[str, dict[str, Any]]:
         "switch": proof("switch"),
         "switch-one-bad": proof("switch", {"spark-3": 12.8}),
         "single": proof("none"),
+        "services": services(),
     }
     meta = {"gb10_fleet": "0.1.0", "ansible_core": "2.19.14", "inventory": "inventory/lab"}
     return {name: judge.build(proofs, meta, thresholds(), NOW) for name, proofs in hosts.items()}

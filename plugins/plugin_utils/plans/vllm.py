@@ -27,6 +27,7 @@ class VllmPlan(RolePlan):
     sources: tuple[str, ...] = vllm_service.SOURCES  # of the program that the units run
     ray: str  # the service that runs by Ray
     resting: tuple[str, ...]  # services that only another layout than the first has
+    reserve_gib: float  # of the memory, which stays for the system
 
 
 def plan(view: View) -> VllmPlan:
@@ -44,6 +45,7 @@ def plan(view: View) -> VllmPlan:
         secrets_unused=tuple(_unused(made)),
         ray=_ray(made),
         resting=tuple(sets.resting([each.name for each in made])),
+        reserve_gib=vllm_budget.reserve_gib(),
     )
 
 

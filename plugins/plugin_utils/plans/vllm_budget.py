@@ -29,9 +29,14 @@ def refusals(view: View, made: Sequence[ServicePlan], sets: Layouts) -> Iterator
         yield from _between(one, other)
 
 
+def reserve_gib() -> float:
+    """What stays for the system."""
+    return float(catalog.load("models")["fit"]["reserve"]["value"])
+
+
 def _memory(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
     """The share of each and the system's reserve are more than the host has: the largest is to give way."""
-    total, reserve = view.facts["memory_bytes"] / _GIB, catalog.load("models")["fit"]["reserve"]["value"]
+    total, reserve = view.facts["memory_bytes"] / _GIB, reserve_gib()
     taken = sum(each.memory_gib for each in made)
     over = taken + reserve - total
     if over <= 0:

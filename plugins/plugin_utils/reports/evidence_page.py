@@ -14,6 +14,7 @@ import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.cabling import AS_PLANNED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import (
     HEALTHY,
     INCOMPLETE,
@@ -63,6 +64,7 @@ def page_model(document: Mapping[str, Any]) -> Record:
             for cluster in clusters
             for name, tone in _host_tones(cluster, hosts).items()
         ],
+        "placement": placement.model(hosts),
         "rails": [
             _rail_model(name, profile, hosts[name], cluster["pairings"])
             for cluster in clusters

@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import subnet_of
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling, services
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import rail_errors
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement, rail_errors
 
 SCHEMA_VERSION = 1
 HEALTHY, UNHEALTHY, INCOMPLETE = "healthy", "unhealthy", "incomplete"
@@ -66,6 +66,7 @@ def _proof(name: str, proof: Mapping[str, Any], counters: Sequence[str]) -> Reco
         "unreachable": bool(proof.get("unreachable")),
         "serving": _without_ansible(proof.get("serving")),
         "services": [found for each in proof.get("services") or () if (found := _without_ansible(each))],
+        **({"placed": placement.kept(proof["placed"])} if proof.get("placed") else {}),
         **({"release": dict(proof["release"])} if proof.get("release") else {}),
     }
 
