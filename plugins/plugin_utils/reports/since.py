@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.judge import services_of, title_of_service
+
 Record = dict[str, Any]
 
 # What is said of a host: the label, and where its facts have it.
@@ -45,7 +47,7 @@ def _clusters(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str
         if old["verdict"] != cluster["verdict"]:
             yield f"{name}: {old['verdict']} before, {cluster['verdict']} now"
         yield from _measured(old, cluster)
-        yield from _served(name, old["serving"], cluster["serving"])
+        yield from _services(name, old, cluster)
 
 
 def _measured(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
@@ -73,13 +75,24 @@ def _gbps(value: float | None) -> str:
     return "no figure" if value is None else f"{value:.1f} Gb/s"
 
 
-def _served(name: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[str]:
+def _services(name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    """Each by its name and host."""
+    known, found = ({_title(name, each): each for each in services_of(cluster)} for cluster in (before, now))
+    for title in dict.fromkeys([*known, *found]):
+        yield from _served(title, known.get(title), found.get(title))
+
+
+def _title(cluster: str, served: Mapping[str, Any]) -> str:
+    return title_of_service(served) or f"{cluster}, model"
+
+
+def _served(title: str, before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> Iterator[str]:
     words = [
         "not asked" if said is None else ", ".join(filter(None, (_word(said), ", ".join(said["served_models"]))))
         for said in (before, now)
     ]
     if words[0] != words[1]:
-        yield f"{name}, model: {words[0]} before, {words[1]} now"
+        yield f"{title}: {words[0]} before, {words[1]} now"
 
 
 def _hosts(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

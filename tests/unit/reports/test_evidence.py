@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     since,
 )
 
-from tests.support.proofs import ACCEPTED, HOSTS, NOW, ROOT, WARNING, documents, proof, thresholds
+from tests.support.proofs import ACCEPTED, EMBED, HOSTS, NOW, ROOT, WARNING, documents, proof, services, thresholds
 
 SCHEMA = json.loads((ROOT / "plugins/plugin_utils/reports/schemas/evidence.schema.json").read_text())
 DOCUMENTS = documents()
@@ -591,6 +591,23 @@ def test_what_changed_since_the_last_proof() -> None:
     jsonschema.validate(document, SCHEMA)
     page = evidence_page.render(document)
     assert "Since the proof of 2026-11-21 01:30:00 UTC" in page and "26.5 Gb/s (degraded cx7) now" in page
+
+
+def test_each_service_is_compared_with_itself() -> None:
+    before, hosts = build(services()), services()
+    assert since.compare(before, build(services()))["changes"] == []
+    hosts["spark-b"]["services"][0] |= {"verdict": "garbage", "text": "no vectors", "way_out": "compare"}
+    hosts["spark-a"]["services"].reverse()
+    assert since.compare(before, build(hosts))["changes"] == [
+        "pair1: healthy before, unhealthy now",
+        f"embed on spark-b: serving, {EMBED} before, garbage, {EMBED} now",
+    ]
+    hosts["spark-b"]["services"] = []
+    hosts["spark-b"]["serving"] = None
+    found = since.compare(before, build(hosts))["changes"]
+    assert found == [f"embed on spark-b: serving, {EMBED} before, not asked now"]
+    (new,) = since.compare(build(hosts), before)["changes"]
+    assert new == f"embed on spark-b: not asked before, serving, {EMBED} now"
 
 
 def test_proofs_of_other_hosts_have_nothing_to_compare(tmp_path: Path) -> None:
