@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 Record = dict[str, Any]
@@ -44,6 +44,7 @@ def model(hosts: Mapping[str, Mapping[str, Any]]) -> Record | None:
             {"name": name, "colour": colours[name], "cells": [_cell(name, proof) for proof in hosts.values()]}
             for name in names
         ],
+        "models": list(_models(hosts)),
         "bars": [bar for name, proof in hosts.items() if (bar := _bar(name, proof, colours))],
     }
 
@@ -71,10 +72,33 @@ def _state(service: Mapping[str, Any], proof: Mapping[str, Any]) -> State:
         return State("stopped by you", "warn")
     if service["rank"]:
         return State(f"rank {service['rank']}", "plain")
-    said = next((each for each in proof["services"] if each.get("service") == service["name"]), None)
+    said = _answer(service, proof)
     if said is None:
         return State("not asked", "warn")
     return State(said["verdict"].replace("_", " "), "ok" if said["verdict"] == "serving" else "bad")
+
+
+def _models(hosts: Mapping[str, Mapping[str, Any]]) -> Iterator[Record]:
+    """Who serves what: each name that clients ask for, and the hosts that answer to it, which a router chooses from."""
+    found: dict[str, list[Record]] = {}
+    for host, proof in hosts.items():
+        for service in _placed(proof):
+            if service["rank"] == 0:
+                replica = {"host": host, "address": _address(service, proof), **_state(service, proof)._asdict()}
+                found.setdefault(service["served_name"], []).append(replica)
+    for name in sorted(found):
+        yield {"name": name, "replicas": found[name]}
+
+
+def _address(service: Mapping[str, Any], proof: Mapping[str, Any]) -> str:
+    """Where clients reach it: the gateway of its host."""
+    said = _answer(service, proof)
+    gateway = ((said or {}).get("api") or {}).get("gateway")
+    return f"{gateway}/v1" if gateway else ""
+
+
+def _answer(service: Mapping[str, Any], proof: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    return next((each for each in proof["services"] if each.get("service") == service["name"]), None)
 
 
 def _stopped(service: Mapping[str, Any], proof: Mapping[str, Any]) -> bool:

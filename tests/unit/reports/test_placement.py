@@ -47,6 +47,18 @@ def test_a_verdict_is_that_of_the_service_on_that_host() -> None:
     assert shown(hosts)["rows"][1]["cells"][1]["tone"] == "bad"
 
 
+def test_who_serves_what_by_the_name_that_clients_ask_for() -> None:
+    found = {each["name"]: each["replicas"] for each in shown(services())["models"]}
+    assert list(found) == ["BAAI/bge-reranker-v2-m3", "Qwen/Qwen3-Embedding-0.6B", "openai/gpt-oss-120b"]
+    embed = found["Qwen/Qwen3-Embedding-0.6B"]
+    assert [(one["host"], one["text"], one["address"]) for one in embed] == [
+        ("spark-a", "serving", "https://192.0.2.11:8443/v1"),
+        ("spark-b", "serving", "https://192.0.2.12:8443/v1"),
+    ]
+    assert [one["host"] for one in found["openai/gpt-oss-120b"]] == ["spark-a"], "the other rank has no API"
+    assert [(one["text"], one["address"]) for one in found["BAAI/bge-reranker-v2-m3"]] == [("stopped by you", "")]
+
+
 def test_a_bar_adds_up_to_the_memory_of_its_host() -> None:
     a, b = shown(services())["bars"]
     assert [(part["name"], part["gib"]) for part in b["parts"]] == [
