@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the kernel and the unit of vLLM wrote into the journal: lines that tell of a fault or of a change."""
+"""What the kernel and the units of the services wrote into the journal: lines that tell of a fault or of a change."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health import service
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     LARGEST_TEXT,
     LATEST_S,
@@ -20,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.failures import WAYS_OUT
 
-Event = dict[str, Any]  # {at_s, last_s, count, boot, kind, key, text}
+Event = dict[str, Any]  # {at_s, last_s, count, boot, kind, key, text}, and service for one of vllm_services
 Line = tuple[float, str, str]  # time, boot, message
 
 DEADLINE_S = 20.0
@@ -42,19 +43,22 @@ KINDS = (
     ("driver", r"NVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
 )
 SERVICE = "service"
-_SERVICE = re.compile(r"\Agb10-vllm: ([a-z_]+): ")
+_SERVICE = re.compile(r"\Agb10-vllm(?:-([a-z0-9-]+))?: ([a-z_]+): ")
+_UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
 GREP = "|".join([*(pattern.replace(r"\A", "^") for _kind, pattern in KINDS), r"^gb10-vllm: [a-z_]+: "])
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
-JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", "--output-fields=MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID")
+_FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT"
+JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
 
 
 def read_events(host: HostReader, booted_s: float | None, since_s: float | None = None) -> list[Event]:
     """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal."""
     words = [*JOURNAL, f"--lines={MOST_LINES}", f"--grep={GREP}", "--case-sensitive=yes"]
     words += [] if since_s is None else [f"--since=@{since_s:.0f}"]
-    done = host.system.run([*words, "_TRANSPORT=kernel", "+", "_SYSTEMD_UNIT=gb10-vllm.service"], timeout=DEADLINE_S)
+    units = [f"_SYSTEMD_UNIT={unit}" for unit in service.units(host)]
+    done = host.system.run([*words, "_TRANSPORT=kernel", "+", *units], timeout=DEADLINE_S)
     if done.stdout.strip() or (has_journal(host) and done.rc in (0, 1) and not done.stderr.strip()):
         return parse_journal(done.stdout)
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
@@ -70,7 +74,10 @@ def has_journal(host: HostReader) -> bool:
 
 
 def lines(text: str) -> Iterator[dict[str, Any]]:
-    """The entries of `journalctl --output=json` that are whole, each with `at_s` and MESSAGE as text."""
+    """The entries of `journalctl --output=json` that are whole, each with `at_s` and MESSAGE as text.
+
+    All units begin their own lines alike; the line of one of vllm_services gets its unit's name in front.
+    """
     for line in text.splitlines():
         try:
             entry = json.loads(line)
@@ -84,7 +91,16 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
             message = bytes(byte for byte in message if isinstance(byte, int) and 0 <= byte < 256).decode(
                 "utf-8", "replace"
             )
-        yield {**entry, "at_s": at_s, "boot": str(entry.get("_BOOT_ID"))[:SHORT_BOOT], "MESSAGE": str(message or "")}
+        boot = str(entry.get("_BOOT_ID"))[:SHORT_BOOT]
+        yield {**entry, "at_s": at_s, "boot": boot, "MESSAGE": _of_unit(str(message or ""), entry)}
+
+
+def _of_unit(message: str, entry: dict[str, Any]) -> str:
+    named = _UNIT.match(str(entry.get("_SYSTEMD_UNIT")))
+    if not named:
+        return message
+    own = "gb10-vllm: "
+    return f"{named[1]}: {message[len(own) :] if message.startswith(own) else message}"
 
 
 def parse_journal(text: str) -> list[Event]:
@@ -111,9 +127,9 @@ def _events(found: Iterator[Line]) -> list[Event]:
         told = _kind(message)
         if told is None:
             continue
-        kind, key = told
+        kind, key, name = told
         before = events[-1] if events else None
-        if before and (before["boot"], before["kind"], before["key"]) == (boot, kind, key):
+        if before and (before["boot"], before["kind"], before["key"], before.get("service")) == (boot, kind, key, name):
             before.update(last_s=at_s, count=before["count"] + 1)
         else:
             events.append(
@@ -125,17 +141,19 @@ def _events(found: Iterator[Line]) -> list[Event]:
                     "kind": kind,
                     "key": key,
                     "text": quoted(message),
+                    **({"service": name} if name else {}),
                 }
             )
     return events
 
 
-def _kind(message: str) -> tuple[str, str] | None:
+def _kind(message: str) -> tuple[str, str, str | None] | None:
+    """What it tells, what of, and by which of vllm_services."""
     said = _SERVICE.match(message)
     if said:
-        return (SERVICE, said[1]) if said[1] in WAYS_OUT else None
+        return (SERVICE, said[2], said[1]) if said[2] in WAYS_OUT else None
     for kind, pattern in _KINDS:
         found = pattern.search(message)
         if found:
-            return kind, quoted(found[1])
+            return kind, quoted(found[1]), None
     return None

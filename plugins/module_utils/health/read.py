@@ -9,7 +9,8 @@ Nothing here raises: what cannot be read is None, and `unknown` has the reason u
 from __future__ import annotations
 
 import os
-from typing import Any, Callable
+from functools import partial
+from typing import Any, Callable, Optional
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import read_clock
@@ -29,7 +30,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe im
 
 SCHEMA_VERSION = 1
 PRESSURES = ("cpu", "memory", "io")
-Make = Callable[[HostReader], Ask]
+Asks = dict[str, Optional[Ask]]
+Make = Callable[[HostReader, str], Ask]
 
 
 def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Make = service.asker) -> dict[str, Any]:
@@ -40,6 +42,7 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
     boot_id = host.read("/proc/sys/kernel/random/boot_id")
     command_line = host.read("/proc/cmdline")
     booted_s = None if uptime_s is None else now_s - uptime_s
+    several = _several(host)
     return {
         "schema_version": SCHEMA_VERSION,
         "at_s": round(now_s, 2),
@@ -50,13 +53,14 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
         "kho_off": None if command_line is None else "kho=off" in command_line.split(),
         "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
         "clock": read_clock(host),
-        "samples": _samples(host, notes, samples, every_s, server),
+        "samples": _samples(host, notes, samples, every_s, _askers(host, notes, several, server)),
         "processes": notes.read("processes", lambda: gpu.read_processes(host)),
         "zones": notes.read("zones", lambda: sensors.read_zones(host)),
         "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
         "disks": notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)),
         "oom_kills": notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat"))),
-        "service": notes.part("service", lambda: service.parse_status(text_of(host, service.STATUS))),
+        "service": None if several else _status(host, notes, service.SHORT, "service"),
+        **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
         "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
         "apt": notes.read("apt", lambda: apt_history.read_apt_history(host)),
@@ -73,13 +77,29 @@ def _uptime(host: HostReader) -> float:
     return number(text_of(host, "/proc/uptime").split()[0])
 
 
-def _samples(host: HostReader, notes: Notes, count: int, every_s: float, server: Make) -> list[dict[str, Any]]:
+def _several(host: HostReader) -> list[str]:
+    """The services of the host by name; nothing where that of vllm_model is the only one."""
+    names = service.installed(host)
+    return [] if names == [service.SHORT] else names
+
+
+def _status(host: HostReader, notes: Notes, name: str, where: str) -> dict[str, Any] | None:
+    path = service.status_of(name)
+    return notes.part(where, lambda: service.parse_status(text_of(host, path), path))
+
+
+def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) -> Asks:
+    """How to ask each server, by the path of its values; None where nobody can."""
+    paths = {f"servings.{name}": name for name in several} or {"serving": service.SHORT}
+    return {path: notes.read(path, partial(server, host, name)) for path, name in paths.items()}
+
+
+def _samples(host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks) -> list[dict[str, Any]]:
     """Where several say why a value is missing, the last one counts."""
-    ask = notes.read("serving", lambda: server(host))
     taken: list[dict[str, Any]] = []
     for left in range(count, 0, -1):
         began = host.system.clock.now()
-        taken.append(_sample(host, notes, ask))
+        taken.append(_sample(host, notes, asks))
         if (taken[-1]["gpu"] or {}).get("state") == "silent":
             break  # each more would take as long again
         if left > 1:
@@ -87,11 +107,16 @@ def _samples(host: HostReader, notes: Notes, count: int, every_s: float, server:
     return taken
 
 
-def _sample(host: HostReader, notes: Notes, ask: Ask | None) -> dict[str, Any]:
+def _sample(host: HostReader, notes: Notes, asks: Asks) -> dict[str, Any]:
+    counted = {
+        path: notes.read(path, partial(service.read_serving, ask)) if ask else None for path, ask in asks.items()
+    }
+    servings = {path.partition(".")[2]: values for path, values in counted.items() if path != "serving"}
     return {
         "at_s": round(host.time_of_day(), 2),
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
-        "serving": notes.read("serving", lambda: service.read_serving(ask)) if ask else None,
+        "serving": counted.get("serving"),
+        **({"servings": servings} if servings else {}),
         "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
         "blocks": notes.read(
             "blocks", lambda: memory.parse_blocks(text_of(host, "/proc/buddyinfo"), os.sysconf("SC_PAGE_SIZE"))

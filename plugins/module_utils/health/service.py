@@ -1,12 +1,13 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The service: what vLLM's unit says of its life, and what the server counts."""
+"""The services: what each unit says of its life, and what its server counts."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -16,6 +17,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe im
 
 SETTINGS, STATUS = "/etc/gb10-fleet/vllm.json", "/run/gb10-vllm/status.json"
 DEADLINE_S = 5.0
+SHORT = "vllm"  # the service of the variables vllm_*
+_FILE = re.compile(r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z")
 _MOST_FAILURES = 10**6  # more are not counted
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what vLLM listens on, and where it is asked
 METRICS = {
@@ -27,12 +30,36 @@ METRICS = {
 STEPS = {"step_s_sum": "inter_token_latency_seconds_sum", "step_count": "inter_token_latency_seconds_count"}
 
 
-def server_url(text: str) -> str:
+def installed(host: HostReader) -> list[str]:
+    """The services whose settings the role wrote on this host, whether they can be read or not."""
+    found = (_FILE.match(name) for name in host.names("/etc/gb10-fleet"))
+    return sorted(match[1] or SHORT for match in found if match)
+
+
+def long_name(name: str) -> str:
+    """Of the unit and its container."""
+    return "gb10-vllm" if name == SHORT else f"gb10-vllm-{name}"
+
+
+def units(host: HostReader) -> list[str]:
+    """Those of the services that are installed, and the first one's: a former boot may have had it."""
+    return [f"{long_name(name)}.service" for name in sorted({SHORT, *installed(host)})]
+
+
+def settings_of(name: str) -> str:
+    return SETTINGS if name == SHORT else f"/etc/gb10-fleet/vllm-{name}.json"
+
+
+def status_of(name: str) -> str:
+    return f"/run/{long_name(name)}/status.json"
+
+
+def server_url(text: str, path: str = SETTINGS) -> str:
     """Where the server of this unit answers, by the flags in its settings."""
     try:
-        argv = [str(word) for word in json.loads(checked(text, SETTINGS))["argv"]]
+        argv = [str(word) for word in json.loads(checked(text, path))["argv"]]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise (error if isinstance(error, Unknown) else Unknown(f"{SETTINGS} is not what the role writes")) from None
+        raise (error if isinstance(error, Unknown) else Unknown(f"{path} is not what the role writes")) from None
     flags = dict(zip(argv, argv[1:]))
     if "--headless" in argv or not flags.get("--port", "").isdigit():
         raise Unknown("this rank of the cluster has no API; the head has")
@@ -40,9 +67,10 @@ def server_url(text: str) -> str:
     return f"http://{_ANY_ADDRESS.get(host, host)}:{flags['--port']}"
 
 
-def asker(host: HostReader, client: Callable[[str, str | None], Ask] = http_client) -> Ask:
-    """How to ask the server of this host. Its metrics need no key."""
-    return client(server_url(text_of(host, SETTINGS)), None)
+def asker(host: HostReader, name: str = SHORT, client: Callable[[str, str | None], Ask] = http_client) -> Ask:
+    """How to ask the server of a service of this host. Its metrics need no key."""
+    path = settings_of(name)
+    return client(server_url(text_of(host, path), path), None)
 
 
 def read_serving(ask: Ask) -> dict[str, float | None]:
@@ -72,10 +100,10 @@ def parse_metrics(reply: Reply) -> dict[str, float | None]:
     return values
 
 
-def parse_status(text: str) -> Part:
+def parse_status(text: str, path: str = STATUS) -> Part:
     """The phase of the unit, and its last failure."""
     try:
-        said: Any = json.loads(checked(text, STATUS))
+        said: Any = json.loads(checked(text, path))
         failure = said.get("failure") or None
         values = {
             "phase": quoted(said["phase"]),
@@ -86,5 +114,5 @@ def parse_status(text: str) -> Part:
             "at": quoted(failure.get("at") or "") or None if failure else None,
         }
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise (error if isinstance(error, Unknown) else Unknown(f"{STATUS} is not what the unit writes")) from None
+        raise (error if isinstance(error, Unknown) else Unknown(f"{path} is not what the unit writes")) from None
     return values, {}

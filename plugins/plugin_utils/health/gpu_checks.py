@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import Patient, Said, Unsure, median
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import Patient, Said, Server, Unsure, median
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.benchmark import THROTTLING
 
 SLOWED = frozenset(THROTTLING.values())
@@ -127,30 +127,36 @@ def check_zones(patient: Patient) -> Iterator[Said]:
 
 def check_hang(patient: Patient) -> Iterator[Said]:
     """Requests run, no token comes, and the GPU does not work: long enough to be no prefill."""
-    serving = [sample["serving"] for sample in patient.samples]
+    for server in patient.servers:
+        yield from _hung(patient, server)
+
+
+def _hung(patient: Patient, server: Server) -> Iterator[Said]:
+    serving = server.counted
     known = [each for each in serving if each is not None]
     if len(known) < len(serving) or len(known) < 2:
-        why = patient.why("serving") if len(known) < len(serving) else "it takes two samples"
-        yield Unsure("engine_hung", f"the server's counters are unknown: {why}")
+        why = patient.why(server.path) if len(known) < len(serving) else "it takes two samples"
+        yield Unsure("engine_hung", server.says(f"the server's counters are unknown: {why}"))
         return
     if any(each["running"] <= 0 for each in known) or len({each["generated_tokens"] for each in known}) > 1:
         return
     powers = [gpu["power_w"] for sample in patient.samples if (gpu := sample["gpu"])]
     if len(powers) < len(serving) or None in powers:
-        yield Unsure("engine_hung", f"no token comes, and the GPU's power is unknown: {_gpu_why(patient, 'power_w')}")
+        why = _gpu_why(patient, "power_w")
+        yield Unsure("engine_hung", server.says(f"no token comes, and the GPU's power is unknown: {why}"))
         return
     span_s, most = patient.last["at_s"] - patient.samples[0]["at_s"], max(power or 0 for power in powers)
     if most >= patient.limit("hang_power_w"):
         return  # a long prefill
     if span_s < patient.limit("hang_s"):
-        yield Unsure(
-            "engine_hung", f"no token came for {span_s:.0f} s; judged after {patient.limit('hang_s')} s: see --watch"
-        )
+        short = f"no token came for {span_s:.0f} s; judged after {patient.limit('hang_s')} s: see --watch"
+        yield Unsure("engine_hung", server.says(short))
         return
+    fact = f"{known[-1]['running']:.0f} requests run, no token came for {span_s:.0f} s, and the GPU takes {most:.0f} W"
     yield patient.error(
         "engine_hung",
-        f"{known[-1]['running']:.0f} requests run, no token came for {span_s:.0f} s, and the GPU takes {most:.0f} W",
-        "restart gb10-vllm on all hosts of the cluster, the workers first; keep `journalctl -u gb10-vllm`",
+        server.says(fact),
+        f"restart {server.unit} on all hosts of the cluster, the workers first; keep `journalctl -u {server.unit}`",
     )
 
 
@@ -159,7 +165,12 @@ def check_steps(patient: Patient) -> Iterator[Said]:
 
     Only with one request at a time: many share a step, and each then takes longer.
     """
-    known = [each for sample in patient.samples if (each := sample["serving"]) is not None]
+    for server in patient.servers:
+        yield from _slow(patient, server)
+
+
+def _slow(patient: Patient, server: Server) -> Iterator[Said]:
+    known = [each for each in server.counted if each is not None]
     if len(known) < 2 or any(each["running"] != 1 for each in known):
         return
     before, after = (each.get("step_count") for each in (known[0], known[-1]))
@@ -172,7 +183,9 @@ def check_steps(patient: Patient) -> Iterator[Said]:
     if now >= patient.limit("slow_ratio") * own > 0:
         yield patient.warn(
             "slow_steps",
-            f"a step takes {1000 * now:.0f} ms, and {1000 * own:.0f} ms was the mean of this server so far",
+            server.says(
+                f"a step takes {1000 * now:.0f} ms, and {1000 * own:.0f} ms was the mean of this server so far"
+            ),
             "compare with `gb10 benchmark`; where it stays so, power off, unplug its power supply for 60 s",
         )
 

@@ -37,7 +37,11 @@ def judge(host: str, reading: Reading, rules: Rules) -> Judgement:
     patient = Patient(host, reading, rules)
     said = [each for check in CHECKS for each in check(patient)]
     found = [each for each in said if isinstance(each, Finding)]
+    unsure: dict[str, str] = {}
+    for each in said:
+        if not isinstance(each, Finding):  # a detector may say it of several services
+            unsure[each.id] = f"{unsure[each.id]}; {each.reason}" if each.id in unsure else each.reason
     return Judgement(
         sorted(found, key=lambda finding: _ORDER.index(finding.severity)),
-        {each.id: each.reason for each in said if not isinstance(each, Finding)},
+        unsure,
     )

@@ -144,13 +144,18 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
 
 
 def _joined(looks: Sequence[Look]) -> schema.Reading:
-    """All looks as one reading. An engine that hangs is seen in the counters of the service of `vllm_model`."""
+    """All looks as one reading. An engine that hangs is seen in the counters of its service."""
     samples = []
     for look in looks:
-        counted = [one["counters"] for one in look["services"] if one["counters"]]
-        serving = {name: counted[0][name] for name in schema.Serving.__annotations__} if len(counted) == 1 else None  # type: ignore[literal-required]
-        samples.append({**look["reading"]["samples"][-1], "serving": serving})
+        counted = {one["name"]: _serving(one["counters"]) for one in look["services"] if one["counters"]}
+        several = {"servings": counted} if len(counted) > 1 else {}
+        serving = None if several else next(iter(counted.values()), None)
+        samples.append({**look["reading"]["samples"][-1], "serving": serving, **several})
     return cast(schema.Reading, {**looks[-1]["reading"], "samples": samples})
+
+
+def _serving(counters: Counters) -> dict[str, float | None]:
+    return {name: counters[name] for name in schema.Serving.__annotations__}  # type: ignore[literal-required]
 
 
 def service_row(last: Served, former: Served | None) -> ServiceRow:

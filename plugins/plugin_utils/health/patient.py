@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.health import service
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Gpu, Reading, Sample
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Gpu, Reading, Sample, Serving
 
 GIB, DAY_S = 2**30, 86400
 
@@ -59,6 +60,22 @@ Said = Finding | Unsure
 
 
 @dataclass(frozen=True)
+class Server:
+    """What the server of a service counted; `path`: where the reading has the reason for what is missing."""
+
+    name: str
+    path: str
+    counted: Sequence[Serving | None]
+
+    @property
+    def unit(self) -> str:
+        return service.long_name(self.name or service.SHORT)
+
+    def says(self, text: str) -> str:
+        return f"{self.name}: {text}" if self.name else text
+
+
+@dataclass(frozen=True)
 class Patient:
     """All that a detector sees."""
 
@@ -87,6 +104,16 @@ class Patient:
         """Those under load."""
         least = self.limit("busy_percent")
         return [gpu for gpu in self.gpus if (gpu["utilization_percent"] or 0) >= least]
+
+    @cached_property
+    def servers(self) -> list[Server]:
+        """Each service with its counters in all samples; the only one of a host has no name."""
+        names = list(self.last.get("servings", ()))
+        several = [
+            Server(name, f"servings.{name}", [sample.get("servings", {}).get(name) for sample in self.samples])
+            for name in names
+        ]
+        return several or [Server("", "serving", [sample["serving"] for sample in self.samples])]
 
     def why(self, path: str) -> str:
         """Why a value is missing."""

@@ -90,6 +90,7 @@ class Sample(TypedDict):
     at_s: float
     gpu: Gpu | None
     serving: Serving | None
+    servings: NotRequired[dict[str, Serving | None]]  # of several services, by name
     memory: Memory | None
     blocks: MemoryBlocks | None
     pressure: Pressures
@@ -157,6 +158,7 @@ class Event(TypedDict):
     kind: str
     key: str
     text: str
+    service: NotRequired[str]
 
 
 class Package(TypedDict):
@@ -194,6 +196,7 @@ class Reading(TypedDict):
     disks: list[Disk] | None
     oom_kills: int | None
     service: Service | None
+    services: NotRequired[dict[str, Service | None]]  # of several, by name
     boots: list[Boot] | None
     events: list[Event] | None
     apt: list[Change] | None

@@ -10,7 +10,15 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Boot, Change, Event, Package, Reading
+from ansible_collections.gb10.fleet.plugins.module_utils.health.service import SHORT, long_name
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import (
+    Boot,
+    Change,
+    Event,
+    Package,
+    Reading,
+    Service,
+)
 
 # Said by the kernel at each boot; only another value than before is news.
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
@@ -44,7 +52,7 @@ def build(reading: Reading, since_s: float) -> list[Entry]:
         *(entry for boot in reading["boots"] or () for entry in _boot(boot)),
         *_events(reading["events"] or ()),
         *(_apt(change) for change in reading["apt"] or ()),
-        *_failure(reading),
+        *(entry for name, service in _services(reading).items() for entry in _failure(reading, name, service)),
         *(Entry(line["at_s"], RECORDED, line["text"]) for line in reading.get("recorded", ())),
     ]
     told = {(entry.at_s, entry.text) for entry in found if entry.kind != LAST_LINE}
@@ -91,15 +99,20 @@ def _move(package: Package) -> str:
     return f"{name} {before} -> {after}" if before else f"{name} {after} installed"
 
 
-def _failure(reading: Reading) -> Iterator[Entry]:
-    """The last failure that vLLM's unit keeps, where the journal does not tell of it."""
-    service = reading["service"]
+def _services(reading: Reading) -> dict[str, Service | None]:
+    return reading.get("services") or {SHORT: reading["service"]}
+
+
+def _failure(reading: Reading, name: str, service: Service | None) -> Iterator[Entry]:
+    """The last failure that the unit of a service keeps, where the journal does not tell of it."""
     if not service or not service["verdict"] or not service["at"]:
         return
     try:
         at_s = datetime.strptime(service["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
     except ValueError:
         return
-    told = any(event["kind"] == SERVICE and event["key"] == service["verdict"] for event in reading["events"] or ())
-    if not told:
-        yield Entry(at_s, SERVICE, f"gb10-vllm: {service['verdict']}: {service['text']}", service["verdict"])
+    told = {
+        (event["key"], event.get("service", SHORT)) for event in reading["events"] or () if event["kind"] == SERVICE
+    }
+    if (service["verdict"], name) not in told:
+        yield Entry(at_s, SERVICE, f"{long_name(name)}: {service['verdict']}: {service['text']}", service["verdict"])

@@ -1,0 +1,124 @@
+"""A Spark with several services: each has its own reading, and each verdict names its service."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health import boots, kernel_log
+from ansible_collections.gb10.fleet.plugins.module_utils.health.read import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema, timeline
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
+
+from tests.support import health
+from tests.support.health import NOW, RULES, event, gpu, reading, sample
+
+STATUS = {"phase": "failed", "failures": 1,
+          "failure": {"verdict": "killed", "text": "it was killed", "at": "2026-11-23T11:00:00Z"}}  # fmt: skip
+
+
+def host_with(root: Path, *names: str, said: list[Sequence[str]] | None = None) -> HostReader:
+    """Settings and status of each; commands are kept in `said`, and fail."""
+    for name in names:
+        long = "vllm" if name == "vllm" else f"vllm-{name}"
+        (root / "etc/gb10-fleet").mkdir(parents=True, exist_ok=True)
+        (root / f"etc/gb10-fleet/{long}.json").write_text(json.dumps({"argv": ["--port", "8000"]}))
+        (root / f"run/gb10-{long}").mkdir(parents=True)
+        (root / f"run/gb10-{long}/status.json").write_text(json.dumps({**STATUS, "phase": name}))
+
+    def fails(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        if said is not None:
+            said.append(argv)
+        return Completed(tuple(argv), 1, stderr="no")
+
+    return replace(HostReader(), system=System(root, fails))
+
+
+def counters(host: HostReader, name: str) -> Any:
+    running = {"chat": 2, "embed": 5}.get(name, 1)
+    return lambda *_: Reply(200, f"vllm:num_requests_running {running}\nvllm:generation_tokens_total 7\n")
+
+
+def line(message: str, unit: str, at_s: int) -> str:
+    return json.dumps({"__REALTIME_TIMESTAMP": str(at_s * 10**6), "_BOOT_ID": "b", "MESSAGE": message,
+                       "_SYSTEMD_UNIT": unit})  # fmt: skip
+
+
+def test_each_service_is_read_by_itself(tmp_path: Path) -> None:
+    found = collect(host_with(tmp_path, "chat", "embed", "vllm"), server=counters)
+    assert schema.problem(found) is None
+    assert {name: service["phase"] for name, service in found["services"].items()} == {
+        "chat": "chat", "embed": "embed", "vllm": "vllm"}  # fmt: skip
+    servings = found["samples"][0]["servings"]
+    assert {name: serving["running"] for name, serving in servings.items()} == {"chat": 2, "embed": 5, "vllm": 1}
+    assert (found["service"], found["samples"][0]["serving"]) == (None, None)
+    assert not [path for path in found["unknown"] if path.startswith("serv")]
+
+
+def test_one_service_keeps_its_form(tmp_path: Path) -> None:
+    found = collect(host_with(tmp_path, "vllm"), server=counters)
+    assert "services" not in found and "servings" not in found["samples"][0]
+    assert (found["service"]["phase"], found["samples"][0]["serving"]["running"]) == ("vllm", 1)
+
+
+def test_what_cannot_be_read_has_the_name_of_its_service(tmp_path: Path) -> None:
+    host = host_with(tmp_path, "chat", "embed")
+    (tmp_path / "etc/gb10-fleet/vllm-chat.json").write_text("{")
+    (tmp_path / "run/gb10-vllm-chat/status.json").write_text("{")
+    unknown = collect(host)["unknown"]
+    assert unknown["servings.chat"] == "/etc/gb10-fleet/vllm-chat.json is not what the role writes"
+    assert unknown["services.chat"] == "/run/gb10-vllm-chat/status.json is not what the unit writes"
+
+
+def test_the_journal_is_asked_for_all_units(tmp_path: Path) -> None:
+    said: list[Sequence[str]] = []
+    host = host_with(tmp_path, "chat", said=said)
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    kernel_log.read_events(
+        replace(host, system=System(tmp_path, lambda argv, *_: (said.append(argv), Completed((), 0))[1])), NOW
+    )
+    units = {"_SYSTEMD_UNIT=gb10-vllm.service", "_SYSTEMD_UNIT=gb10-vllm-chat.service"}
+    assert units <= set(said[-1])
+    boots._last_lines(host, "b")
+    assert units <= set(said[-1])
+
+
+def test_a_line_names_its_service_and_is_counted_with_it() -> None:
+    text = "gb10-vllm: engine_died: it ended"
+    units = ("gb10-vllm.service", "gb10-vllm-chat.service", "gb10-vllm-embed.service", "gb10-vllm-embed.service")
+    told = kernel_log.parse_journal("\n".join(line(text, unit, at_s) for at_s, unit in enumerate(units, 1)))
+    assert [(one["text"].partition(":")[0], one.get("service"), one["count"]) for one in told] == [
+        ("gb10-vllm", None, 1), ("gb10-vllm-chat", "chat", 1), ("gb10-vllm-embed", "embed", 2)]  # fmt: skip
+    assert {one["key"] for one in told} == {"engine_died"}
+    (other,) = kernel_log.lines(line("Running: 1 reqs", "gb10-vllm-chat.service", 1))
+    assert other["MESSAGE"] == "gb10-vllm-chat: Running: 1 reqs"
+
+
+def test_the_engine_that_hangs_is_named() -> None:
+    samples = [
+        sample(NOW + 100 * place, gpu=gpu(2300, 20.0, 96),
+               servings={"chat": health.serving(3, 100), "embed": health.serving(3, 100 + place), "vllm": None})
+        for place in range(3)
+    ]  # fmt: skip
+    record = reading(samples, processes=[{"pid": 1, "memory_mib": 90000}], unknown={"servings.vllm": "no port"})
+    assert schema.problem(record) is None
+    said = judge("spark-a", record, RULES)  # type: ignore[arg-type]
+    (hung,) = said.findings
+    assert hung.fact.startswith("chat: 3 requests run")
+    assert "restart gb10-vllm-chat " in hung.way_out and "`journalctl -u gb10-vllm-chat`" in hung.way_out
+    assert said.unsure["engine_hung"] == "vllm: the server's counters are unknown: no port"
+
+
+def test_each_service_tells_its_failure_once() -> None:
+    kept = {"phase": "starting", "since": None, "failures": 1, "verdict": "killed", "text": "it was killed",
+            "at": timeline.utc(NOW - 300).replace(" ", "T") + "Z"}  # fmt: skip
+    told = {**event("service", NOW - 300, "killed", "gb10-vllm-chat: killed: it was killed"), "service": "chat"}
+    record = reading(services={"chat": kept, "embed": kept}, events=[told])
+    entries = [entry.text for entry in timeline.build(record, 0) if entry.kind == "service"]  # type: ignore[arg-type]
+    assert sorted(entries) == ["gb10-vllm-chat: killed: it was killed", "gb10-vllm-embed: killed: it was killed"]
