@@ -55,6 +55,7 @@ def _proof(name: str, proof: Mapping[str, Any], counters: Sequence[str]) -> Reco
         "cluster": proof.get("cluster") or name,
         "topology": proof.get("topology") or "none",
         "serves": bool(proof.get("serves", True)),
+        "units": None if proof.get("units") is None else dict(proof["units"]),
         "thresholds": dict(proof.get("thresholds") or {}),
         "facts": dict(proof["facts"]),
         "findings": [*(proof.get("findings") or []), *rail_errors.findings(name, bandwidth, counters)],
@@ -252,19 +253,33 @@ def _unproven(
     unmeasured = [link["name"] for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
     unseen = [host for host, proof in members.items() if not proof["facts"] and not proof["findings"]]
-    unasked = not served and any(proof["serves"] and not _stopped(proof) for proof in members.values())
+    unasked = _unasked(name, members, served)
     again = "run the playbook validate on all hosts of the cluster"
     return [
         *(_reason(host, "unmeasured", "the host was not read", again) for host in unseen),
         *(_reason(link, "unmeasured", "the bandwidth was not measured", again) for link in unmeasured),
         *(_reason(host, "unmeasured", "the rails were not pinged", again) for host in unpinged),
-        *([_reason(name, "unmeasured", "no model was asked", again)] if unasked else []),
+        *(_reason(where, "unmeasured", "no model was asked", again) for where in unasked),
     ]
 
 
-def _stopped(proof: Mapping[str, Any]) -> bool:
-    """Whether the host serves nothing because the operator said so; a finding says it."""
-    return any(wish["unit"].startswith("gb10-vllm") for wish in proof["facts"].get("wishes") or [])
+def _unasked(name: str, members: Mapping[str, Record], served: Sequence[Record]) -> list[str]:
+    """The services that were to answer and were not asked, without those that the operator has stopped: a finding
+    says that. A proof that broke off before the plan names no units; then one answer of the cluster is enough."""
+    found = []
+    for host, proof in members.items():
+        asked = {each.get("service", services.SHORT) for each in services_of(proof)}
+        for service, unit in (proof["units"] or {}).items():
+            if service not in asked and not _stopped(proof, unit):
+                found.append(name if service == services.SHORT else f"{service} on {host}")
+    without = [proof for proof in members.values() if proof["units"] is None and proof["serves"]]
+    if not served and any(not _stopped(proof, "gb10-vllm.service") for proof in without):
+        found.append(name)
+    return list(dict.fromkeys(found))
+
+
+def _stopped(proof: Mapping[str, Any], unit: str) -> bool:
+    return any(wish["unit"] == unit for wish in proof["facts"].get("wishes") or [])
 
 
 def _wrong(

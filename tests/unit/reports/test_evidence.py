@@ -222,6 +222,23 @@ def test_a_service_that_stands_still_by_a_wish_is_not_asked() -> None:
     assert build(hosts)["verdict"] == "healthy"
 
 
+def test_a_wish_for_one_service_does_not_excuse_another() -> None:
+    hosts = proof("pair")
+    one = hosts["spark-a"].pop("serving")
+    units = {"chat": "gb10-vllm-chat.service", "embed": "gb10-vllm-embed.service"}
+    hosts["spark-a"].update(serving=None, units=units)
+    hosts["spark-a"]["facts"] |= {"wishes": [{"unit": "gb10-vllm-chat.service"}]}
+    hosts["spark-b"].update(units={})
+    document = build(hosts)
+    assert [(each["where"], each["text"]) for each in document["reasons"]] == [
+        ("embed on spark-a", "no model was asked")
+    ]
+    hosts["spark-a"]["services"] = [one | {"service": "embed"}]
+    assert build(hosts)["verdict"] == "healthy"
+    hosts["spark-a"]["facts"]["wishes"] = []
+    assert [each["where"] for each in build(hosts)["reasons"]] == ["chat on spark-a"]
+
+
 def test_what_was_not_measured_is_incomplete_not_healthy() -> None:
     hosts = proof("pair")
     hosts["spark-a"].update(serving=None)
