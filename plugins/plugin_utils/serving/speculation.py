@@ -55,6 +55,13 @@ def needs_tokens(name: str) -> bool:
     return bool(_methods().get(name, {}).get("tokens", True))
 
 
+def too_many(tokens: Any) -> str:
+    """What speaks against so many draft tokens for each step; empty where nothing does."""
+    most = catalog.load("speculation")["most_tokens"]["value"]
+    number = int(tokens) if re.fullmatch(r"[0-9]{1,30}", str(tokens)) else 0
+    return f"at most {most} tokens are drafted for each step, and {tokens} are asked for" if number > most else ""
+
+
 # --- memory
 
 
@@ -113,6 +120,8 @@ def _objections(
 ) -> Iterator[tuple[str, str]]:
     chosen = method(config)
     entry = _methods().get(chosen)
+    if many := too_many(config.get("num_speculative_tokens")):
+        yield "too_many", many
     if chosen and entry is None:
         near = difflib.get_close_matches(chosen, _methods(), n=1)
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_methods())}"

@@ -166,6 +166,7 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "architecture_unknown": (made(architecture="MadeUpForCausalLM"), made(architecture="Qwen3ForCausalLM")),
     "speculative_method": (made(**drafting("method_unknown")), made(**drafting("method_unknown_unsure"))),
     "speculative_method_fork": (made(**drafting("method_version_unsure")), made(**drafting("method_version"))),
+    "speculative_too_many": (made(**drafting("too_many")), made()),
     "speculative_no_model": (made(**drafting("no_model")), made()),
     "speculative_no_layers": (made(**drafting("no_layers")), made()),
     "speculative_layers_missing": (made(**drafting("layers_missing")), made(**drafting("no_layers"))),

@@ -144,6 +144,9 @@ def objections(said: dict[str, Any], version: str | None, model: ModelFacts | No
         ({"method": "eagel3", "model": "a/b"}, "0.28.0", {"method_unknown", "draft_uncounted"}),
         ({"method": "new_one"}, "0.1.dev20482+g83cb22a0e", {"method_unknown_unsure"}),
         ({"model": "openai/gpt-oss-120b"}, "0.28.0", set()),
+        ({"method": "ngram", "num_speculative_tokens": 64}, "0.28.0", set()),
+        ({"method": "ngram", "num_speculative_tokens": 10**9}, "0.28.0", {"too_many"}),
+        ({"method": "ngram", "num_speculative_tokens": "65"}, "0.28.0", {"too_many"}),
     ],
 )
 def test_a_method_by_version(said: dict[str, Any], version: str | None, kinds: set[str]) -> None:
