@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.support.plays import put_ssh
+from tests.support.rig import ROOT
 from tests.unit.hosts.test_undo_action import Run
 
 # Stands in for ssh, as that of undo: keeps each program, and answers as the host that its destination names.
@@ -54,3 +55,16 @@ def test_nothing_changes_anywhere_where_one_host_refuses_or_is_silent(run: Run, 
     rc, output = run.play(PLAYBOOK, kinds=("serving", kind), gb10_wish=STOP)
     assert rc != 0
     assert {request["check"] for request in run.requests} == {True}, output
+
+
+def test_routers_let_go_of_a_service_before_it_stops_and_take_it_back_when_it_is_up() -> None:
+    """Of its own model alone: the host's other services go on."""
+    (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
+    commands = [task.get("ansible.builtin.command", {}).get("argv", ["wish"])[:2] for task in play["tasks"]]
+    drains, ready = commands.index(["gb10-router", "drain"]), commands.index(["gb10-router", "ready"])
+    (stop,) = (
+        number for number, task in enumerate(play["tasks"]) if task["name"] == "Have it stand still, or start it"
+    )
+    assert drains < stop < ready
+    asked = [task for task in play["tasks"] if "gb10-router" in str(task.get("ansible.builtin.command"))]
+    assert all("--model" in task["ansible.builtin.command"]["argv"] for task in asked) and len(asked) == 3
