@@ -45,9 +45,10 @@ _SANITY_LEFT_OUT = (
     "shellcheck",  # no shell script in the collection; needs a package that pip cannot bring
     "yamllint",  # a gate of its own, with our rules
 )
-# Unit tests that start Ansible, 2 s each: they are part of `make test`. By the names of their files, without `.py`.
+# Unit tests that start Ansible, 2 s each, or servers: part of `make test`, once. By the names of their files, without `.py`.
 _PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_callbacks", "test_fabric_play",
-          "test_notify", "test_playbook_events", "test_pull_login", "test_target",
+          "test_notify", "test_playbook_events", "test_proof_play", "test_pull_login", "test_real_prometheus",
+          "test_recap", "test_router", "test_target",
           *(f"test_rollout_{it}" for it in ("canaries", "cli", "drain", "pull")))  # fmt: skip
 # Unit tests of what is in the checkout only: by the packages that they import, and by their folders.
 _CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
