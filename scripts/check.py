@@ -45,7 +45,7 @@ _SANITY_LEFT_OUT = (
     "shellcheck",  # no shell script in the collection; needs a package that pip cannot bring
     "yamllint",  # a gate of its own, with our rules
 )
-# Unit tests that start Ansible, 2 s each, or servers: part of `make test`, once. By the names of their files, without `.py`.
+# Unit tests that start Ansible, 2 s each, or servers: part of `make test`, once. By their file names, without `.py`.
 _PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_callbacks", "test_fabric_play",
           "test_notify", "test_playbook_events", "test_proof_play", "test_pull_login", "test_real_prometheus",
           "test_recap", "test_router", "test_target",
