@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import kernel_log, service
+from ansible_collections.gb10.fleet.plugins.module_utils.health import kernel_log, units
 from ansible_collections.gb10.fleet.plugins.module_utils.health.kernel_log import DEADLINE_S, JOURNAL, SHORT_BOOT
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import LATEST_S, Unknown, checked, quoted
 
@@ -98,7 +98,7 @@ def _last_lines(host: HostReader, boot_id: str) -> list[dict[str, Any]]:
         "_TRANSPORT=kernel",
         "+",
         f"_BOOT_ID={boot_id}",
-        *(f"_SYSTEMD_UNIT={unit}" for unit in service.units(host)),
+        *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)),
     ]
     done = host.system.run([*JOURNAL, f"--lines={LAST_LINES}", *sources], timeout=DEADLINE_S)
     return [{"at_s": entry["at_s"], "text": quoted(entry["MESSAGE"])} for entry in kernel_log.lines(done.stdout)]

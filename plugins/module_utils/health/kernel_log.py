@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.health import service
+from ansible_collections.gb10.fleet.plugins.module_utils.health import units
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     LARGEST_TEXT,
     LATEST_S,
@@ -57,8 +57,8 @@ def read_events(host: HostReader, booted_s: float | None, since_s: float | None 
     """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal."""
     words = [*JOURNAL, f"--lines={MOST_LINES}", f"--grep={GREP}", "--case-sensitive=yes"]
     words += [] if since_s is None else [f"--since=@{since_s:.0f}"]
-    units = [f"_SYSTEMD_UNIT={unit}" for unit in service.units(host)]
-    done = host.system.run([*words, "_TRANSPORT=kernel", "+", *units], timeout=DEADLINE_S)
+    ours = [f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)]
+    done = host.system.run([*words, "_TRANSPORT=kernel", "+", *ours], timeout=DEADLINE_S)
     if done.stdout.strip() or (has_journal(host) and done.rc in (0, 1) and not done.stderr.strip()):
         return parse_journal(done.stdout)
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)

@@ -24,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health import (
     rails,
     sensors,
     service,
+    units,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, number, quoted, text_of
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
@@ -59,7 +60,7 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
         "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
         "disks": notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)),
         "oom_kills": notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat"))),
-        "service": None if several else _status(host, notes, service.SHORT, "service"),
+        "service": None if several else _status(host, notes, units.SHORT, "service"),
         **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
         "events": notes.read("events", lambda: kernel_log.read_events(host, booted_s)),
@@ -79,18 +80,18 @@ def _uptime(host: HostReader) -> float:
 
 def _several(host: HostReader) -> list[str]:
     """The services of the host by name; nothing where that of vllm_model is the only one."""
-    names = service.installed(host)
-    return [] if names == [service.SHORT] else names
+    names = units.installed(host)
+    return [] if names == [units.SHORT] else names
 
 
 def _status(host: HostReader, notes: Notes, name: str, where: str) -> dict[str, Any] | None:
-    path = service.status_of(name)
+    path = units.status_of(name)
     return notes.part(where, lambda: service.parse_status(text_of(host, path), path))
 
 
 def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) -> Asks:
     """How to ask each server, by the path of its values; None where nobody can."""
-    paths = {f"servings.{name}": name for name in several} or {"serving": service.SHORT}
+    paths = {f"servings.{name}": name for name in several} or {"serving": units.SHORT}
     return {path: notes.read(path, partial(server, host, name)) for path, name in paths.items()}
 
 

@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Part, Unknown, checked, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.health.units import SETTINGS, SHORT, settings_of, status_of
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import metric
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask, Reply, http_client
 
-SETTINGS, STATUS = "/etc/gb10-fleet/vllm.json", "/run/gb10-vllm/status.json"
 DEADLINE_S = 5.0
-SHORT = "vllm"  # the service of the variables vllm_*
-_FILE = re.compile(r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z")
 _MOST_FAILURES = 10**6  # more are not counted
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what vLLM listens on, and where it is asked
 METRICS = {
@@ -28,30 +25,6 @@ METRICS = {
     "prompt_tokens": "prompt_tokens",
 }
 STEPS = {"step_s_sum": "inter_token_latency_seconds_sum", "step_count": "inter_token_latency_seconds_count"}
-
-
-def installed(host: HostReader) -> list[str]:
-    """The services whose settings the role wrote on this host, whether they can be read or not."""
-    found = (_FILE.match(name) for name in host.names("/etc/gb10-fleet"))
-    return sorted(match[1] or SHORT for match in found if match)
-
-
-def long_name(name: str) -> str:
-    """Of the unit and its container."""
-    return "gb10-vllm" if name == SHORT else f"gb10-vllm-{name}"
-
-
-def units(host: HostReader) -> list[str]:
-    """Those of the services that are installed, and the first one's: a former boot may have had it."""
-    return [f"{long_name(name)}.service" for name in sorted({SHORT, *installed(host)})]
-
-
-def settings_of(name: str) -> str:
-    return SETTINGS if name == SHORT else f"/etc/gb10-fleet/vllm-{name}.json"
-
-
-def status_of(name: str) -> str:
-    return f"/run/{long_name(name)}/status.json"
 
 
 def server_url(text: str, path: str = SETTINGS) -> str:
@@ -100,7 +73,7 @@ def parse_metrics(reply: Reply) -> dict[str, float | None]:
     return values
 
 
-def parse_status(text: str, path: str = STATUS) -> Part:
+def parse_status(text: str, path: str = status_of(SHORT)) -> Part:
     """The phase of the unit, and its last failure."""
     try:
         said: Any = json.loads(checked(text, path))

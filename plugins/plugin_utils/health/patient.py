@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.health import service
+from ansible_collections.gb10.fleet.plugins.module_utils.health import units
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Gpu, Reading, Sample, Serving
@@ -69,7 +69,7 @@ class Server:
 
     @property
     def unit(self) -> str:
-        return service.long_name(self.name or service.SHORT)
+        return units.long_name(self.name or units.SHORT)
 
     def says(self, text: str) -> str:
         return f"{self.name}: {text}" if self.name else text
