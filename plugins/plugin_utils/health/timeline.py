@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.health.service import SHORT, long_name
+from ansible_collections.gb10.fleet.plugins.module_utils.health.units import SHORT, long_name
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import (
     Boot,
     Change,
