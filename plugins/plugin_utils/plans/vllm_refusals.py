@@ -40,6 +40,8 @@ _SHORT_FLAG = re.compile(r"-(tp|pp|[nr][0-9]*)\Z")  # vLLM takes short forms of 
 _HEADER = re.compile(r"[!-~]*\Z")
 _TOKEN = re.compile(r"[!-~]{32,}\Z")
 _LINE_BREAK = re.compile(r"[\n\r\0]")
+# A unit shows the name: a line break would begin a line of its own there, and a backslash take the next one away.
+_NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
 _DIRECTORY = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colons
 _DOTS = re.compile(r"/[.][.]?(/|\Z)")
 _OF_THE_SYSTEM = re.compile(r"/(bin|boot|dev|etc|home(/[^/]+)?|lib|proc|root|run|sbin|sys|tmp|usr|var)\Z")
@@ -62,6 +64,7 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
         _memory,
         _listening,
         _words,
+        _name,
         _secrets,
         _registry,
         _directory,
@@ -78,8 +81,13 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
 
 def of_a_container(view: View, said: VllmSettings) -> Iterator[str]:
     """Of a container that is not vLLM's: what holds for any."""
-    for check in (_image, _memory, _listening, _secrets, _registry, _environment, vllm_widening.refusals):
+    for check in (_image, _memory, _listening, _name, _secrets, _registry, _environment, vllm_widening.refusals):
         yield from check(view, said)
+    if flags := [word.partition("=")[0] for word in said.vllm_extra_args if _says_a_secret(word)]:
+        yield (
+            f"args hold {', '.join(flags)}, and everyone on the host can read them. Put the secret into a file that "
+            "only root reads: mounts gives it to the container, and a flag or a variable may name its path."
+        )
     if any(_LINE_BREAK.search(str(word)) for word in (*said.vllm_extra_args, *said.vllm_environment.values())):
         yield "args or environment hold a line break. Each is one line."
     if any(_PASSWORD_IN_URL.search(word) for word in said.vllm_extra_args):
@@ -244,6 +252,20 @@ def _words(_view: View, said: VllmSettings) -> Iterator[str]:
     words = [*said.vllm_extra_args, said.vllm_served_model_name, said.vllm_host, *said.vllm_environment.values()]
     if any(_LINE_BREAK.search(str(word)) for word in words):
         yield "a variable of vLLM holds a line break. Arguments and environment are one line each."
+
+
+def _says_a_secret(word: str) -> bool:
+    """Whether a word is the flag of a secret, and not of a file with one."""
+    flag = word.partition("=")[0].lstrip("-").replace("-", "_")
+    return word.startswith("-") and bool(_SECRET.search(flag)) and not flag.endswith(("_file", "_path"))
+
+
+def _name(_view: View, said: VllmSettings) -> Iterator[str]:
+    if _NOT_SHOWN.search(said.served_name):
+        yield (
+            f"vllm_served_model_name is {said.served_name!r}, with a line break, a control character or a backslash. "
+            "The unit shows it: use other characters."
+        )
 
 
 def _is_own(flag: str) -> bool:
