@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, origins
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, services, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, service_entries, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 HIDDEN = "(hidden)"
@@ -60,7 +60,9 @@ def _explained(made: documents.Rendered, view: View, hostvars: Any, wishes: Mapp
 
 def _value(name: str, option: Mapping[str, Any], variables: Mapping[str, Any]) -> Any:
     given = settings.value(name, option, variables[name]) if name in variables else option.get("default")
-    if name == services.VARIABLE and isinstance(given, Mapping):
+    if name == service_entries.VARIABLE:
+        if not isinstance(given, Mapping):
+            return HIDDEN
         return {service: _without_secrets(entry) for service, entry in given.items()}
     return HIDDEN if option.get("no_log") and given else given
 
@@ -69,7 +71,7 @@ def _without_secrets(entry: Any) -> Any:
     """An entry of a service; what it must not say is told elsewhere, and not shown here."""
     if not isinstance(entry, Mapping):
         return HIDDEN
-    return {key: HIDDEN if services.is_secret(str(key)) else value for key, value in entry.items()}
+    return {key: value if service_entries.may_be_shown(entry, key) else HIDDEN for key, value in entry.items()}
 
 
 def _plan(role: str, view: View) -> dict[str, Any] | None:

@@ -10,40 +10,24 @@ one planner (vllm_service.py) plans them all, and the short form `vllm_model` is
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
-VLLM, CONTAINER = "vllm", "container"
-VARIABLE = "vllm_services"
-SHORT = "vllm"  # the service that `vllm_model` and its siblings declare
-# What an entry says beside the role's variables, each without the prefix.
-_OF_A_SERVICE: catalog.Options = {
-    "kind": {"type": "str", "choices": [VLLM, CONTAINER]},
-    "hosts": {"type": "list", "elements": "str"},
-    "span": {"type": "str", "choices": ["cluster", "host"]},
-    "memory_gib": {"type": "float"},
-}
-# What an entry of another container than vLLM's says, and what it must say: nobody can work that out.
-_OF_A_CONTAINER: catalog.Options = {"args": {"type": "list", "elements": "str"}, "health": {"type": "str"}}
-_ASKED_OF_A_CONTAINER = ("image", "port", "served_model_name", "memory_gib")
-_PATH = re.compile(r"/[A-Za-z0-9._/-]*\Z")
+VLLM, CONTAINER, SHORT = service_entries.VLLM, service_entries.CONTAINER, service_entries.SHORT
+VARIABLE = service_entries.VARIABLE
 # What a model has for itself: an entry, which names a model, takes none of it from the host's own.
-_OF_A_MODEL = ("model", "model_revision", "model_facts", "served_model_name", "speculative")
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
+_OF_A_MODEL = (
+    *("model", "model_revision", "model_move", "model_exclude", "model_facts", "served_model_name", "speculative"),
+    *("extra_args", "max_model_len", "tensor_parallel_size", "memory_gate_gib"),
+)
 _GIB = 1024**3
-
-
-def is_secret(key: str) -> bool:
-    """Whether a key of an entry overlays a secret of the role."""
-    return bool(catalog.declared_variables().roles["vllm"].get(f"vllm_{key}", {}).get("no_log"))
 
 
 @dataclass(frozen=True)
@@ -113,13 +97,14 @@ class Service:
 
 def expand(view: View) -> tuple[Service, ...]:
     """The services of a host, in the order of the inventory. SettingsError where an entry is not as it must be."""
-    said = view.settings(VllmSettings)
-    wrong = list(_mistakes(view, said.vllm_services))
+    wrong = list(service_entries.mistakes(view.variables)) or list(_of_others(view)) or list(_mistakes(view))
     if wrong:
         raise SettingsError("; ".join(wrong))
-    none_named = "vllm_services" not in view.variables
+    said = view.settings(VllmSettings)
+    none_named = VARIABLE not in view.variables
     short = [Service(SHORT, view, view)] if said.vllm_model or none_named else []
-    return (*short, *(_service(view, name, said.vllm_services[name]) for name in _here(view, view.host)))
+    entries = service_entries.of(view.variables)
+    return (*short, *(_service(view, name, entries[name]) for name in _here(view, view.host)))
 
 
 def _service(view: View, name: str, entry: Mapping[str, Any]) -> Service:
@@ -139,20 +124,15 @@ def _spans(view: View, entry: Mapping[str, Any]) -> bool:
 def _here(view: View, member: str) -> Iterator[str]:
     """The names of the services that a member of the cluster has."""
     variables = view.variables_of(member)
-    for name, entry in _entries(variables).items():
+    for name, entry in service_entries.of(variables).items():
         wanted = entry.get("hosts")
-        if wanted is None or {*wanted} & {member, *variables.get("group_names", ()), "all"}:
+        if wanted is None or {*map(str, wanted)} & {member, *variables.get("group_names", ()), "all"}:
             yield name
-
-
-def _entries(variables: Mapping[str, Any]) -> Mapping[str, Mapping[str, Any]]:
-    said = variables.get("vllm_services", {})
-    return said if isinstance(said, Mapping) else {}
 
 
 def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> dict[str, Any]:
     """What an entry changes of the variables of one member; the names of the entry's own keys stay away."""
-    entry = _entries(view.variables_of(member)).get(name, {})
+    entry = service_entries.of(view.variables_of(member)).get(name, {})
     options = catalog.declared_variables().roles["vllm"]
     ours = {f"vllm_{key}": options[f"vllm_{key}"].get("default") for key in _OF_A_MODEL}
     ours |= {f"vllm_{key}": value for key, value in entry.items() if f"vllm_{key}" in options}
@@ -169,65 +149,42 @@ def _share(view: View, memory_gib: float, members: Sequence[str]) -> float:
     return math.floor(memory_gib * _GIB / min(known) * 1000) / 1000
 
 
-def _mistakes(view: View, said: Mapping[Any, Any]) -> Iterator[str]:
-    for name, entry in said.items():
-        where = f"vllm_services.{name}"
-        if name == SHORT or not _NAME.match(str(name)):
-            yield (
-                f"{where}: a service is named by up to 31 small letters, digits and '-', and {SHORT} is the one of "
-                "vllm_model. Choose another name."
-            )
-        elif not isinstance(entry, Mapping):
-            yield f"{where} is {entry!r}, and must be a mapping, for example {{model: openai/gpt-oss-20b, port: 8001}}."
-        elif wrong := list(_of_keys(where, entry)):
-            yield from wrong
-        else:
-            yield from _of_hosts(view, where, str(name), entry)
+def _of_others(view: View) -> Iterator[str]:
+    """What is wrong with the entries of the other hosts of the cluster, each by its host."""
+    for member in view.members:
+        if member != view.host:
+            yield from (f"{member}: {text}" for text in service_entries.mistakes(view.variables_of(member)))
 
 
-def _of_keys(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the keys of an entry, each by its whole name."""
-    declared = catalog.declared_variables().roles["vllm"]
-    options = {name.removeprefix("vllm_"): option for name, option in declared.items() if name != "vllm_services"}
-    container = entry.get("kind") == CONTAINER
-    options |= {**_OF_A_SERVICE, **(_OF_A_CONTAINER if container else {})}
-    strange = [str(key) for key in entry if key not in options]
-    if strange:
-        yield (
-            f"{where} has {', '.join(strange)}, which is no variable of the role vllm without its prefix, and none of "
-            f"{', '.join(_OF_A_SERVICE)}."
-        )
-    known = {key: value for key, value in entry.items() if key in options}
-    yield from settings.mistakes({f"{where}.{key}": options[key] for key in known}, _prefixed(where, known))
-    if container:
-        yield from _of_a_container(where, entry)
-    elif not entry.get("model"):
-        yield f"{where}.model is missing. Name the Hugging Face id of the model to serve."
-    if {"memory_gib", "gpu_memory_utilization"} <= entry.keys():
-        yield f"{where} has memory_gib and gpu_memory_utilization, which say the same. Leave one out."
+def _mistakes(view: View) -> Iterator[str]:
+    """What is wrong with the entries on this host and in its cluster."""
+    for member in view.members:
+        yield from _too_much(view, member)
+    for name, entry in service_entries.of(view.variables).items():
+        yield from _of_hosts(view, f"{VARIABLE}.{name}", name, entry)
 
 
-def _of_a_container(where: str, entry: Mapping[str, Any]) -> Iterator[str]:
-    missing = [key for key in _ASKED_OF_A_CONTAINER if not entry.get(key)]
-    if missing:
-        yield f"{where} is of kind container and has no {', '.join(missing)}. Nobody can work that out: say it."
-    if entry.get("span") == "cluster":
-        yield f"{where}.span is cluster, and only vLLM runs over several hosts. Leave it out."
-    if entry.get("model"):
-        yield f"{where}.model is what vLLM fetches. A container brings its own, or gets it by mounts: leave it out."
-    if not _PATH.match(str(entry.get("health", "/health"))):
-        yield f"{where}.health is {entry['health']!r}. Name the path that answers 200 when it serves, such as /health."
-
-
-def _prefixed(where: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{where}.{key}": value for key, value in entry.items()}
+def _too_much(view: View, member: str) -> Iterator[str]:
+    """More memory than a host has at all."""
+    facts = view.cluster_facts.get(member)
+    asked = {
+        name: float(entry["memory_gib"])
+        for name, entry in service_entries.of(view.variables_of(member)).items()
+        if "memory_gib" in entry
+    }
+    if not facts or not asked or not view.own_facts:
+        return
+    has = facts["memory_bytes"] / _GIB
+    for name, memory_gib in asked.items():
+        if memory_gib > has:
+            yield f"{VARIABLE}.{name}.memory_gib is {memory_gib:g}, and {member} has {has:.1f} GiB. Give it less."
 
 
 def _of_hosts(view: View, where: str, name: str, entry: Mapping[str, Any]) -> Iterator[str]:
     """Hosts that do not exist, and a service of a cluster that is not on all of its hosts."""
     groups = view.variables.get("groups", {})
     known = {*groups, *(host for members in groups.values() for host in members)}
-    unknown = [host for host in entry.get("hosts", ()) if groups and host not in known]
+    unknown = [str(host) for host in entry.get("hosts", ()) if groups and str(host) not in known]
     if unknown:
         yield f"{where}.hosts names {', '.join(unknown)}, and the inventory has no such host or group."
     missing = [member for member in view.members if name not in _here(view, member)]

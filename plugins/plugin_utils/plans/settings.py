@@ -15,6 +15,7 @@ public variable of the role, under the same name:
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -29,6 +30,9 @@ _CONTAINERS: Mapping[str, Any] = {"list": (list, tuple), "dict": Mapping}
 _KINDS: Mapping[str, str] = {
     "int": "a whole number", "float": "a number", "bool": "true or false", "list": "a list", "dict": "a mapping",
 }  # fmt: skip
+# What holds secrets further down is never shown; each with an example of its form.
+_NEVER_SHOWN: Mapping[str, str] = {"vllm_services": "{chat: {model: openai/gpt-oss-20b, port: 8001}}"}
+_LONGEST = 80  # characters of a value that an error shows
 _Settings = TypeVar("_Settings", bound="RoleSettings")
 
 
@@ -58,8 +62,16 @@ def converted(role: str, given: Mapping[str, Any]) -> dict[str, Any]:
     wrong = mistakes(options, own)
     if wrong:
         raise SettingsError("; ".join(wrong))
-    values: dict[str, Any] = json.loads(_converted(role, json.dumps(own, sort_keys=True, default=str)))
+    values: dict[str, Any] = json.loads(_converted(role, json.dumps(_ordered(own), default=str)))
     return values
+
+
+def _ordered(given: Any) -> Any:
+    """The same for hosts that say the same; keys of YAML may be of any type, and those cannot be compared."""
+    if isinstance(given, Mapping):
+        keys = {key: key if isinstance(key, (str, int, float)) or key is None else str(key) for key in given}
+        return {keys[key]: _ordered(given[key]) for key in sorted(given, key=str)}
+    return [_ordered(each) for each in given] if isinstance(given, (list, tuple)) else given
 
 
 @cache
@@ -87,16 +99,35 @@ def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
     fits = (
         isinstance(value, _CONTAINERS[kind]) if kind in _CONTAINERS else not isinstance(value, (list, tuple, Mapping))
     )
-    if kind in ("int", "float") and isinstance(value, bool):  # an int to Python, and not to a person
+    if kind in ("int", "float") and not _is_number(value):
         fits = False
+    if fits and kind == "list" and option.get("elements") == "str" and not all(map(_is_text, value)):
+        return [f"{name} holds an item that is no text: a list, a mapping or nothing. Write a text for each"]
     # A default is sound by itself, and one that is not given is not the operator's.
     spec = {key: part for key, part in option.items() if key != "default"}
     validator = ArgumentSpecValidator({name: spec})  # type: ignore[no-untyped-call]
     errors = validator.validate({name: value}).errors.errors if fits else []  # type: ignore[no-untyped-call]
     if fits and not any(isinstance(error, (ArgumentTypeError, ElementError)) for error in errors):
         return [str(error) for error in errors]
-    shown = "not" if option.get("no_log") else f"{'the text ' if isinstance(value, str) else ''}{value!r}, and must be"
+    if name in _NEVER_SHOWN:
+        return [f"{name} is not a mapping. Write each service under its name, for example {_NEVER_SHOWN[name]}."]
+    said = repr(value) if len(repr(value)) <= _LONGEST else f"{repr(value)[:_LONGEST]}..."
+    shown = "not" if option.get("no_log") else f"{'the text ' if isinstance(value, str) else ''}{said}, and must be"
     return [f"{name} is {shown} {_KINDS.get(kind, 'a text')}"]
+
+
+def _is_number(value: Any) -> bool:
+    """Whether a figure has an end; what is no figure at all says Ansible's validator."""
+    try:
+        return not isinstance(value, bool) and math.isfinite(float(value))  # a bool is an int to Python alone
+    except OverflowError:
+        return False
+    except (TypeError, ValueError):
+        return True
+
+
+def _is_text(value: Any) -> bool:
+    return value is not None and not isinstance(value, (list, tuple, Mapping))
 
 
 def _frozen(value: Any) -> Any:

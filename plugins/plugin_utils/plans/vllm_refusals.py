@@ -53,16 +53,17 @@ _SECRET = re.compile(
 _FILE = re.compile(r"/[^:]*\Z")  # a path is no secret
 
 
-def refusals(view: View, said: VllmSettings) -> Iterator[str]:
-    """All of them, in the order of the role's variables."""
+def refusals(view: View, said: VllmSettings, memory_gib: float | None = None) -> Iterator[str]:
+    """All of them, in the order of the role's variables. `memory_gib`: as an entry says it instead of a share."""
     for check in (
         _model,
         _speculative,
         _image,
         _cluster,
         _ray,
-        _memory,
+        _context,
         _listening,
+        _bounds,
         _words,
         _name,
         _secrets,
@@ -72,6 +73,7 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
         vllm_widening.refusals,
     ):
         yield from check(view, said)
+    yield from _share(said, memory_gib)
     if not _VERSION.match(said.vllm_version):
         yield (
             f'vllm_version is {said.vllm_version}. Write vLLM\'s whole version as a text, for example "0.19.0": '
@@ -79,10 +81,11 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
         )
 
 
-def of_a_container(view: View, said: VllmSettings) -> Iterator[str]:
+def of_a_container(view: View, said: VllmSettings, memory_gib: float | None) -> Iterator[str]:
     """Of a container that is not vLLM's: what holds for any."""
-    for check in (_image, _memory, _listening, _name, _secrets, _registry, _environment, vllm_widening.refusals):
+    for check in (_image, _listening, _bounds, _name, _secrets, _registry, _environment, vllm_widening.refusals):
         yield from check(view, said)
+    yield from _share(said, memory_gib)
     if flags := [word.partition("=")[0] for word in said.vllm_extra_args if _says_a_secret(word)]:
         yield (
             f"args hold {', '.join(flags)}, and everyone on the host can read them. Put the secret into a file that "
@@ -216,18 +219,32 @@ def _ray(view: View, said: VllmSettings) -> Iterator[str]:
         )
 
 
-def _memory(_view: View, said: VllmSettings) -> Iterator[str]:
+def _context(_view: View, said: VllmSettings) -> Iterator[str]:
     if said.vllm_max_model_len < vllm_container.AUTO:
         yield (
             f"vllm_max_model_len is {said.vllm_max_model_len}. Name a number of tokens, 0 for the model's own, or -1 "
             "for what fits."
         )
+
+
+def _share(said: VllmSettings, memory_gib: float | None) -> Iterator[str]:
     limits = catalog.load("software")["vllm_gpu_memory_utilization"]
-    if not 0 < said.vllm_gpu_memory_utilization <= limits["highest"]:
-        yield (
-            f"vllm_gpu_memory_utilization {said.vllm_gpu_memory_utilization} is not above 0 and at most "
-            f"{limits['highest']}. {limits['note']}"
-        ).strip()
+    if 0 < said.vllm_gpu_memory_utilization <= limits["highest"]:
+        return
+    share = f"vllm_gpu_memory_utilization {said.vllm_gpu_memory_utilization}"
+    if memory_gib is not None:
+        share = f"memory_gib {memory_gib:g} is {said.vllm_gpu_memory_utilization} of the host's memory, which"
+    yield f"{share} is not above 0 and at most {limits['highest']}. {limits['note']}".strip()
+
+
+def _bounds(view: View, said: VllmSettings) -> Iterator[str]:
+    """Figures that no host has, and the port that everybody logs in by."""
+    if said.vllm_memory_gate_gib < 0:
+        yield f"vllm_memory_gate_gib is {said.vllm_memory_gate_gib}. Say how many GiB; 0 is what the service takes."
+    if said.vllm_ready_timeout < 1:
+        yield f"vllm_ready_timeout is {said.vllm_ready_timeout}. Say how many seconds a start may take: 1 or more."
+    if said.vllm_port in (view.facts.get("ssh_ports") or ()):
+        yield f"vllm_port is {said.vllm_port}, where this host is logged in to (SSH). Choose another, such as 8000."
 
 
 def _listening(view: View, said: VllmSettings) -> Iterator[str]:
@@ -261,10 +278,10 @@ def _says_a_secret(word: str) -> bool:
 
 
 def _name(_view: View, said: VllmSettings) -> Iterator[str]:
-    if _NOT_SHOWN.search(said.served_name):
+    if _NOT_SHOWN.search(said.vllm_served_model_name):
         yield (
-            f"vllm_served_model_name is {said.served_name!r}, with a line break, a control character or a backslash. "
-            "The unit shows it: use other characters."
+            f"vllm_served_model_name is {said.vllm_served_model_name!r}, with a line break, a control character or a "
+            "backslash. The unit shows it: use other characters."
         )
 
 

@@ -84,14 +84,14 @@ def plan(service: Service) -> ServicePlan:
     """The plan of one service for one host."""
     view, said = service.view, service.said
     if service.kind == CONTAINER:
-        made = _decided(service, tuple(vllm_refusals.of_a_container(view, said)))
+        made = _decided(service, tuple(vllm_refusals.of_a_container(view, said, service.memory_gib)))
         return made if made.refusals else _of_a_container(service, made)
     try:
         verdict = _judged(view, said)
     except FactsError as error:
         verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
     of_rules = (each.text for each in verdict.refusals if each.id not in rules.FIRM)
-    made = _decided(service, (*vllm_refusals.refusals(view, said), *of_rules), verdict.findings)
+    made = _decided(service, (*vllm_refusals.refusals(view, said, service.memory_gib), *of_rules), verdict.findings)
     if view.size == 1:
         return made if made.refusals else _started(service, made, None)
     try:
@@ -134,7 +134,8 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         ready_timeout=said.vllm_ready_timeout,
         memory_gib=service.memory_gib or round(_share_gib(view, said), 2),
         image_name=vllm_container.image_name(said.vllm_image),
-        files=files_of(said),
+        # A refused environment may hold a secret, and a plan is shown.
+        files=replace(files_of(said), environment={}) if refusals else files_of(said),
         by_ray=said.by_ray,
         folders=tuple(mount.partition(":")[0] for mount in said.vllm_mounts),
         secrets=secrets,
