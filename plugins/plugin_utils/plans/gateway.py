@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     addresses,
+    gateway_refusals,
     gateway_router,
     gateway_services,
     gateway_settings,
-    vllm_settings,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_router import Model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_services import Service
@@ -24,9 +24,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RoleP
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
-_ADDRESS = re.compile(r"([0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\Z")
 _FILE = re.compile(r"(/[A-Za-z0-9_.@+-]+)+\Z")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 # What RFC 6750 lets a bearer token be; none of it means anything to a configuration file.
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")
 _PATH = re.compile(r"(GET|POST|PUT|PATCH|DELETE) (/[a-z0-9_-]+)+\Z")
@@ -112,7 +110,7 @@ def _paths(said: GatewaySettings) -> Iterator[Path]:
 
 
 def _refusals(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[str]:
-    yield from _of_the_address(said, known)
+    yield from gateway_refusals.of_the_address(said, known)
     yield from _of_the_certificate(said)
     yield from _of_the_keys(said)
     yield from _of_the_paths(said)
@@ -129,31 +127,11 @@ def _refusals(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[
             )
 
 
-def _of_the_address(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[str]:
-    if not _ADDRESS.match(said.gateway_address):
-        yield (
-            f"gateway_address '{said.gateway_address}' is no IP address. Name the one that clients of the LAN reach, "
-            "for example 192.0.2.11."
-        )
-    # The firewall opens gateway_port to everybody, so it must be no port at which the hosts of a cluster meet.
-    ports = dict.fromkeys(port for vllm in reversed(known) for port in vllm.ports.values())
-    taken = [*ports, *vllm_settings.ports_of_ray().values()]
-    if not addresses.is_ports(said.gateway_port) or said.gateway_port in taken:
-        yield (
-            f"gateway_port {said.gateway_port} is no TCP port from 1 to 65535, or one that vLLM or Ray uses "
-            f"({', '.join(map(str, taken))}). Choose another, for example 8443."
-        )
-
-
 def _of_the_certificate(said: GatewaySettings) -> Iterator[str]:
     files = (said.gateway_certificate, said.gateway_certificate_key)
     if said.gateway_fleet_ca and not _FILE.match(said.gateway_fleet_ca):
         yield f"gateway_fleet_ca '{said.gateway_fleet_ca}' is no absolute path of letters, digits and _ . @ + -."
-    if said.gateway_certificate_name and not _NAME.match(said.gateway_certificate_name):
-        yield (
-            f"gateway_certificate_name '{said.gateway_certificate_name}' is no name of a certificate: letters, digits "
-            "and . - only."
-        )
+    yield from gateway_refusals.of_the_certificate_name(said)
     if said.gateway_plain_http:
         if any(files):
             yield "gateway_plain_http is true and a certificate is named: take one of them away."
@@ -179,7 +157,7 @@ def _of_the_keys(said: GatewaySettings) -> Iterator[str]:
             "gateway_address is set and gateway_keys is empty. Give each client a key by its name, in a file that "
             "Ansible Vault encrypts: {laptop: ...}; `openssl rand -hex 32` makes one."
         )
-    strange = [name for name in keys if not _NAME.match(name)]
+    strange = [name for name in keys if not gateway_refusals.NAME.match(name)]
     if strange:
         yield f"gateway_keys names {', '.join(strange)}. A name is letters, digits and _ . - ; the log shows it."
     figures = catalog.load("gateway")

@@ -9,9 +9,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, gateway_services, gateway_settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
+    addresses,
+    gateway_refusals,
+    gateway_services,
+    gateway_settings,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_settings import GatewaySettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 ENTRANCE = "/run/gb10-gateway/router/replicas.sock"  # of this host's own services
@@ -79,7 +85,7 @@ def refusals(view: View) -> Iterator[str]:
             "gateway_fleet is set and gateway_fleet_key is empty. Give all hosts of the fleet one key, in a file that "
             "Ansible Vault encrypts; `openssl rand -hex 32` makes one."
         )
-    for other in _others(view):
+    for other in _named(view):
         yield from _of_another(view, said, other)
     offered = models(view)
     if not offered:
@@ -116,9 +122,18 @@ def _of_the_names(view: View, said: GatewaySettings) -> Iterator[str]:
 
 
 def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]:
-    theirs = other.settings(GatewaySettings)
+    """What is wrong with another host's gateway; this host's router would write it down."""
+    try:
+        theirs = other.settings(GatewaySettings)
+    except SettingsError as error:
+        yield f"{other.host}: {error}."
+        return
     if not gateway_services.of(other):
         return
+    if gateway_settings.serves(other):
+        known = [each.said for each in gateway_services.declared(other)]
+        wrong = (*gateway_refusals.of_the_address(theirs, known), *gateway_refusals.of_the_certificate_name(theirs))
+        yield from (f"{other.host}: {text}" for text in wrong)
     if not gateway_settings.serves(other):
         yield (
             f"gateway_fleet names {other.host}, which has no gateway. Set its gateway_address, or leave it out of "
@@ -132,7 +147,18 @@ def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]
 
 
 def _others(view: View) -> list[View]:
-    """The other hosts whose services this gateway offers, each once."""
+    """The other hosts whose services this gateway offers, each once; one that cannot be read is refused."""
+    return [other for other in _named(view) if _is_readable(other)]
+
+
+def _is_readable(other: View) -> bool:
+    try:
+        return bool(other.settings(GatewaySettings))
+    except SettingsError:
+        return False
+
+
+def _named(view: View) -> list[View]:
     names = _expanded(view.settings(GatewaySettings).gateway_fleet, view.groups)
     return [view.of(name) for name in names if name != view.host and name in view.inventory]
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs import router
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway, gateway_router, gateway_services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -192,3 +193,39 @@ def test_the_program_waits_as_long_as_the_catalog_says() -> None:
 @pytest.mark.parametrize("model", [BIG, SMALL, "Org/Some_Model.v2", "a+b:c@d"])
 def test_program_and_plan_call_a_model_alike(model: str) -> None:
     assert router.place(model) == gateway_services.Service("a", "x", model, "").place
+
+
+@pytest.mark.parametrize(
+    ("theirs", "says"),
+    [
+        ({"gateway_certificate_name": "a\nbind :1"}, "b: gateway_certificate_name 'a\nbind :1' is no name"),
+        ({"gateway_address": "192.0.2.2 x"}, "b: gateway_address '192.0.2.2 x' is no IP address"),
+        ({"gateway_port": 0}, "b: gateway_port 0 is no TCP port"),
+        ({"gateway_port": 70000}, "b: gateway_port 70000 is no TCP port"),
+        ({"gateway_port": "soon"}, "b: gateway_port is the text 'soon'"),
+    ],
+)
+def test_what_another_host_says_is_judged_with_its_name(theirs: dict[str, Any], says: str) -> None:
+    seen = view(a=host(1, BIG, gateway_fleet=["b"]), b={**host(2, SMALL), **theirs})
+    assert says in " ".join(gateway.plan(seen).refusals)
+
+
+def content(seen: View, name: str) -> str:
+    rendered = render("gateway", seen)
+    assert not rendered.refusals
+    (text,) = (each["content"] for each in rendered.resources if each.get("file", "").endswith(name))
+    return str(text)
+
+
+@pytest.mark.parametrize("model", ["gateway-knows-no-such-model", "no-such-model", "no_such_model"])
+def test_no_model_is_called_like_the_answer_for_unknown_ones(model: str) -> None:
+    lines = content(view(a=host(1, BIG, gateway_fleet=["b"]), b=host(2, model)), "router.cfg").splitlines()
+    backends = [line for line in lines if line.startswith("backend ")]
+    assert len({*backends}) == len(backends) == 3
+
+
+def test_the_keys_of_services_on_other_hosts_do_not_come_to_this_one() -> None:
+    there = {"x": {"model": "m", "port": 8005, "hosts": ["b"], "api_key": 'S"; } # odd'}}
+    here = {"y": {"model": SMALL, "port": 8006, "api_key": "s" * 40}}
+    text = content(view(a=host(1, BIG, vllm_services=there | here)), "gateway-keys.conf")
+    assert "odd" not in text and f"Bearer {'s' * 40}" in text and '"for y"' in text
