@@ -107,6 +107,18 @@ def expand(view: View) -> tuple[Service, ...]:
     return (*short, *(_service(view, name, entries[name]) for name in _here(view, view.host)))
 
 
+def declared_names(view: View) -> frozenset[str]:
+    """What the inventory calls the services of the fleet; one that is on another host has a name here too."""
+    hosts = view.inventory.values() if view.inventory else map(view.variables_of, view.members)
+    return frozenset(name for variables in hosts for name in _names(variables))
+
+
+def _names(variables: Mapping[str, Any]) -> Iterator[str]:
+    yield from service_entries.of(variables)
+    if variables.get("vllm_model"):
+        yield SHORT
+
+
 def _service(view: View, name: str, entry: Mapping[str, Any]) -> Service:
     members = view.members if _spans(view, entry) else [view.host]
     own = {member: _laid_over(view, member, name, members) for member in members}

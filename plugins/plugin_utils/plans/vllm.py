@@ -34,7 +34,8 @@ def plan(view: View) -> VllmPlan:
     """The plan for one host."""
     expanded = services.expand(view)
     made = tuple(vllm_service.plan(each) for each in expanded)
-    sets = layouts.of_host(view.variables.get("gb10_layouts"))
+    said = view.variables.get("gb10_layouts")
+    sets = layouts.of_host(said, services.declared_names(view) if said else None)
     return VllmPlan(
         refusals=(*_named(made, "refusals"), *(() if _only_short(made) else vllm_budget.refusals(view, made, sets))),
         joint_refusals=tuple(_named(made, "joint_refusals")),

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import service_entries, services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.layouts import Layouts
@@ -46,10 +46,21 @@ def _memory(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
     left = math.floor((largest.memory_gib - over) * 10) / 10
     less = f"{math.ceil(over * 10) / 10:.1f} GiB less, {_in_words(largest, left, total)}" if left > 0 else ""
     way_out = f"Give {largest.name} {less}, or move a service to another host." if less else "Move a service away."
+    unsaid = list(_without_a_share(view, made))
+    if len(unsaid) > 1:
+        way_out = f"Give each of {', '.join(unsaid)} a memory_gib: without one, each takes what a service alone does."
     yield (
         f"its services take {taken:.1f} GiB ({parts}) and the system keeps {reserve:.1f}, but it has {total:.1f} GiB. "
         f"{way_out}"
     )
+
+
+def _without_a_share(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
+    """The services whose entries do not say what they take."""
+    entries = service_entries.of(view.variables)
+    for each in made:
+        if each.name in entries and not {"memory_gib", "gpu_memory_utilization"} & entries[each.name].keys():
+            yield each.name
 
 
 def _in_words(service: ServicePlan, left: float, total: float) -> str:

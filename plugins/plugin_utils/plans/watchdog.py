@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -40,7 +41,7 @@ def plan(view: View) -> WatchdogPlan:
         else ""
     )
     return WatchdogPlan(
-        refusals=(refusal,) if refusal else (),
+        refusals=tuple(filter(None, (refusal, _unknown(view, settings)))),
         watches=settings.watchdog_allow_restart,
         services=settings.watchdog_services,
         rules={
@@ -49,4 +50,16 @@ def plan(view: View) -> WatchdogPlan:
             "gap_s": figures["gap_s"]["value"],
             "breaker_s": figures["breaker_s"]["value"],
         },
+    )
+
+
+def _unknown(view: View, settings: WatchdogSettings) -> str:
+    """A name that no host of the fleet knows is a slip, and nobody would watch what it means."""
+    known = services.declared_names(view) if settings.watchdog_services else frozenset()
+    strange = [name for name in settings.watchdog_services if name not in known]
+    if not strange or not known:
+        return ""
+    return (
+        f"watchdog_services names {', '.join(strange)}, and no service is called that; there are "
+        f"{', '.join(sorted(known))}. Correct it; an empty list watches all."
     )

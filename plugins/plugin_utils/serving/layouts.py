@@ -42,10 +42,10 @@ class Layouts(NamedTuple):
         return [each for each in services if each in chosen and each not in first]
 
 
-def of_host(raw: Any) -> Layouts:
-    """Without a look at the names: other hosts may have those services."""
+def of_host(raw: Any, services: Collection[str] | None = None) -> Layouts:
+    """`services`: those of the fleet, since other hosts may have some of a layout."""
     try:
-        return Layouts(parse(raw or {}))
+        return Layouts(parse(raw or {}, services))
     except LayoutError as error:
         return Layouts({}, (f"{error}.",))
 

@@ -200,6 +200,7 @@ def test_program_and_plan_call_a_model_alike(model: str) -> None:
     [
         ({"gateway_certificate_name": "a\nbind :1"}, "b: gateway_certificate_name 'a\nbind :1' is no name"),
         ({"gateway_address": "192.0.2.2 x"}, "b: gateway_address '192.0.2.2 x' is no IP address"),
+        ({"gateway_address": "999.0.2.2"}, "b: gateway_address '999.0.2.2' is no IP address"),
         ({"gateway_port": 0}, "b: gateway_port 0 is no TCP port"),
         ({"gateway_port": 70000}, "b: gateway_port 70000 is no TCP port"),
         ({"gateway_port": "soon"}, "b: gateway_port is the text 'soon'"),

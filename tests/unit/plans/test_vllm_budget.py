@@ -87,6 +87,12 @@ def test_where_no_shrinking_helps_a_service_is_to_move() -> None:
     assert text.endswith("Move a service away.")
 
 
+def test_services_that_say_no_share_are_each_to_say_one() -> None:
+    entries = {name: {"model": f"acme/{name}", "port": port} for name, port in (("chat", 8000), ("embed", 8001))}
+    (text,) = planned(entries).refusals
+    assert "Give each of chat, embed a memory_gib" in text and "GiB less" not in text
+
+
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
