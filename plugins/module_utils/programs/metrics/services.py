@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Mapping
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -24,7 +24,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     text_of,
 )
 
-from .exposition import Samples, escaped, sample
+from .exposition import Samples, sample
+from .of_vllm import handed_on
 
 SETTINGS, RUN, READY = "/etc/gb10-fleet", "/run", "ready"
 RUNNING = "/run/systemd/units/invocation:"
@@ -32,8 +33,6 @@ DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
-_TYPE = re.compile(r"# TYPE (\S+) \w+\Z")
-_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)\Z")
 Fetch = Callable[[str, int], str]  # address, port -> the text of /metrics
 
 
@@ -42,7 +41,7 @@ def names(host: HostReader) -> list[str]:
     return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
 
 
-def read(host: HostReader, notes: Notes, families: Collection[str], fetch: Fetch) -> tuple[Samples, str]:
+def read(host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch) -> tuple[Samples, str]:
     """Samples of the units, and vLLM's own families as text."""
     samples: Samples = []
     texts: list[tuple[str, str]] = []
@@ -119,35 +118,3 @@ def fetch(address: str, port: int) -> str:
     if reply.status != 200:
         raise Unknown(f"the server's /metrics gave {reply.status}")
     return checked(body.decode("utf-8", "replace"), "/metrics")
-
-
-def handed_on(texts: Iterable[tuple[str, str]], families: Collection[str]) -> str:
-    """The families of all servers, each once with its type, and every sample with its service."""
-    kinds: dict[str, str] = {}
-    samples: dict[str, list[str]] = {}
-    for service, text in texts:
-        family = ""
-        for line in text.splitlines():
-            typed = _TYPE.match(line)
-            if typed:
-                family = typed[1] if typed[1] in families else ""
-                kinds.setdefault(family, line)
-            found = _SAMPLE.match(line) if family and not line.startswith("#") else None
-            if found and _belongs(found[1], family) and _is_number(found[3]):
-                labels = ",".join(filter(None, (f'service="{escaped(service)}"', (found[2] or "").rstrip(","))))
-                samples.setdefault(family, []).append(f"{found[1]}{{{labels}}} {found[3]}")
-    lines = [line for family, found in samples.items() for line in (kinds[family], *found)]
-    return "\n".join([*lines, ""]) if lines else ""
-
-
-def _belongs(name: str, family: str) -> bool:
-    """Of a histogram its buckets, sum and count; not when it was created."""
-    return name in (family, f"{family}_bucket", f"{family}_sum", f"{family}_count")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
