@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import MAXYEAR, datetime
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
@@ -22,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TE
 STATE_DIRECTORY = "/var/lib/gb10-fleet"
 MANIFEST = f"{STATE_DIRECTORY}/manifest.json"
 FORMAT = 1
+UTC = "%Y-%m-%dT%H:%M:%SZ"
 
 Record = Mapping[str, Any]
 
@@ -130,10 +132,7 @@ def parse(text: str) -> Manifest:
         manifest = Manifest(
             {_text(label): _entry(entry) for label, entry in raw["resources"].items()},
             None if raw["unfinished"] is None else _unfinished(raw["unfinished"]),
-            {
-                _text(label): Wish(*(_text(wish[key]) for key in Wish._fields))
-                for label, wish in raw.get("wishes", {}).items()
-            },
+            {_text(label): _wish(wish) for label, wish in raw.get("wishes", {}).items()},
         )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(f"{type(error).__name__}: {error}") from None
@@ -185,6 +184,19 @@ def _unfinished(raw: Mapping[str, Any]) -> Unfinished:
         None if installed is None else _texts(installed),
         _texts(raw["undoing"]),
     )
+
+
+def _wish(raw: Mapping[str, Any]) -> Wish:
+    until = _text(raw["until"])
+    return Wish(_text(raw["who"]), moment(_text(raw["since"])), until and moment(until))
+
+
+def moment(text: str) -> str:
+    """A time of a wish, UTC and of one form; ValueError for another one, or one that some zone could not show."""
+    found = datetime.strptime(text, UTC)
+    if not 1970 <= found.year < MAXYEAR or found.strftime(UTC) != text:
+        raise ValueError(f"{text!a} is no time")
+    return text
 
 
 def _text(raw: Any) -> str:

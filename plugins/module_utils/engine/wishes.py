@@ -25,7 +25,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
     remembered,
     verify,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Manifest, Wish
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import UTC, Manifest, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit
@@ -34,7 +34,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Ho
 
 UNITS = "/etc/systemd/system"
 OF_A_LAYOUT = "gb10_layouts"  # whose wish it is that a unit rests from the start
-_UTC = "%Y-%m-%dT%H:%M:%SZ"
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\Z")
 _SPAN = re.compile(r"\+(?:(\d{1,3})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m)?\Z")
 _FORMS = "write 07:00, +2h, +1h30m or 2026-11-24T07:00"
@@ -114,7 +113,7 @@ def standing_still(unit: Unit, wish: Wish) -> list[Resource]:
     if not wish.until:
         return [*gone(unit), still]
     timer, service, stamp = _names(unit)
-    calendar = datetime.strptime(wish.until, _UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    calendar = datetime.strptime(wish.until, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     files = f"{UNITS}/{timer} {UNITS}/{service} {stamp}"
     run = _SERVICE.format(unit=unit.name, timer=timer, files=files)
     when = _TIMER.format(unit=unit.name, calendar=calendar)
@@ -160,7 +159,7 @@ def _shown(until: str, now: str) -> str:
 
 def _local(utc: str) -> datetime:
     """In the zone of this host."""
-    return datetime.strptime(utc, _UTC).replace(tzinfo=timezone.utc).astimezone()
+    return datetime.strptime(utc, UTC).replace(tzinfo=timezone.utc).astimezone()
 
 
 def end(text: str, now: str) -> str:
@@ -181,7 +180,10 @@ def end(text: str, now: str) -> str:
             raise HostError(f"until {text!a}: it is no time; {_FORMS}") from None
     if moment <= today:
         raise HostError(f"until {text}: that is over, for it is {today:%Y-%m-%d %H:%M} {today.tzname()} here")
-    return moment.astimezone(timezone.utc).strftime(_UTC)
+    try:
+        return manifests.moment(moment.astimezone(timezone.utc).strftime(UTC))
+    except (ValueError, OverflowError):
+        raise HostError(f"until {text!a}: nobody waits that long; {_FORMS}") from None
 
 
 # -- to wish -----------------------------------------------------------------------------------------------------------

@@ -14,11 +14,14 @@ Line = dict[str, Any]  # {at_s, text}
 
 MOST = 120  # lines of one end
 _FIGURES = (
-    ("clock_mhz", "{:.0f} MHz"),
-    ("power_w", "{:.0f} W"),
-    ("temperature_c", "{:.0f} °C"),
-    ("utilization_percent", "{:.0f} % busy"),
+    ("clock_mhz", "{:.0f} MHz", 1.0),
+    ("power_w", "{:.0f} W", 1.0),
+    ("temperature_c", "{:.0f} °C", 1.0),
+    ("utilization_percent", "{:.0f} % busy", 1.0),
+    ("available_kib", "{:.1f} GiB available", 1 / 2**20),
+    ("pressure_percent", "waits for memory {:.0f} %", 1.0),
 )
+_LARGEST = 1e12
 
 
 def ends(boots: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
@@ -49,9 +52,13 @@ def words(line: Mapping[str, Any]) -> str:
     """A line of the kernel, or a sample."""
     if "text" in line:
         return f"kernel: {quoted(str(line['text']))}"
-    said = [form.format(line[name]) for name, form in _FIGURES if isinstance(line.get(name), (int, float))]
-    if isinstance(line.get("available_kib"), int):
-        said.append(f"{line['available_kib'] / 2**20:.1f} GiB available")
-    if isinstance(line.get("pressure_percent"), (int, float)):
-        said.append(f"waits for memory {line['pressure_percent']:.0f} %")
+    read = ((form, factor, _figure(line, name)) for name, form, factor in _FIGURES)
+    said = [form.format(value * factor) for form, factor, value in read if value is not None]
     return ", ".join(said) or "a sample without values"
+
+
+def _figure(line: Mapping[str, Any], name: str) -> float | None:
+    """A number that can be one of a host; the line is another host's word."""
+    value = line.get(name)
+    sound = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < _LARGEST
+    return float(value) if sound else None  # type: ignore[arg-type]

@@ -88,19 +88,24 @@ def read_recipes(host: HostReader) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def is_recipe(content: Any) -> bool:
-    """Whether it has a name, a date, and entries with name and version."""
+    """Whether it has a name, a date, and entries with name and version; what else a score reads of it is text."""
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         return False
     told = content["metadata"]
     if not all(isinstance(told.get(key), str) and told[key] for key in ("name", "releaseDate")):
         return False
-    if not isinstance(told.get("external_name") or "", str) or not isinstance(told.get("required_match") or [], list):
+    required = told.get("required_match") or []
+    if not isinstance(told.get("external_name") or "", str) or not isinstance(required, list):
+        return False
+    if not all(isinstance(each, str) for each in required):
         return False
     entries = [content.get(key) or [] for key in _KEYS[1:]]
     return all(
         isinstance(part, list)
         and all(
-            isinstance(each, dict) and all(isinstance(each.get(key), str) for key in ("name", "version"))
+            isinstance(each, dict)
+            and all(isinstance(each.get(key), str) for key in ("name", "version"))
+            and isinstance(each.get("guid") or "", str)
             for each in part
         )
         for part in entries

@@ -34,6 +34,9 @@ MENU, ENVIRONMENT = "/boot/grub/grub.cfg", "/boot/grub/grubenv"
 # File systems of /boot on which GRUB can write its environment; on a volume or an array it cannot.
 _WRITABLE = ("ext2", "ext3", "ext4", "vfat", "msdos")
 _LONG_S = 900.0  # an initramfs is built
+# Seconds. A timer of 0 ends the trial at its boot, panic=0 stands still for ever, a watchdog of 0 is none, and softdog
+# takes two bytes; with more than a day nobody would wait for the way back.
+_BOUNDS = {"deadline_s": (60, 86_400), "watchdog_s": (10, 65_535), "panic_s": (1, 3_600)}
 _RELEASE = re.compile(r"[0-9][0-9A-Za-z.+~-]{1,99}\Z")
 
 
@@ -62,10 +65,18 @@ def status(system: System) -> dict[str, Any]:
 
 def refusals(system: System, trial: Trial) -> list[str]:
     """Why this kernel is not tried on this host; nothing is changed to find out."""
-    found = _of_kernel(system, trial) + _of_grub(system, trial)
+    found = _of_times(trial) + _of_kernel(system, trial) + _of_grub(system, trial)
     if status(system)["state"] == "armed":
         found.append(f"a trial of {status(system)['kernel']} is under way; end it with `action: settle`")
     return found
+
+
+def _of_times(trial: Trial) -> list[str]:
+    return [
+        f"{name[:-2]} is {getattr(trial, name)}: it takes {least} to {most} seconds, else there is no way back in time"
+        for name, (least, most) in _BOUNDS.items()
+        if not least <= getattr(trial, name) <= most
+    ]
 
 
 def _of_kernel(system: System, trial: Trial) -> list[str]:

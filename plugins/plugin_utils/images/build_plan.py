@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, 
 GIB = 1 << 30
 NOTHING, BUILD, REFUSED = "nothing", "build", "refused"
 _OF_COMMIT = re.compile(r"\+g([0-9a-f]{7,40})(?=[.]|$)")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:+~!@-]*\Z")
 _DIGITS = 12  # digits of the digest that are in a tag
 
 
@@ -75,7 +76,8 @@ def plan(facts: Mapping[str, Any], wish: Wish, builder: Builder) -> BuildPlan:
     if wish.recipe == OVERLAY and not wish.wheels and not wish.patches:
         return BuildPlan(NOTHING, "an overlay of no wheel and no patch: nothing to build")
     entry = recipes.of_version(facts["versions"]["vllm"]) if wish.recipe == KERNELS else None
-    refusals = (*_of_base(facts, wish, judged), *_of_recipe(facts, wish, entry))
+    odd = tuple(_of_words(facts))
+    refusals = odd or (*_of_base(facts, wish, judged), *_of_recipe(facts, wish, entry))
     if refusals:
         return BuildPlan(REFUSED, f"{wish.base} is not built from", refusals)
     made = _kernels(facts, wish, wish.source, builder, entry) if entry and wish.source else _overlay(facts, wish)
@@ -84,6 +86,16 @@ def plan(facts: Mapping[str, Any], wish: Wish, builder: Builder) -> BuildPlan:
 
 
 # -- what speaks against it
+
+
+def _of_words(facts: Mapping[str, Any]) -> Iterator[str]:
+    """What of the base's own words goes into the Dockerfile; a base is somebody else's."""
+    versions = {f"version of {name}": facts["versions"][name] or "" for name in ("vllm", "cuda")}
+    files = [each["path"] for each in facts["extensions"] if each["owner"] == "vllm"]
+    words = {"user": facts["user"] or "", **versions}
+    for name, word in (*words.items(), *(("path", path) for path in (*facts["vllm_folders"], *files))):
+        if not _PLAIN.match(word):
+            yield f"the base's {name} is {word[:100]!a}, and no name that a build can take; take another base"
 
 
 def _of_base(facts: Mapping[str, Any], wish: Wish, judged: judgement.Judgement) -> Iterator[str]:

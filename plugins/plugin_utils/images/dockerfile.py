@@ -26,6 +26,13 @@ def _run(text: str, mounts: Sequence[str] = (), *, fetches: bool = False) -> str
     return f"RUN {' '.join(words)}"
 
 
+def _text(lines: Sequence[str]) -> str:
+    """Quotes of the shell keep a line break, and here each line is a step of its own."""
+    if any(char in line for line in lines for char in "\n\r"):
+        raise ValueError("a step of the Dockerfile has a line break")
+    return "\n".join(lines) + "\n"
+
+
 def of_kernels(
     architectures: str,
     jobs: int,
@@ -61,7 +68,7 @@ def of_kernels(
         "FROM ${BASE}",
         *(f"COPY --from=builder {json.dumps([f'{_OUT}/{key}.so', path])}" for key, path in sorted(files.items())),
     ]
-    return "\n".join(lines) + "\n"
+    return _text(lines)
 
 
 def of_overlay(site: str, wheels: Sequence[Wheel], patches: Sequence[Patch], user: str) -> str:
@@ -78,4 +85,4 @@ def of_overlay(site: str, wheels: Sequence[Wheel], patches: Sequence[Patch], use
         lines.append(_run(f"{text} --input={shlex.quote(f'/gb10-patches/{each.name}')}", [mount]))
     if user:
         lines.append(f"USER {user}")
-    return "\n".join(lines) + "\n"
+    return _text(lines)

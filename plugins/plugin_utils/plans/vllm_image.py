@@ -8,6 +8,7 @@ What is built follows from the base's own files: `plugin_utils/images/build_plan
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 _NAME = re.compile(r"[a-z0-9]+([._/-]+[a-z0-9]+)*\Z")
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _FILE = re.compile(r"[A-Za-z0-9_.+-]+\Z")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*\Z")
+_FOLDER = re.compile(r"/[^:,\x00-\x1f\x7f]*\Z")
+_ENVIRONMENT = re.compile(r"--env(?:-file)?(?:=|\Z)|-[A-Za-z]*e")
 
 
 @dataclass(frozen=True)
@@ -95,10 +99,17 @@ def plan(view: View) -> VllmImagePlan:
 def _refusals(said: VllmImageSettings) -> Iterator[str]:
     if not said.vllm_image_base:
         yield "vllm_image_base is empty; name the image to start from"
-    if not said.vllm_image_model.startswith("/"):
+    elif not _IMAGE.match(said.vllm_image_base):
+        yield f"vllm_image_base is {said.vllm_image_base!a}, which names no image; write name:tag or name@sha256:..."
+    if not _is_folder(said.vllm_image_model):
         yield (
-            f"vllm_image_model is '{said.vllm_image_model}'; name a folder on the builder with a small model that can "
-            "chat: no image serves that was not asked"
+            f"vllm_image_model is {said.vllm_image_model!a}; name a folder on the builder, without `:` and `,`, with a "
+            "small model that can chat: no image serves that was not asked"
+        )
+    if any(_ENVIRONMENT.match(word) for word in said.vllm_image_docker_options):
+        yield (
+            "vllm_image_docker_options sets the environment; everybody on the builder would read it in the list of "
+            "processes. The small model is on the builder and needs no token: leave it out"
         )
     if not _NAME.match(said.vllm_image_name):
         yield f"vllm_image_name is '{said.vllm_image_name}'; give a name in small letters, without tag and digest"
@@ -114,3 +125,11 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
                     f"vllm_image_{variable} has the entry {dict(each)}; each has a path on the builder, whose last "
                     "part is of letters, digits and '._+-', and its sha256 (`sha256sum FILE`)"
                 )
+        names = [str(each.get("path", "")).rpartition("/")[2] for each in entries]
+        for name in sorted({name for name in names if names.count(name) > 1}):
+            yield f"vllm_image_{variable} names two files {name}; the build has them in one folder: rename one of them"
+
+
+def _is_folder(path: str) -> bool:
+    """As Docker takes one to mount, and not the root."""
+    return bool(_FOLDER.match(path)) and posixpath.normpath(path) == path.rstrip("/")

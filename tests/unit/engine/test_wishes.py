@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import MANIFEST, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
@@ -287,3 +288,30 @@ def test_a_far_end_has_its_date() -> None:
     wish = Wish("me", "2026-11-23T20:00:00Z", "2026-11-26T06:00:00Z")
     (said,) = wishes.told({"unit:a.service": wish}, "2026-11-23T20:00:00Z")
     assert said["shown"].startswith("2026-11-26 ")
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59", "9999-12-31T23:59:59Z", "9999-01-02T00:00"])
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York", "Pacific/Kiritimati"])
+def test_the_end_of_all_times_is_refused(host: Host, monkeypatch: pytest.MonkeyPatch, zone: str, text: str) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", zone)
+        time.tzset()
+        with pytest.raises(HostError, match="until"):
+            wishes.end(text, host.clock.utc())
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    "time_of_it",
+    [
+        *("x", " ", "2099-01-01", "9999-99-99T00:00:00Z", "2026-11-24T07:00:00+00:00", "2026-11-24T07:00:00"),
+        *("2026-1-4T7:00:00Z", "2026-11-24T07:00:00Z\nExecStart=/x", "9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"),
+        *("\u0662026-11-24T07:00:00Z", 5, None, ["x"]),
+    ],
+)
+@pytest.mark.parametrize("key", ["since", "until"])
+def test_a_wish_whose_time_is_none_is_damage(key: str, time_of_it: Any) -> None:
+    wish = {"who": "me", "since": "2026-11-23T20:00:00Z", "until": "", key: time_of_it}
+    raw = {"format": 1, "resources": {}, "unfinished": None, "wishes": {"unit:a.service": wish}}
+    with pytest.raises(HostError, match="is damaged"):
+        manifests.parse(json.dumps(raw))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.health import record
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema, why
 
@@ -59,3 +60,11 @@ def test_words() -> None:
     assert record.words(line) == "68 °C, 96 % busy, 2.0 GiB available, waits for memory 2 %"
     assert record.words({"at_s": 1, "power_w": "x"}) == "a sample without values"
     assert "\x1b" not in record.words({"at_s": 1, "text": "\x1b[2J"})
+
+
+@pytest.mark.parametrize("name", ["clock_mhz", "power_w", "available_kib", "pressure_percent"])
+@pytest.mark.parametrize(
+    "value", [pytest.param(10**400, id="of 400 digits"), float("nan"), float("inf"), -1e308, True, "x", None]
+)
+def test_a_number_that_is_none_is_left_out(name: str, value: Any) -> None:
+    assert record.words({"at_s": 1.0, name: value, "temperature_c": 60}) == "60 °C"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_plan, judgement, recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_plan, dockerfile, judgement, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BUILD, NOTHING, REFUSED, BuildPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Source, Wheel, Wish
 
@@ -247,3 +247,25 @@ def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> No
 
 def test_an_overlay_gives_no_user_to_a_base_that_has_none() -> None:
     assert "USER" not in planned(OVERLAY, version="0.33.0", user="").dockerfile
+
+
+@pytest.mark.parametrize("word", ["root\nFROM evil", "a\rb", "a b", "${BASE}", "a\\", "x'y", "\u2028"])
+def test_an_odd_word_of_the_base_is_refused(word: str) -> None:
+    for wish in (KERNELS, OVERLAY):
+        for changes in (
+            {"user": word},
+            {"vllm_folders": [f"/{word}/vllm"]},
+            {"versions": {"cuda": f"13.{word}"}},
+            {"extensions": [{**extension("_C", sm_90=3), "path": f"/{word}/_C.so"}]},
+        ):
+            made = planned(wish, **changes)  # type: ignore[arg-type]
+            assert made.verdict == REFUSED and made.dockerfile == "", changes
+            assert any("no name that a build can take" in text for text in made.refusals), made.refusals
+
+
+def test_no_line_break_reaches_the_dockerfile() -> None:
+    for site, wheel, user in ((f"{SITE}\nRUN x", "a", ""), (SITE, "a\nRUN x", ""), (SITE, "a", "0\rRUN x")):
+        with pytest.raises(ValueError, match="line break"):
+            dockerfile.of_overlay(site, [replace(WHEEL, name=wheel)], [PATCH], user)
+    with pytest.raises(ValueError, match="line break"):
+        dockerfile.of_kernels("12.1a", 4, {}, ("/a", "/b\nRUN x"), ["cmake"], {}, "c")

@@ -23,6 +23,13 @@ def test_it_plans_for_its_own_task_only() -> None:
     assert planned().platform == "linux/arm64"
 
 
+def test_what_serves_in_a_trial_is_left_as_it_is() -> None:
+    options = ["--device", "nvidia.com/gpu=all", "--gpus", "all", "--ipc=host", "--shm-size", "8g", "--rm"]
+    base = "localhost:5000/a_b/vllm-openai:v0.33.0@sha256:" + "0" * 64
+    given = {"vllm_image_docker_options": options, "vllm_image_base": base, "vllm_image_model": "/srv/a small model/"}
+    assert planned(**given).refusals == ()
+
+
 def test_an_overlay_needs_no_source() -> None:
     assert planned(vllm_image_source="/srv/vllm").look["source"] == "/srv/vllm"
     assert planned(vllm_image_source="/srv/vllm", vllm_image_recipe="overlay").look["source"] == ""
@@ -38,6 +45,17 @@ def test_an_overlay_needs_no_source() -> None:
         ({"vllm_image_jobs": -1}, "0 takes what the memory allows"),
         ({"vllm_image_wheels": [{**WHEEL, "sha256": "abc"}]}, "vllm_image_wheels has the entry"),
         ({"vllm_image_wheels": [{**WHEEL, "path": "x.whl"}]}, "vllm_image_wheels has the entry"),
+        ({"vllm_image_wheels": [WHEEL, {"path": "/b/x-1.0-py3-none-any.whl", "sha256": "b" * 64}]}, "names two files"),
+        (
+            {"vllm_image_patches": [{**WHEEL, "path": "/a/x"}, {**WHEEL, "path": "/b/x"}]},
+            "vllm_image_patches names two",
+        ),
+        *(({"vllm_image_base": base}, "names no image") for base in ("--privileged", "-v", "a\nb", "a b", "a:b\n")),
+        *(({"vllm_image_model": model}, "without `:`") for model in ("/m:/etc", "/", "/../etc", "/a,b", "/a\nb", "m")),
+        *(
+            ({"vllm_image_docker_options": [*words, "HF_TOKEN=x"]}, "sets the environment")
+            for words in (["--env=A=B"], ["--env"], ["-e"], ["-eA=B"], ["-ite"], ["--env-file"], ["--env-file=/x"])
+        ),
         ({"vllm_image_patches": [{**WHEEL, "path": "/srv/a b.patch"}]}, "vllm_image_patches has the entry"),
     ],
 )

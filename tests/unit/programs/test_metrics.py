@@ -117,10 +117,19 @@ def test_two_services_share_their_families(spark: Spark) -> None:
         (["serve", "--host", "0.0.0.0", "--port", "8000"], ("127.0.0.1", 8000)),  # noqa: S104
         (["serve", "--headless", "--port", "8000"], None),
         ([], None),  # a service of another kind
+        (["serve", "--port", "\u00b2"], None),
+        (["serve", "--port", "70000"], None),
     ],
 )
 def test_where_a_service_is_asked(argv: list[str], asked: tuple[str, int] | None) -> None:
     assert services.address(json.dumps({"argv": argv})) == asked
+
+
+@pytest.mark.parametrize("failures", ["9" * 400, "-1", "1e999", '"1"', "[1]"])
+def test_a_number_of_failures_that_is_none_is_unknown(spark: Spark, failures: str) -> None:
+    spark.write("/run/gb10-vllm/status.json", f'{{"phase": "ready", "failures": {failures}}}')
+    found = samples(spark.text(1e6))
+    assert 'gb10_unknown{part="now",path="service.vllm"}' in found and "gb10_gpu_clock_hertz" in found
 
 
 def test_labels_cannot_break_out() -> None:

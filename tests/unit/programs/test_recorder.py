@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import socket
 import threading
 import time
@@ -166,3 +168,51 @@ def test_a_line_of_the_kernel() -> None:
     }  # fmt: skip
     assert len((send.kernel_line(f"1.5 a kernel: {'x' * 9999}") or {})["text"]) == send.LONGEST_TEXT
     assert send.kernel_line("-- Journal begins") is None
+
+
+def test_callers_without_proof_cannot_keep_the_right_one_out(tmp_path: Path) -> None:
+    port = listening(tmp_path, {"127.0.0.1": "spark-a"})
+    idle = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * keep.MOST_CALLERS)]
+    sender = Sender(port)
+    sender.outbox.put({"at_s": 1})
+    assert kept(tmp_path, 1) == [{"at_s": 1}]
+    later = [socket.create_connection(("127.0.0.1", port)) for _ in range(3 * keep.MOST_CALLERS)]
+    assert all(send._line(each).startswith(b"gb10-vllm") for each in later)  # each had its seat
+    sender.outbox.put({"at_s": 2})
+    assert len(kept(tmp_path, 2)) == 2, "who is proven keeps its seat"
+    sender.end()
+    for each in (*idle, *later):
+        each.close()
+
+
+def test_who_drips_has_one_deadline_for_its_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keep, "PATIENCE_S", 0.3)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        thread = threading.Thread(target=keep.Keeper(tmp_path, {}, SECRET, 10**6)._take, args=(theirs, "spark-a"))
+        thread.start()
+        with contextlib.suppress(OSError):  # it hangs up
+            for _ in range(100):
+                ours.sendall(b"g")
+                thread.join(0.05)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("char", ["\U0001f600", "\x01", "\u2028", '"'])
+def test_no_line_of_the_kernel_is_longer_than_the_keeper_takes(tmp_path: Path, char: str) -> None:
+    line = send.kernel_line(f"1795420800.500000 a kernel: {char * 9999}") or {}
+    seal, other = Seal(SECRET, calls=True), Seal(SECRET, calls=False)
+    seal.meet(other.opening.rstrip())
+    assert len(seal.seal({**line, "dropped": 10**9})) < keep.LONGEST_LINE and len(line["text"]) > 100
+
+
+def test_the_record_follows_no_link(tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_text("mine\n")
+    (tmp_path / "a.jsonl").symlink_to(other)
+    with pytest.raises(OSError, match="symbolic"):
+        ring.Ring(tmp_path, "a", 10_000).add({"at_s": 1})
+    assert other.read_text() == "mine\n"
+    os.mkfifo(tmp_path / "b.jsonl")
+    with pytest.raises(OSError, match="No such device"):
+        ring.Ring(tmp_path, "b", 10_000).add({"at_s": 1})

@@ -94,6 +94,17 @@ def test_a_restart_closes_the_way_for_hours_also_by_a_clock_that_was_set_back() 
     assert verdict(watchdog.Still(0, 179, "1", 5, 5), (), 1000, RULES) == "still"
 
 
+@pytest.mark.parametrize(
+    "own", [{"power_w": float("nan")}, {"power_w": -5.0}, {"running": float("nan")}, {"running": -1.0}]
+)
+def test_what_is_no_number_is_no_hang(own: dict[str, float]) -> None:
+    still = None
+    look = Look(0.0, "ready", "1", 2.0, 5.0, 5.0, 10.0)._replace(**own)
+    for number in range(100):
+        still = follow(still, look._replace(at_s=float(number * EVERY_S)), RULES)
+    assert still is None
+
+
 class Host:
     """A host with one service, or several. `counters`: what its servers say."""
 
@@ -188,7 +199,10 @@ def test_a_load_is_never_interrupted_and_nobody_is_asked(tmp_path: Path) -> None
     assert host.patrol(200) == [] and not host.restarts and not host.asked
 
 
-@pytest.mark.parametrize("power", ["[N/A]\n", "", "garbage\n", "85.3\n"])
+@pytest.mark.parametrize(
+    "power",
+    ["[N/A]\n", "", "garbage\n", "85.3\n", "nan\n", "-1e400\n", "-5.0\n", "1e1\n", "1_0\n", "9" * 5000, "\u0661\n"],
+)
 def test_without_a_known_low_power_nothing_is_restarted(tmp_path: Path, power: str) -> None:
     host = Host(tmp_path, "vllm")
     host.power = power
@@ -222,7 +236,15 @@ def test_evidence_is_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"still": [1], "restarts": [], "boot": "", "verdict": ""}', "[" * 99_999]
+    "text",
+    [
+        *("", "{", "[]", '{"still": [1], "restarts": [], "boot": "", "verdict": ""}', "[" * 99_999),
+        '{"still": ["x", "y", "1 then", 100.0, 7.0], "restarts": [], "boot": "", "verdict": ""}',
+        pytest.param(f'{{"still": null, "restarts": [{10**400}], "boot": "", "verdict": ""}}', id="400 digits"),
+        pytest.param(
+            f'{{"still": [{10**400}, 1, "1 then", 100.0, 7.0], "restarts": [], "boot": "", "verdict": ""}}', id="still"
+        ),
+    ],
 )
 def test_a_damaged_state_counts_nothing(tmp_path: Path, text: str) -> None:
     host = Host(tmp_path, "vllm")

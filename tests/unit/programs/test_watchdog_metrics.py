@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.server
 import json
+import socket
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +95,31 @@ def test_a_server_is_asked() -> None:
         metrics.ask(service, 10)
     with pytest.raises(ValueError, match="no API"):
         metrics.ask(service._replace(port=None), 10)
+
+
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])
+def test_a_server_that_drips_has_one_deadline(head: bytes) -> None:
+    """Each of its bytes comes in time."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def drip() -> None:
+            connection, _ = listener.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(head)
+                for _ in range(60):
+                    connection.sendall(b"a")
+                    time.sleep(0.05)
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        service = metrics.Service("vllm", "u", "s", "127.0.0.1", listener.getsockname()[1], 1)
+        with pytest.raises(OSError, match="timed out"):
+            metrics.ask(service, 0.3)
+        thread.join()
+
+
+@pytest.mark.parametrize("text", ["0", "65536", "99999999", "\u0663", "\u00b2", "-1", "80 ", "80\n", "", "9" * 5000])
+def test_what_is_no_port_is_none(tmp_path: Path, text: str) -> None:
+    assert metrics.port_of(text) is None and metrics.port_of("65535") == 65535
+    put(tmp_path, "vllm.json", {"argv": ["docker", "--port", text]})
+    assert metrics.services(tmp_path)[0].port is None

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import FWUPD, RECIPES, TABLE, read_release
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.read import (
+    FWUPD,
+    RECIPES,
+    TABLE,
+    is_recipe,
+    read_release,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import firmware_entries
 
 RECIPE = {
@@ -122,3 +128,16 @@ def test_a_damaged_table_ends_where_it_is_damaged(cut: int) -> None:
     table = structure(45, "EC Firmware", "3.3.2") + structure(45, "FLASH", "SBP:R:2.152.15")
     assert len(firmware_entries(table[:cut])) <= 2
     assert firmware_entries(b"\x2d\x00\x00\x00") == []
+
+
+ODD: list[dict[str, Any]] = [
+    *({"firmware": [{"name": "EC", "version": "1", "guid": guid}]} for guid in (["g"], {"a": 1}, 5, True)),
+    *({"metadata": {**RECIPE["metadata"], "required_match": [each]}} for each in ({}, ["p"], 5, None)),  # type: ignore[dict-item]
+]
+
+
+@pytest.mark.parametrize("change", ODD)
+def test_what_cannot_be_scored_is_no_recipe(change: dict[str, Any]) -> None:
+    entry = {"name": "EC", "version": "1", "guid": "g"}
+    good = {**RECIPE, "firmware": [entry, {**entry, "guid": None}]}
+    assert is_recipe(good) and not is_recipe({**good, **change})

@@ -261,6 +261,18 @@ def test_what_is_no_kernel_is_refused(host: Host, text: str) -> None:
         trial.arm(host.system, replace(ASKED, kernel=text))
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("deadline_s", -5), ("deadline_s", 0), ("deadline_s", 10**9), ("watchdog_s", 0), ("watchdog_s", 65536),
+     ("panic_s", 0), ("panic_s", -1), ("panic_s", 10**400)],
+    ids=lambda each: str(each)[:12],
+)  # fmt: skip
+def test_times_without_a_way_back_are_refused(host: Host, name: str, value: int) -> None:
+    with pytest.raises(HostError, match=f"^{name[:-2]} is {str(value)[:9]}.*no way back in time$"):
+        trial.arm(host.system, replace(ASKED, **{name: value}))
+    assert host.ours() == set()
+
+
 def test_without_consent_grubs_default_stays(host: Host) -> None:
     with pytest.raises(HostError, match="GRUB_DEFAULT=saved: consent"):
         trial.arm(host.system, replace(ASKED, allow_saved=False))

@@ -32,7 +32,7 @@ def collect(part: str, host: HostReader, settings: Mapping[str, Any], fetch: ser
     began, notes, of_vllm = _spent(), Notes(), ""
     if part == "now":
         samples = now.read(host, notes, settings["rail_errors"])
-        own, of_vllm = services.read(host, notes, frozenset(settings["vllm_families"]), fetch)
+        own, of_vllm = services.read(host, notes, dict(settings["vllm_families"]), fetch)
         samples += own
     else:
         samples = history.read(host, notes, settings["recent_days"], settings["event_s"])

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Mapping
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -23,17 +23,18 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     quoted,
     text_of,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.metrics import page, port_of
 
-from .exposition import Samples, escaped, sample
+from .exposition import Samples, sample
+from .of_vllm import handed_on
 
 SETTINGS, RUN, READY = "/etc/gb10-fleet", "/run", "ready"
 RUNNING = "/run/systemd/units/invocation:"
 DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
+_MOST_FAILURES = 2**53  # what is above is no count
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
-_TYPE = re.compile(r"# TYPE (\S+) \w+\Z")
-_SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})? (\S+)\Z")
 Fetch = Callable[[str, int], str]  # address, port -> the text of /metrics
 
 
@@ -42,7 +43,7 @@ def names(host: HostReader) -> list[str]:
     return sorted(found[1] for folder in host.names(RUN) if (found := _RUN_FOLDER.match(folder)))
 
 
-def read(host: HostReader, notes: Notes, families: Collection[str], fetch: Fetch) -> tuple[Samples, str]:
+def read(host: HostReader, notes: Notes, families: Mapping[str, str], fetch: Fetch) -> tuple[Samples, str]:
     """Samples of the units, and vLLM's own families as text."""
     samples: Samples = []
     texts: list[tuple[str, str]] = []
@@ -74,11 +75,17 @@ def _status(host: HostReader, name: str) -> dict[str, Any]:
         failure = said.get("failure") or {}
         return {
             "phase": quoted(said["phase"]),
-            "failures": float(said.get("failures") or 0),
+            "failures": _failures(said.get("failures") or 0),
             "verdict": quoted(failure["verdict"]) if failure else None,
         }
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise (error if isinstance(error, Unknown) else Unknown(f"{path} is not what the unit writes")) from None
+
+
+def _failures(said: Any) -> float:
+    if not isinstance(said, (int, float)) or not 0 <= said < _MOST_FAILURES:
+        raise ValueError("no number of failures")
+    return float(said)
 
 
 def of_status(name: str, status: dict[str, Any]) -> Samples:
@@ -98,56 +105,18 @@ def address(text: str) -> tuple[str, int] | None:
     except (ValueError, AttributeError, TypeError, RecursionError):
         raise Unknown("the settings of the service are not what the role writes") from None
     flags = dict(zip(argv, argv[1:]))
-    if "--headless" in argv or not flags.get("--port", "").isdigit():
+    port = port_of(flags.get("--port", ""))
+    if "--headless" in argv or port is None:
         return None
     host = flags.get("--host", "127.0.0.1")
-    return _ANY_ADDRESS.get(host, host), int(flags["--port"])
+    return _ANY_ADDRESS.get(host, host), port
 
 
 def fetch(address: str, port: int) -> str:
-    import http.client  # 15 ms, and not every host serves
-
-    connection = http.client.HTTPConnection(address, port, timeout=DEADLINE_S)
     try:
-        connection.request("GET", "/metrics")
-        reply = connection.getresponse()
-        body = reply.read(_LARGEST_REPLY + 1)
-    except http.client.HTTPException as error:
-        raise Unknown(f"the server's /metrics gave no answer: {type(error).__name__}") from None
-    finally:
-        connection.close()
-    if reply.status != 200:
-        raise Unknown(f"the server's /metrics gave {reply.status}")
+        status, body = page(address, port, DEADLINE_S, _LARGEST_REPLY + 1)
+    except ValueError as error:
+        raise Unknown(f"the server's /metrics gave no answer: {quoted(str(error))}") from None
+    if status != 200:
+        raise Unknown(f"the server's /metrics gave {status}")
     return checked(body.decode("utf-8", "replace"), "/metrics")
-
-
-def handed_on(texts: Iterable[tuple[str, str]], families: Collection[str]) -> str:
-    """The families of all servers, each once with its type, and every sample with its service."""
-    kinds: dict[str, str] = {}
-    samples: dict[str, list[str]] = {}
-    for service, text in texts:
-        family = ""
-        for line in text.splitlines():
-            typed = _TYPE.match(line)
-            if typed:
-                family = typed[1] if typed[1] in families else ""
-                kinds.setdefault(family, line)
-            found = _SAMPLE.match(line) if family and not line.startswith("#") else None
-            if found and _belongs(found[1], family) and _is_number(found[3]):
-                labels = ",".join(filter(None, (f'service="{escaped(service)}"', (found[2] or "").rstrip(","))))
-                samples.setdefault(family, []).append(f"{found[1]}{{{labels}}} {found[3]}")
-    lines = [line for family, found in samples.items() for line in (kinds[family], *found)]
-    return "\n".join([*lines, ""]) if lines else ""
-
-
-def _belongs(name: str, family: str) -> bool:
-    """Of a histogram its buckets, sum and count; not when it was created."""
-    return name in (family, f"{family}_bucket", f"{family}_sum", f"{family}_count")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

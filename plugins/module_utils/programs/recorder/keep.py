@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """gb10-recorder-keep: takes the lines of other hosts and keeps them, so that one that lost its power still has a word.
 
-Only the addresses of its peers may call, and each line must prove the secret.
+Only the addresses of its peers may call, and each line must prove the secret. Any user of a peer can call from its
+address: who has proven nothing has little time, and is the first to leave where seats are short.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from .send import CONFIG, KEY, PATIENCE_S
 
 LONGEST_LINE = 4096
 SILENCE_S = 60.0  # of a caller that sends a sample each second
-MOST_CALLERS = 8
+MOST_CALLERS = 8  # that have proven nothing yet
 _FREEBIND = 15  # Linux, in.h: a rail's address may come later
 
 
@@ -31,45 +33,97 @@ class Keeper:
 
     def __init__(self, folder: Path, hosts: dict[str, str], secret: bytes, most: int) -> None:
         self._folder, self._hosts, self._secret, self._most = folder, hosts, secret, most
-        self._seats = threading.BoundedSemaphore(MOST_CALLERS)
+        self._unproven: list[socket.socket] = []  # the oldest first
+        self._proven: dict[str, socket.socket] = {}  # one of each host
+        self._lock = threading.Lock()
 
     def serve(self, listener: socket.socket) -> None:
         while True:
             connection, caller = listener.accept()
             host = self._hosts.get(caller[0])
-            if host is None or not self._seats.acquire(blocking=False):
+            if host is None:
                 connection.close()
                 continue
+            self._seat(connection)
             threading.Thread(target=self._take, args=(connection, host), daemon=True).start()
+
+    def _seat(self, connection: socket.socket) -> None:
+        """Where no seat is left, the oldest caller without proof goes: the right one proves itself at once."""
+        with self._lock:
+            self._unproven.append(connection)
+            while len(self._unproven) > MOST_CALLERS:
+                _hang_up(self._unproven.pop(0))
+
+    def _prove(self, connection: socket.socket, host: str) -> None:
+        """The newest call of a host is the one that it sends on."""
+        with self._lock:
+            if connection in self._unproven:
+                self._unproven.remove(connection)
+            former = self._proven.get(host)
+            self._proven[host] = connection
+        if former is not None:
+            _hang_up(former)
+
+    def _leave(self, connection: socket.socket, host: str) -> None:
+        with self._lock:
+            if connection in self._unproven:
+                self._unproven.remove(connection)
+            if self._proven.get(host) is connection:
+                del self._proven[host]
 
     def _take(self, connection: socket.socket, host: str) -> None:
         try:
             with connection, contextlib.suppress(OSError):
                 self.listen(connection, host)
         finally:
-            self._seats.release()
+            self._leave(connection, host)
 
     def listen(self, connection: socket.socket, host: str) -> None:
         """Keep what this caller proves, until it is gone or says what is no line of its own."""
+        until = time.monotonic() + PATIENCE_S
         connection.settimeout(PATIENCE_S)
-        seal = Seal(self._secret, calls=False)
+        seal, lines = Seal(self._secret, calls=False), _Lines(connection)
         connection.sendall(seal.opening)
-        ring = None
-        with connection.makefile("rb") as stream:
-            if not seal.meet(stream.readline(LONGEST_LINE).rstrip(b"\n")):
+        if not seal.meet(lines.next(until) or b""):
+            return
+        first = seal.open(lines.next(until) or b"")
+        if first is None or first.get("host") != host:
+            return
+        self._prove(connection, host)
+        ring = Ring(self._folder, host, self._most)
+        while True:
+            line = lines.next()
+            message = seal.open(line) if line is not None else None
+            if message is None:
                 return
-            while True:
-                line = stream.readline(LONGEST_LINE)
-                message = seal.open(line[:-1]) if line.endswith(b"\n") else None
-                if message is None:
-                    return
-                if ring is None:
-                    if message.get("host") != host:
-                        return
-                    ring = Ring(self._folder, host, self._most)
-                    connection.settimeout(SILENCE_S)
-                    continue
-                ring.add(message)
+            ring.add(message)
+
+
+class _Lines:
+    """The lines of one connection."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection, self._held = connection, b""
+
+    def next(self, until: float | None = None) -> bytes | None:
+        """None after the last one, or one that is too long. `until`: for all of it, however slowly it comes."""
+        while b"\n" not in self._held:
+            left = SILENCE_S if until is None else until - time.monotonic()
+            if left <= 0 or len(self._held) >= LONGEST_LINE:
+                return None
+            self._connection.settimeout(left)
+            chunk = self._connection.recv(LONGEST_LINE)
+            if not chunk:
+                return None
+            self._held += chunk
+        line, _, self._held = self._held.partition(b"\n")
+        return line if len(line) < LONGEST_LINE else None
+
+
+def _hang_up(connection: socket.socket) -> None:
+    """Its own thread closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def main() -> int:

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 STATE = "/var/lib/gb10-recorder"
+# No link is followed, and a pipe that nobody reads holds nobody.
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class Ring:
@@ -25,9 +28,9 @@ class Ring:
         """One line, at once in the hands of the kernel: who writes it may be killed."""
         text = json.dumps(line) + "\n"
         with contextlib.suppress(FileNotFoundError):
-            if self._path.stat().st_size + len(text) > self._most:
+            if self._path.lstat().st_size + len(text) > self._most:
                 self._path.replace(older(self._path))
-        with self._path.open("a", encoding="utf-8") as file:
+        with os.fdopen(os.open(self._path, _APPEND, 0o600), "a", encoding="utf-8") as file:
             file.write(text)
 
 

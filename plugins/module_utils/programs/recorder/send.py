@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import json
 import re
 import socket
@@ -31,6 +32,7 @@ AGAIN_S = 2.0
 PATIENCE_S = 5.0  # of a write, and of the opening
 MOST_WAITING = 900  # lines: a quarter of an hour of samples
 LONGEST_TEXT = 400  # characters of a line of the kernel
+LARGEST_TEXT = 2400  # bytes of it as JSON, where an odd character takes up to 12; the keeper takes 4096 of a whole line
 GPU_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu", "clocks_event_reasons.active")
 GPU = ("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", "--loop-ms=1000")
 KERNEL = ("journalctl", "--dmesg", "--follow", "--lines=0", "--output=short-unix", "--no-pager", "--quiet")
@@ -114,7 +116,14 @@ def sample(root: Path, gpu: str, now_s: float) -> dict[str, Any]:
 def kernel_line(text: str) -> dict[str, Any] | None:
     """A line of the kernel's log, as journalctl shows it."""
     found = _KERNEL.match(text)
-    return {"at_s": round(float(found[1]), 3), "text": found[2][:LONGEST_TEXT]} if found else None
+    return {"at_s": round(float(found[1]), 3), "text": _cut(found[2][:LONGEST_TEXT])} if found else None
+
+
+def _cut(text: str) -> str:
+    if len(json.dumps(text)) <= LARGEST_TEXT:
+        return text
+    sizes = itertools.accumulate(len(json.dumps(char)) - 2 for char in text)
+    return text[: sum(size <= LARGEST_TEXT for size in sizes)]
 
 
 def deliver(outbox: Outbox, peer: Peer, own: str, secret: bytes, going: Callable[[], bool]) -> None:

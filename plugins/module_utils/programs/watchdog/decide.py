@@ -47,9 +47,9 @@ class Still(NamedTuple):
 
 def follow(still: Still | None, look: Look, rules: Rules) -> Still | None:
     """What stands still with this look; None where something moves, rests or is unknown."""
-    if look.phase != "ready" or not look.running or look.tokens is None:
+    if look.phase != "ready" or look.running is None or not look.running > 0 or look.tokens is None:
         return None
-    if look.power_w is None or look.power_w >= rules.power_w:
+    if look.power_w is None or not 0 <= look.power_w < rules.power_w:  # NaN is no low power either
         return None
     began = Still(look.at_s, look.at_s, look.life, look.tokens, look.prompts)
     if still is None or (still.life, still.tokens, still.prompts) != (look.life, look.tokens, look.prompts):

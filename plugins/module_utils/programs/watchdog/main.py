@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import subprocess
 import sys
 import time
@@ -28,6 +29,7 @@ DEADLINE_S = 5.0  # of a server that is asked
 COMMAND_S = 20.0  # of a command that gathers evidence
 MOST_RESTARTS = 20  # that are remembered
 GPU = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
+_WATTS = re.compile(r"\s*([0-9]{1,6}(?:\.[0-9]{1,9})?)(?:\s|\Z)")  # anything else is unknown, and no low power
 BOOT = "/proc/sys/kernel/random/boot_id"
 # What a person wants to see of a hang; UNIT stands for the service's. Each is optional.
 EVIDENCE = {
@@ -116,10 +118,8 @@ def _look(service: Service, power: float | None, world: World) -> Look:
 
 def _power(world: World) -> float | None:
     code, said = world.run(GPU, COMMAND_S)
-    try:
-        return float(said.split()[0]) if code == 0 else None
-    except (ValueError, IndexError):
-        return None
+    found = _WATTS.match(said) if code == 0 else None
+    return float(found[1]) if found else None
 
 
 def _read(path: Path, boot: str) -> tuple[Still | None, list[float], str]:
@@ -128,8 +128,11 @@ def _read(path: Path, boot: str) -> tuple[Still | None, list[float], str]:
         kept = json.loads(path.read_text(encoding="utf-8"))
         restarts = [float(at_s) for at_s in kept["restarts"]]
         same = kept["still"] is not None and kept["boot"] == boot
-        return Still(*kept["still"]) if same else None, restarts, str(kept["verdict"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        still = Still(*kept["still"]) if same else None
+        if still:
+            still = still._replace(since_s=float(still.since_s), last_s=float(still.last_s))
+        return still, restarts, str(kept["verdict"])
+    except (OSError, ValueError, OverflowError, KeyError, TypeError, RecursionError):
         return None, [], FINE
 
 

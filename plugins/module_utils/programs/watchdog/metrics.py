@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import math
 import re
+import socket
+import time
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -18,6 +21,7 @@ SETTINGS = "etc/gb10-fleet"
 SHORT = "vllm"  # the service of the variables vllm_*
 LARGEST = 2**22  # bytes of an answer; a sound one has some 100,000
 _FILE = re.compile(r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z")
+_PORT = re.compile(r"[1-9][0-9]{0,4}\Z")
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
 # Ours, and vLLM's after `vllm:`. Those behind the first two may be missing in an older or newer vLLM.
 METRICS = {
@@ -68,7 +72,7 @@ def _service(name: str | None, settings: Any) -> Service:
         f"{long}.service",
         f"/run/{long}/status.json",
         _ANY_ADDRESS.get(host, host),
-        int(port) if port.isdigit() and "--headless" not in argv else None,
+        port_of(port) if "--headless" not in argv else None,
         len(join["members"]) if join else 1,
     )
 
@@ -77,20 +81,52 @@ def ask(service: Service, seconds: float) -> Counters:
     """The counters of a server; OSError or ValueError, where it does not say them."""
     if service.port is None:
         raise ValueError("this rank of the cluster has no API; the head has")
+    status, body = page(service.address, service.port, seconds, LARGEST)
+    if status != 200:
+        raise ValueError(f"/metrics gave {status}")
+    return parse(body.decode("utf-8", "replace"))
+
+
+def page(address: str, port: int, seconds: float, most: int) -> tuple[int, bytes]:
+    """The status of /metrics and what it has, up to `most` bytes; OSError or ValueError where there is none in time."""
     import http.client  # takes longer than all else here, and many hosts have no API
 
-    connection = http.client.HTTPConnection(service.address, service.port, timeout=seconds)
-    try:
-        connection.request("GET", "/metrics")
-        reply = connection.getresponse()
-        body = reply.read(LARGEST)
-    except http.client.HTTPException as error:
-        raise ValueError(f"no HTTP: {type(error).__name__}") from None
-    finally:
-        connection.close()
-    if reply.status != 200:
-        raise ValueError(f"/metrics gave {reply.status}")
-    return parse(body.decode("utf-8", "replace"))
+    until = time.monotonic() + seconds
+    host = f"[{address}]" if ":" in address else address
+    request = f"GET /metrics HTTP/1.1\r\nHost: {host}:{port}\r\nConnection: close\r\n\r\n"
+    with socket.create_connection((address, port), seconds) as connection:
+        connection.sendall(request.encode())
+        reply = http.client.HTTPResponse(_Answer(connection, until))  # type: ignore[arg-type]
+        try:
+            reply.begin()
+            return reply.status, reply.read(most)
+        except http.client.HTTPException as error:
+            raise ValueError(f"no HTTP: {type(error).__name__}") from None
+
+
+class _Answer(io.RawIOBase):
+    """What a socket gives up to a moment; a timeout of each read alone would let one that drips go on for ever."""
+
+    def __init__(self, connection: socket.socket, until: float) -> None:
+        self._connection, self._until = connection, until
+
+    def makefile(self, _mode: str) -> io.BufferedReader:
+        return io.BufferedReader(self)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        left = self._until - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._connection.settimeout(left)
+        return self._connection.recv_into(buffer)
+
+
+def port_of(text: str) -> int | None:
+    """A port, or None for what is none."""
+    return int(text) if _PORT.match(text) and int(text) < 2**16 else None
 
 
 def parse(text: str) -> Counters:
