@@ -230,9 +230,10 @@ def plan(
     or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
     """
+    flags = {canonical(flag): value for flag, value in (settings or {}).items()}
+    facts = tasks.by_flags(facts, flags)
     model = models.of_facts(facts) if facts else _known(model_name)
     _check(memories_bytes, executor)
-    flags = {canonical(flag): value for flag, value in (settings or {}).items()}
     length = _tokens(flags, "--max-model-len") or max_model_len
     load = tasks.load(model, speculation.load(flags, model, draft), length)
     reference = image or catalog.load("software")["vllm_image"]["value"]
