@@ -308,6 +308,9 @@ DraftFacts = Annotated[
 Recipe = Annotated[
     str, typer.Option("--recipe", metavar="vendor", help="Exactly what the maker of the Spark has measured with it.")
 ]
+AsService = Annotated[
+    str, typer.Option("--service", metavar="NAME[=GIB]", help="As an entry of vllm_services; GiB that it may take.")
+]
 Into = Annotated[
     Path | None,
     typer.Option("--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."),
@@ -335,6 +338,7 @@ def plan(
     draft_facts: DraftFacts = None,
     write_facts: Annotated[bool, typer.Option("--write-facts", help="Print the facts of the model, and end.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
+    service: AsService = "",
     into: Into = None,
     group: Annotated[str, typer.Option("--group", help="With --into: the group that serves it.")] = "sparks",
     everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
@@ -344,7 +348,7 @@ def plan(
     # Here, for no other command needs it: it reads catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
 
-    from gb10_fleet import model_files, recipe_plan
+    from gb10_fleet import model_files, recipe_plan, service_plan
 
     if (model is not None) == everything:
         raise typer.BadParameter("name a model, or say --all; one of the two")
@@ -364,6 +368,7 @@ def plan(
         if not recipe:
             known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
             given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))
+            flags, given = service_plan.asked(service, flags, memory, given)
         found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
             str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
             executor, driver, None, known, second, given,

@@ -46,6 +46,11 @@ def is_secret(key: str) -> bool:
     return bool(catalog.declared_variables().roles["vllm"].get(f"vllm_{key}", {}).get("no_log"))
 
 
+def is_name(name: str) -> bool:
+    """Whether an entry may be called so."""
+    return name != SHORT and _NAME.match(name) is not None
+
+
 @dataclass(frozen=True)
 class Names:
     """How what belongs to a service is called on its hosts."""
@@ -172,7 +177,7 @@ def _share(view: View, memory_gib: float, members: Sequence[str]) -> float:
 def _mistakes(view: View, said: Mapping[Any, Any]) -> Iterator[str]:
     for name, entry in said.items():
         where = f"vllm_services.{name}"
-        if name == SHORT or not _NAME.match(str(name)):
+        if not is_name(str(name)):
             yield (
                 f"{where}: a service is named by up to 31 small letters, digits and '-', and {SHORT} is the one of "
                 "vllm_model. Choose another name."

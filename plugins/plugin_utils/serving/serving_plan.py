@@ -52,6 +52,8 @@ class Given:
     revision: str = ""
     facts: str = ""  # file of facts
     draft: str = ""  # the same of a second model
+    service: str = ""  # the entry of vllm_services that it is to be; empty: the short form
+    service_gib: float = 0.0  # what that may take of each host; 0: what the plan takes
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,10 @@ class Plan:
     @property
     def variables(self) -> dict[str, Any]:
         """What says the same to the role vllm in an inventory."""
-        return plan_lines.variables(self)
+        if not self.given.service:
+            return plan_lines.variables(self)
+        entry = {name.removeprefix("vllm_"): value for name, value in plan_lines.entry(self).items()}
+        return {"vllm_services": {self.given.service: entry}}
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON and for Ansible."""
@@ -151,7 +156,7 @@ class Plan:
         found += [
             f"  checkpoint   {one.id} ({one.quantization}, {one.weight_gib:.4g} GiB)",
             f"  memory       {self.fit.needed:.1f} of {self.fit.total:.1f} GiB on each host: {parts}",
-            f"  utilization  {self.utilization:.2f}",
+            f"  utilization  {_share(self.utilization)}",
             f"  context      {self.max_model_len} tokens for each of {self.fit.concurrency} requests; "
             f"up to {self.fit.longest_context} fit",
             *([f"               {self.fit.reason}"] if self.fit.reason else []),
@@ -161,7 +166,12 @@ class Plan:
         ]
         found += [line for rule in self.fired for line in rule.lines()]
         found += self._explained() if explain else []
-        return found if self.refused else [*found, "  for the inventory", *self.inventory_lines]
+        return found if self.refused else [*found, f"  {self._for_the_inventory}", *self.inventory_lines]
+
+    @property
+    def _for_the_inventory(self) -> str:
+        below = "; where it has vllm_services already, the entry goes below those of it" if self.given.service else ""
+        return f"for the inventory{below}"
 
     def _ways_out(self) -> list[str]:
         """Never what was asked: more hosts only where these are too few."""
@@ -172,6 +182,8 @@ class Plan:
     @property
     def inventory_lines(self) -> list[str]:
         """YAML that can be pasted into the variables of the hosts. A consent is for the reader to give."""
+        if self.given.service:
+            return inventory_text.entry(self.given.service, plan_lines.entry(self))
         return inventory_text.lines(self.variables)
 
     @property
@@ -305,6 +317,11 @@ def _served(
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *why),
     )
+
+
+def _share(share: float) -> str:
+    """That of a service is counted in thousandths."""
+    return f"{share:.2f}" if round(share, 2) == share else f"{share:.3f}"
 
 
 def canonical(flag: str) -> str:
