@@ -86,7 +86,7 @@ def test_the_plan_of_a_fleet() -> None:
     found, text = plan({host: {**answer, "rehearsal": JULY} for host, answer in ANSWERS.items()})
     assert found["to"]["name"] == "OTA2607"
     assert {host: said["state"] for host, said in found["hosts"].items()} == {
-        "spark-a": "current", "spark-b": "waits_for_firmware", "spark-d": "unknown",
+        "spark-a": "current", "spark-b": "waiting_for_firmware", "spark-d": "unknown",
     }  # fmt: skip
     lines = text.splitlines()
     assert lines[0] == "to OTA2607 (2026-07-15); nothing was changed"
