@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
@@ -27,7 +27,7 @@ from gb10_fleet import __version__, catalog_cli, evidence_table, image, image_bu
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
-from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
+from gb10_fleet.playbook import Order, Outcome, Report, ours, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
 
@@ -88,7 +88,7 @@ def _show(order: Order, report: Report) -> None:
     for line in lines:  # what a host says must not steer the terminal
         print(printable(line))
     for line in report.errors:
-        if line not in (NO_HOST, KILLED):
+        if line not in ours(report):
             print(line, file=sys.stderr)
 
 
@@ -128,8 +128,7 @@ def _end(
             answer["drift"] = {key: drift[key] for key in _DRIFT}
         print(json.dumps(answer, indent=2))
     elif outcome is not Outcome.done:
-        why = next((f"; {line}" for line in (NO_HOST, KILLED) if line in report.errors), "")
-        print(f"{order.playbook}: {outcome.name}{why}", file=sys.stderr)
+        print("; ".join([f"{order.playbook}: {outcome.name}", *ours(report)[:1]]), file=sys.stderr)
     raise typer.Exit(outcome)
 
 
@@ -363,8 +362,7 @@ def plan(
         if write_facts:
             print(model_files.written(str(model), revision, facts), end="")
             return
-        flags = _pairs(settings, "--set")
-        accepted = {key: value or "" for key, value in _pairs(accept, "--accept").items()}
+        flags, accepted = _pairs(settings, "--set"), _reasons(accept)
         if not recipe:
             known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
             given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))
@@ -377,8 +375,7 @@ def plan(
         _wrong_question(str(error), as_json)
     print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
     if into and not found.refused:
-        asked = f"--hosts {found.hosts}" + (f" --recipe {recipe}" if recipe else "")
-        _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} {asked}")
+        _put_into(into, group, found, f"gb10 plan {model} --hosts {found.hosts}", recipe=recipe, service=service)
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
 
 
@@ -394,17 +391,34 @@ def _wrong_answer(text: str, as_json: bool) -> NoReturn:
     raise typer.Exit(Outcome.failed)
 
 
-def _put_into(inventory: Path, group: str, lines: Sequence[str], variables: Mapping[str, Any], command: str) -> None:
+class Planned(Protocol):
+    """A plan, or a recipe."""
+
+    @property
+    def inventory_lines(self) -> Sequence[str]: ...
+
+    @property
+    def variables(self) -> Mapping[str, Any]: ...
+
+
+def _put_into(inventory: Path, group: str, found: Planned, command: str, **more: str) -> None:
     from gb10_fleet import inventory_lines
 
     if not inventory.exists():
         raise typer.BadParameter(f"--into {inventory} is not there; docs/inventory.md says how to write one")
     try:
-        file = inventory_lines.write(inventory, group, lines, variables, f"Made by `{command}`.")
+        command += "".join(f" --{name} {value}" for name, value in more.items() if value)
+        what = f"Made by `{command}`."
+        file = inventory_lines.write(inventory, group, found.inventory_lines, found.variables, what)
     except inventory_lines.Taken as taken:
         print(printable(f"nothing written: {taken}"), file=sys.stderr)
         raise typer.Exit(Outcome.refused) from None
     print(printable(f"written: {file}"), file=sys.stderr)
+
+
+def _reasons(words: list[str] | None) -> dict[str, str]:
+    """By the id of a rule; empty where none was given, which the rules refuse."""
+    return {key: value or "" for key, value in _pairs(words, "--accept").items()}
 
 
 def _pairs(words: list[str] | None, option: str) -> dict[str, str | None]:

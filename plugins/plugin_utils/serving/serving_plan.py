@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
 
 Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
+PAIR = 2  # hosts
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
 OF_EACH_HOST = {
@@ -176,7 +177,9 @@ class Plan:
     def _ways_out(self) -> list[str]:
         """Never what was asked: more hosts only where these are too few."""
         if self.hosts_needed and self.hosts_needed > self.hosts:
-            return [f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"]
+            cabled = "pair" if self.hosts_needed == PAIR else "ring"
+            need = f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"
+            return [f"{need}, with fabric_topology {cabled} or switch"]
         return [f"ask for less, or leave it to the plan: {', '.join(self.asked)}"] if self.asked else []
 
     @property
@@ -253,7 +256,6 @@ def plan(
     used = version or (known.version if known else None)
     hosts = len(memories_bytes)
     kv_dtype = tasks.kv_dtype(model, flags)
-    share = _number(flags, "--gpu-memory-utilization")
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     choice = quantization.choose(
         model,
@@ -263,7 +265,7 @@ def plan(
         only,
         length,
         int(_number(flags, "--max-num-seqs") or concurrency),
-        *(kv_dtype, share, load),
+        *(kv_dtype, _number(flags, "--gpu-memory-utilization"), load),
     )
     asked = [
         *(["--only"] if only else []),
