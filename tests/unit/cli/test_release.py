@@ -95,6 +95,14 @@ def test_the_plan_of_a_fleet() -> None:
     assert "    apt's lists are 3 days old: newer packages are not in them" in lines
 
 
+def test_a_release_that_there_is_not_is_told_which_there_are() -> None:
+    answers = {host: {**answer, "rehearsal": JULY} for host, answer in ANSWERS.items()}
+    _, lines = release.answered(answers, release.question("99", [], {}))
+    text = "\n".join(lines)
+    assert "no release is called 99; there are OTA0.1, " in text and ", OTA2607, " in text and ", and newest" in text
+    assert "name one with --to" not in text
+
+
 def test_packages_and_the_way_back_are_named() -> None:
     installs = {f"package-{number}": "2" for number in range(8)}
     moved = {**JULY, "set_move": {**NOTHING, "installs": installs, "removes": ["linux-image-old"]}}
