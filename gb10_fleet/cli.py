@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Protocol
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
@@ -27,7 +27,7 @@ from gb10_fleet import __version__, catalog_cli, evidence_table, image, image_bu
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
-from gb10_fleet.playbook import KILLED, NO_HOST, Order, Outcome, Report, run
+from gb10_fleet.playbook import Order, Outcome, Report, ours, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
 
@@ -88,7 +88,7 @@ def _show(order: Order, report: Report) -> None:
     for line in lines:  # what a host says must not steer the terminal
         print(printable(line))
     for line in report.errors:
-        if line not in (NO_HOST, KILLED):
+        if line not in ours(report):
             print(line, file=sys.stderr)
 
 
@@ -128,8 +128,7 @@ def _end(
             answer["drift"] = {key: drift[key] for key in _DRIFT}
         print(json.dumps(answer, indent=2))
     elif outcome is not Outcome.done:
-        why = next((f"; {line}" for line in (NO_HOST, KILLED) if line in report.errors), "")
-        print(f"{order.playbook}: {outcome.name}{why}", file=sys.stderr)
+        print("; ".join([f"{order.playbook}: {outcome.name}", *ours(report)[:1]]), file=sys.stderr)
     raise typer.Exit(outcome)
 
 
@@ -308,6 +307,9 @@ DraftFacts = Annotated[
 Recipe = Annotated[
     str, typer.Option("--recipe", metavar="vendor", help="Exactly what the maker of the Spark has measured with it.")
 ]
+AsService = Annotated[
+    str, typer.Option("--service", metavar="NAME[=GIB]", help="As an entry of vllm_services; GiB that it may take.")
+]
 Into = Annotated[
     Path | None,
     typer.Option("--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."),
@@ -335,6 +337,7 @@ def plan(
     draft_facts: DraftFacts = None,
     write_facts: Annotated[bool, typer.Option("--write-facts", help="Print the facts of the model, and end.")] = False,
     explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
+    service: AsService = "",
     into: Into = None,
     group: Annotated[str, typer.Option("--group", help="With --into: the group that serves it.")] = "sparks",
     everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
@@ -344,7 +347,7 @@ def plan(
     # Here, for no other command needs it: it reads catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
 
-    from gb10_fleet import model_files, recipe_plan
+    from gb10_fleet import model_files, recipe_plan, service_plan
 
     if (model is not None) == everything:
         raise typer.BadParameter("name a model, or say --all; one of the two")
@@ -359,11 +362,11 @@ def plan(
         if write_facts:
             print(model_files.written(str(model), revision, facts), end="")
             return
-        flags = _pairs(settings, "--set")
-        accepted = {key: value or "" for key, value in _pairs(accept, "--accept").items()}
+        flags, accepted = _pairs(settings, "--set"), _reasons(accept)
         if not recipe:
             known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
             given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))
+            flags, given = service_plan.asked(service, flags, memory, given)
         found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
             str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
             executor, driver, None, known, second, given,
@@ -372,8 +375,7 @@ def plan(
         _wrong_question(str(error), as_json)
     print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
     if into and not found.refused:
-        asked = f"--hosts {found.hosts}" + (f" --recipe {recipe}" if recipe else "")
-        _put_into(into, group, found.inventory_lines, found.variables, f"gb10 plan {model} {asked}")
+        _put_into(into, group, found, f"gb10 plan {model} --hosts {found.hosts}", recipe=recipe, service=service)
     raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
 
 
@@ -389,17 +391,34 @@ def _wrong_answer(text: str, as_json: bool) -> NoReturn:
     raise typer.Exit(Outcome.failed)
 
 
-def _put_into(inventory: Path, group: str, lines: Sequence[str], variables: Mapping[str, Any], command: str) -> None:
+class Planned(Protocol):
+    """A plan, or a recipe."""
+
+    @property
+    def inventory_lines(self) -> Sequence[str]: ...
+
+    @property
+    def variables(self) -> Mapping[str, Any]: ...
+
+
+def _put_into(inventory: Path, group: str, found: Planned, command: str, **more: str) -> None:
     from gb10_fleet import inventory_lines
 
     if not inventory.exists():
         raise typer.BadParameter(f"--into {inventory} is not there; docs/inventory.md says how to write one")
     try:
-        file = inventory_lines.write(inventory, group, lines, variables, f"Made by `{command}`.")
+        command += "".join(f" --{name} {value}" for name, value in more.items() if value)
+        what = f"Made by `{command}`."
+        file = inventory_lines.write(inventory, group, found.inventory_lines, found.variables, what)
     except inventory_lines.Taken as taken:
         print(printable(f"nothing written: {taken}"), file=sys.stderr)
         raise typer.Exit(Outcome.refused) from None
     print(printable(f"written: {file}"), file=sys.stderr)
+
+
+def _reasons(words: list[str] | None) -> dict[str, str]:
+    """By the id of a rule; empty where none was given, which the rules refuse."""
+    return {key: value or "" for key, value in _pairs(words, "--accept").items()}
 
 
 def _pairs(words: list[str] | None, option: str) -> dict[str, str | None]:

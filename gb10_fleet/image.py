@@ -21,7 +21,7 @@ from gb10_fleet.playbook import Order, Outcome, run
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.images.judgement import Judgement
 
-app = typer.Typer(no_args_is_help=True, help="Look into container images.")
+app = typer.Typer(no_args_is_help=True, help="Look into container images, and build one for a GB10.")
 Facts = Mapping[str, Any]
 _OF_VERSIONS = {
     **{"vllm": "vLLM", "torch": "torch", "torch_cuda": "torch's CUDA", "cuda": "CUDA toolkit", "nccl": "NCCL"},
@@ -48,7 +48,7 @@ class _Failed(Exception):
 
 @app.callback()
 def _group() -> None:
-    """Look into container images."""
+    """Look into container images, and build one for a GB10."""
 
 
 @app.command(cls=Playbook)

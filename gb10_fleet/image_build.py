@@ -11,7 +11,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 from gb10_fleet.options import Inventory, Json, Playbook
-from gb10_fleet.playbook import Order, Outcome, run
+from gb10_fleet.playbook import Order, Outcome, ours, run
 
 MODULE = "gb10.fleet.image_build"
 _SAID = ("verdict", "image", "digests", "json", "lines")
@@ -46,5 +46,5 @@ def build(
         for line in said["lines"]:
             print(printable(f"{name}: {line}"))
     if outcome is not Outcome.done:
-        print(f"{order.playbook}: {outcome.name}", file=sys.stderr)
+        print("; ".join([f"{order.playbook}: {outcome.name}", *ours(report)[:1]]), file=sys.stderr)
     raise typer.Exit(outcome)

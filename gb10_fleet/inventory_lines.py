@@ -9,6 +9,7 @@ from typing import Any
 import yaml
 
 NAME = "gb10-plan.yml"
+_SERVICES = "vllm_services"
 _SHOWN = 60  # characters of a value
 _KINDS = ("", ".yml", ".yaml", ".json")
 
@@ -24,8 +25,9 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
     """
     folder = inventory if inventory.is_dir() else inventory.parent
     file = folder / "group_vars" / group / NAME
+    _refuse_services(folder, group, values)
     said = set()
-    for known, way, name, value in _variables(folder, values):
+    for known, way, name, value in _variables(folder, values.keys() - {_SERVICES}):
         if value != values[name] or known == file:
             raise Taken(
                 f"{known} sets {name} already, to {_shown(value)}, and the plan says {_shown(values[name])}; change it "
@@ -49,6 +51,20 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
     except OSError as error:
         raise Taken(f"{error.filename}: {error.strerror}") from None
     return file
+
+
+def _refuse_services(folder: Path, group: str, values: Mapping[str, Any]) -> None:
+    """Of two vllm_services Ansible takes one whole, and beside them the short form is one more service."""
+    for known, way, _name, value in _variables(folder, [_SERVICES]):
+        file = known.relative_to(folder)
+        near = group in way or any(_is_of(one, file, way) for one in (group, "sparks"))
+        if not value or not (near or group in ("sparks", "all")):
+            continue
+        if _SERVICES in values:
+            text = f"a second one would hide it; write the entry of {', '.join(values[_SERVICES])} below it there"
+        else:
+            text = "these lines would be one more service; say --service NAME, and write the entry below it there"
+        raise Taken(f"{known} has {_SERVICES} already, and {text}")
 
 
 def _shown(value: Any) -> str:

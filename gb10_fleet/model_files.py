@@ -40,7 +40,12 @@ def file(given: Path | None, found: ModelFacts | None) -> str:
 
 def written(model: str, revision: str, file: Path | None) -> str:
     """The file of facts, of what is here or on the hub, whatever the catalog has."""
-    return document.written(sources.find(model, revision, file))
+    try:
+        return document.written(sources.find(model, revision, file))
+    except FactsError as error:
+        if not models.find(model):
+            raise
+        raise FactsError(f"{error}. A plan needs no facts of it: the catalog has {model}") from None
 
 
 def draft(flags: models.Flags, file: Path | None = None) -> ModelFacts | None:

@@ -37,6 +37,7 @@ SAID_LIMIT = 4000
 _NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
+_LISTS_THEM = "--graph` lists them"
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
@@ -345,7 +346,12 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
     if order.limit is None or not any("leaves us with no hosts" in line for line in errors):
         return []
     words = " ".join(f"-i {name}" for name in order.inventories)
-    return [f"{order.limit} is no host or group there; `ansible-inventory {words} --graph` lists them"]
+    return [f"{order.limit} is no host or group there; `ansible-inventory {words} {_LISTS_THEM}"]
+
+
+def ours(report: Report) -> list[str]:
+    """What we say of a run that did not begin or did not end, beside Ansible's own words."""
+    return [line for line in report.errors if line in (NO_HOST, KILLED) or line.endswith(_LISTS_THEM)]
 
 
 def _environment(quiet: bool) -> dict[str, str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
 
 NEWEST = "newest"
 SHOWN = 6  # packages that the table names
@@ -56,6 +57,9 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
         host: rehearsal.rehearsed(answer["release"], answer["rehearsal"], release, recipes, what)
         for host, answer in sound.items()
     }
+    if release is None and name != NEWEST:
+        reason = f"no release is called {to}; there are {_names(recipes, what)}, and newest"
+        hosts = dict.fromkeys(sound, Rehearsed(rehearsal.UNKNOWN, reason))
     hosts |= {
         host: Rehearsed(rehearsal.UNKNOWN, f"its answer cannot be used: {text}")
         for host, text in wrong.items()
@@ -71,6 +75,12 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
             for host in answers
         },
     }
+
+
+def _names(recipes: Sequence[Recipe], what: Known) -> str:
+    """Of the catalog and of the hosts, which may know newer ones: so no name is wrong before they answered."""
+    names = [row["name"] for row in what.releases["releases"]]
+    return ", ".join(dict.fromkeys([*names, *(recipe.name for recipe in recipes)]))
 
 
 def _problem(answer: Mapping[str, Any]) -> str | None:

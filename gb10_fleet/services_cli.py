@@ -23,6 +23,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]
+_LONG_AGO = "1970-01-02T00:00:00Z"
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 
 
@@ -95,6 +96,18 @@ def _consent(question: str, yes: bool) -> None:
         _end("nothing was changed", Outcome.refused)
 
 
+def _is_time(until: str) -> None:
+    """Refuse what is no time by any clock before a host is asked; whether it is over, the host's own clock says."""
+    from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
+    from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+
+    try:
+        if until:
+            wishes.end(until, _LONG_AGO)
+    except HostError as error:
+        _end(f"--{error}", Outcome.refused)
+
+
 def _hosts(mine: Sequence[Row]) -> str:
     return ", ".join(row.host for row in mine)
 
@@ -118,6 +131,7 @@ def stop(
     ctx: typer.Context, service: Name, inventory: Inventory, until: Until = "", limit: Limit = None, yes: Yes = False
 ) -> None:
     """Stop a service, and have it stay stopped over boots and runs, until it is started or that time has come."""
+    _is_time(until)
     fleet, _ = _read(ctx, inventory, limit)
     try:
         mine = fleet.of(service)
@@ -156,6 +170,8 @@ def swap(
     yes: Yes = False,
 ) -> None:
     """Stop a service, see its memory return, start another and ask it; back to the first where that fails."""
+    if service == other:
+        _end(f"{service} cannot take its own place; name another service to start", Outcome.refused)
     fleet, _ = _read(ctx, inventory, limit)
     try:
         fleet.of(service), fleet.of(other)

@@ -44,6 +44,11 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
 _EXAMPLE = "{model: openai/gpt-oss-20b, port: 8001}"
 
 
+def is_name(name: str) -> bool:
+    """Whether an entry may be called so."""
+    return name != SHORT and _NAME.match(name) is not None
+
+
 def of(variables: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The entries of a host by their names; what is none is told by `mistakes`."""
     said = variables.get(VARIABLE, {})
@@ -70,7 +75,7 @@ def mistakes(variables: Mapping[str, Any]) -> Iterator[str]:
         where = f"{VARIABLE}.{_in_yaml(name)}"
         if not isinstance(name, str):
             yield f"{where}: the name is no text. Put it in quotes, or choose another."
-        elif name == SHORT or not _NAME.match(name):
+        elif not is_name(name):
             yield (
                 f"{where}: a service is named by up to 31 small letters, digits and '-', and {SHORT} is the one of "
                 "vllm_model. Choose another name."

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score a
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe
 
 READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
-    "ready", "current", "waits_for_firmware", "held", "blocked", "unknown",
+    "ready", "current", "waiting_for_firmware", "held", "blocked", "unknown",
 )  # fmt: skip
 MIB = 2**20
 NVIDIA = "NVIDIA"  # in board_vendor: the maker's own board

@@ -23,6 +23,8 @@ _MOUNTED = (
     "# vllm_mounts: {}   # with vllm_allow_mounts: true; the folder is on each host, and the container sees no other"
 )
 
+_PORT = "# port: 8001   # each service of a host has its own; without this line it is 8000"
+
 
 def consents(variables: Mapping[str, Any]) -> list[str]:
     """The consents that these variables need."""
@@ -38,3 +40,12 @@ def lines(variables: Mapping[str, Any]) -> list[str]:
     named = (variables.get("vllm_model", ""), variables.get("vllm_speculative", {}).get("model", ""))
     mounts = [f"{folder}:{folder}:ro" for folder in named if sources.is_path(folder)]
     return said + ([_MOUNTED.format(plan_lines.yaml(mounts))] if mounts else [])
+
+
+def entry(service: str, variables: Mapping[str, Any]) -> list[str]:
+    """The same as an entry of vllm_services, whose keys have no prefix."""
+    said = [
+        line.replace("vllm_", "") if line.startswith("#") else line.removeprefix("vllm_") for line in lines(variables)
+    ]
+    said += [] if "vllm_port" in variables else [_PORT]
+    return ["vllm_services:", f"  {service}:", *(f"    {line}" for line in said)]

@@ -263,6 +263,9 @@ class _Sizes:
 
     def _reason(self, ceiling: float, length: int, requests: int, sequences: float) -> str:
         limit = f"{ceiling:.2f} of {self.total:.1f} GiB is {ceiling * self.total:.1f} GiB"
+        if ceiling <= 0:
+            kept = f"{_constant('reserve'):g} GiB stay for the system"
+            limit = f"the host's MemTotal is {self.total:.1f} GiB, of which {kept}"
         if self.load.pinned_gib:
             limit = f"--kv-cache-memory-bytes leaves {self.load.pinned_gib:.1f} GiB for it"
         if length > self.context:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import TYPE_CHECKING, Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wish, speculation
@@ -65,6 +66,18 @@ def variables(plan: Plan) -> dict[str, Any]:
     if any(sources.is_path(name) for name in (plan.checkpoint.id, str(draft.get("model", "")))):
         found["vllm_fetch"] = False  # there is nothing to fetch from the hub
     return found
+
+
+def entry(plan: Plan) -> dict[str, Any]:
+    """The same for an entry of vllm_services, its keys still with their prefix: it says GiB, and where it runs."""
+    found = variables(plan)
+    if plan.fit is None or not found:
+        return {}
+    share = found.pop("vllm_gpu_memory_utilization")
+    gib = plan.given.service_gib or math.ceil(share * plan.fit.total * 10) / 10
+    own: dict[str, Any] = {"vllm_model": found.pop("vllm_model")}
+    own |= {"vllm_span": "host"} if plan.hosts == 1 else {}
+    return {**own, "vllm_memory_gib": int(gib) if gib == int(gib) else gib, **found}
 
 
 def _whole(text: str | None) -> int:

@@ -89,7 +89,7 @@ def _overrides(reasons: Mapping[str, str]) -> Iterator[Fired]:
             close = names.nearest(name, known, 1)
             way_out = f"did you mean {close[0]}?" if close else "docs/rules.md has all of them"
             yield Fired("unknown_rule", "error", text, way_out, ("catalog/rules.yml",))
-        elif not reason:
+        if not reason:
             text = f"{name} was accepted without a reason"
             yield Fired("no_reason", "error", text, "write why this rule does not hold here", ("catalog/rules.yml",))
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
 
 Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
+PAIR = 2  # hosts
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
 OF_EACH_HOST = {
@@ -52,6 +53,8 @@ class Given:
     revision: str = ""
     facts: str = ""  # file of facts
     draft: str = ""  # the same of a second model
+    service: str = ""  # the entry of vllm_services that it is to be; empty: the short form
+    service_gib: float = 0.0  # what that may take of each host; 0: what the plan takes
 
 
 @dataclass(frozen=True)
@@ -100,7 +103,10 @@ class Plan:
     @property
     def variables(self) -> dict[str, Any]:
         """What says the same to the role vllm in an inventory."""
-        return plan_lines.variables(self)
+        if not self.given.service:
+            return plan_lines.variables(self)
+        entry = {name.removeprefix("vllm_"): value for name, value in plan_lines.entry(self).items()}
+        return {"vllm_services": {self.given.service: entry}}
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON and for Ansible."""
@@ -151,7 +157,7 @@ class Plan:
         found += [
             f"  checkpoint   {one.id} ({one.quantization}, {one.weight_gib:.4g} GiB)",
             f"  memory       {self.fit.needed:.1f} of {self.fit.total:.1f} GiB on each host: {parts}",
-            f"  utilization  {self.utilization:.2f}",
+            f"  utilization  {_share(self.utilization)}",
             f"  context      {self.max_model_len} tokens for each of {self.fit.concurrency} requests; "
             f"up to {self.fit.longest_context} fit",
             *([f"               {self.fit.reason}"] if self.fit.reason else []),
@@ -161,17 +167,26 @@ class Plan:
         ]
         found += [line for rule in self.fired for line in rule.lines()]
         found += self._explained() if explain else []
-        return found if self.refused else [*found, "  for the inventory", *self.inventory_lines]
+        return found if self.refused else [*found, f"  {self._for_the_inventory}", *self.inventory_lines]
+
+    @property
+    def _for_the_inventory(self) -> str:
+        below = "; where it has vllm_services already, the entry goes below those of it" if self.given.service else ""
+        return f"for the inventory{below}"
 
     def _ways_out(self) -> list[str]:
         """Never what was asked: more hosts only where these are too few."""
         if self.hosts_needed and self.hosts_needed > self.hosts:
-            return [f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"]
+            cabled = "pair" if self.hosts_needed == PAIR else "ring"
+            need = f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"
+            return [f"{need}, with fabric_topology {cabled} or switch"]
         return [f"ask for less, or leave it to the plan: {', '.join(self.asked)}"] if self.asked else []
 
     @property
     def inventory_lines(self) -> list[str]:
         """YAML that can be pasted into the variables of the hosts. A consent is for the reader to give."""
+        if self.given.service:
+            return inventory_text.entry(self.given.service, plan_lines.entry(self))
         return inventory_text.lines(self.variables)
 
     @property
@@ -230,9 +245,10 @@ def plan(
     or a checkpoint. `version` is vLLM's in an image that the catalog does not know. `settings` are flags of `vllm
     serve` that take the place of what the plan would say; `accepted` reasons by the id of a rule.
     """
+    flags = {canonical(flag): value for flag, value in (settings or {}).items()}
+    facts = tasks.by_flags(facts, flags)
     model = models.of_facts(facts) if facts else _known(model_name)
     _check(memories_bytes, executor)
-    flags = {canonical(flag): value for flag, value in (settings or {}).items()}
     length = _tokens(flags, "--max-model-len") or max_model_len
     load = tasks.load(model, speculation.load(flags, model, draft), length)
     reference = image or catalog.load("software")["vllm_image"]["value"]
@@ -240,7 +256,6 @@ def plan(
     used = version or (known.version if known else None)
     hosts = len(memories_bytes)
     kv_dtype = tasks.kv_dtype(model, flags)
-    share = _number(flags, "--gpu-memory-utilization")
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
     choice = quantization.choose(
         model,
@@ -250,7 +265,7 @@ def plan(
         only,
         length,
         int(_number(flags, "--max-num-seqs") or concurrency),
-        *(kv_dtype, share, load),
+        *(kv_dtype, _number(flags, "--gpu-memory-utilization"), load),
     )
     asked = [
         *(["--only"] if only else []),
@@ -304,6 +319,11 @@ def _served(
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *why),
     )
+
+
+def _share(share: float) -> str:
+    """That of a service is counted in thousandths."""
+    return f"{share:.2f}" if round(share, 2) == share else f"{share:.3f}"
 
 
 def canonical(flag: str) -> str:

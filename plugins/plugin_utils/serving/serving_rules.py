@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     models,
     rules,
     speculation,
+    tasks,
     vllm_cli,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import known, on_host
@@ -104,7 +105,7 @@ def judge(
     flags, found = _last(values), known.here(model, revision, facts)
     if found is None and models.find(model) is None:
         found = _on_host(view, model, revision, cache)
-    draft = _draft(flags, draft_facts)
+    found, draft = tasks.by_flags(found, flags), _draft(flags, draft_facts)
     entry = models.of_facts(found) if found else models.find(model)
     return _verdict(
         _Asked(

@@ -5,17 +5,40 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models, quantization
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import build
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Flags, Model
 
 
 def chats(model: Model) -> bool:
     return model.task == models.CHAT
+
+
+def by_flags(facts: ModelFacts | None, flags: Flags) -> ModelFacts | None:
+    """With the task of the architecture that --hf-overrides names: vLLM then serves that one, whatever the files say.
+
+    Qwen3-Reranker and its like say a chat in their files.
+    """
+    named = _overridden(flags)
+    return replace(facts, task=build.task_of(named)) if facts and named else facts
+
+
+def _overridden(flags: Flags) -> str:
+    """The first architecture of --hf-overrides, whole or by its field."""
+    try:
+        whole = json.loads(flags.get("--hf-overrides") or "{}")
+        named = json.loads(flags.get("--hf-overrides.architectures") or "null")
+    except ValueError:
+        return ""  # the rules say what is wrong with it
+    named = named or (whole.get("architectures") if isinstance(whole, dict) else None)
+    return named[0] if isinstance(named, list) and named and isinstance(named[0], str) else ""
 
 
 def kv_dtype(model: Model, flags: Flags) -> str:

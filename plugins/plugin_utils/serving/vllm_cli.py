@@ -347,8 +347,10 @@ def _dashed(word: str) -> str:
 
 
 def _nearest(name: str, names: Sequence[str] | Mapping[str, Any]) -> str:
-    close = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)
-    return f"did you mean {close[0]}?" if close else "leave it out"
+    """Without dashes, which all flags begin with and which make none more alike."""
+    bare = {each.lstrip("-"): each for each in names}
+    close = difflib.get_close_matches(name.lstrip("-"), list(bare), n=1, cutoff=0.6)
+    return f"did you mean {bare[close[0]]}?" if close else "leave it out"
 
 
 def _whereabouts(version: str | None, has: Callable[[Cli], object]) -> str:

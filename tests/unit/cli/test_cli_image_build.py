@@ -13,6 +13,7 @@ from gb10_fleet.playbook import Order, Outcome, Report
 
 CLI = CliRunner()
 SAID = {"verdict": "nothing", "image": "", "digests": [], "json": "", "lines": ["no gap: nothing \x1b[31mto build"]}
+UNKNOWN = "spark-z is no host or group there; `ansible-inventory -i inventory/mine --graph` lists them"
 
 
 @pytest.fixture
@@ -25,7 +26,8 @@ def orders(monkeypatch: pytest.MonkeyPatch) -> list[Order]:
         result = {"resolved_action": image_build.MODULE, "host": "spark-a", "res": {**SAID, "changed": False}}
         watch({"event_data": result})
         watch({"event_data": {"resolved_action": "ansible.builtin.debug", "host": "spark-b", "res": SAID}})
-        return Outcome.failed if "-x" in order.words else Outcome.done, Report()
+        errors = ["[ERROR]: no hosts", UNKNOWN] if order.limit == "spark-z" else []
+        return Outcome.failed if errors else Outcome.done, Report(errors=errors)
 
     monkeypatch.setattr(image_build, "run", run)
     return given
@@ -41,3 +43,21 @@ def test_json_is_one_object(orders: list[Order], tmp_path: Any) -> None:
     result = CLI.invoke(cli.app, ["image", "build", "-i", str(tmp_path), "--host", "spark-a", "--json"])
     assert json.loads(result.stdout) == {"outcome": "done", "hosts": {"spark-a": SAID}, "errors": []}
     assert orders[0].check is False
+
+
+def test_a_host_that_is_not_there_is_named(orders: list[Order], tmp_path: Any) -> None:
+    result = CLI.invoke(cli.app, ["image", "build", "-i", str(tmp_path), "--host", "spark-z"])
+    assert result.exit_code == Outcome.failed and result.stderr.splitlines()[-1].endswith(f"failed; {UNKNOWN}")
+
+
+def test_a_benchmark_of_a_host_that_is_not_there_names_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    report = Report(errors=["[ERROR]: no hosts", UNKNOWN])
+    monkeypatch.setattr(cli, "run", lambda order, quiet: (Outcome.failed, report))
+    result = CLI.invoke(cli.app, ["benchmark", "-i", str(tmp_path), "-l", "spark-z"])
+    assert result.stderr == f"gb10.fleet.benchmark: failed; {UNKNOWN}\n"
+    read = CLI.invoke(cli.app, ["drift", "-i", str(tmp_path), "-l", "spark-z"])
+    assert read.stderr.count(UNKNOWN) == 1
+
+
+def test_the_group_says_that_it_builds() -> None:
+    assert "build one for a GB10" in CLI.invoke(cli.app, ["image", "--help"]).stdout

@@ -239,6 +239,30 @@ def test_a_way_out_is_never_what_was_asked(words: list[str], says: str, never: s
     assert [line for line in ways if says in line] and not [line for line in ways if never in line], shown
 
 
+@pytest.mark.parametrize(
+    ("words", "says", "says_not"),
+    [
+        (["--memory-gib", "8"], "the host's MemTotal is 8.0 GiB, of which 12 GiB stay for the system", "0.00 of"),
+        (["--memory-gib", "40"], "(--hosts 3), with fabric_topology ring or switch", "pair"),
+        (["--memory-gib", "64"], "(--hosts 2), with fabric_topology pair or switch", "ring"),
+        (["--set", "foo-bar=3"], "way out: leave it out", "did you mean"),
+        (["--set", "max-modell-len=3"], "way out: did you mean --max-model-len?", "leave it out"),
+        (["--accept", "foo"], "foo was accepted without a reason", "Traceback"),
+    ],
+)
+def test_a_refusal_names_what_leads_on(words: list[str], says: str, says_not: str) -> None:
+    ran = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words])
+    assert ran.exit_code == Outcome.refused
+    assert says in ran.stdout and says_not not in ran.stdout
+
+
+def test_facts_of_a_model_of_the_catalog_are_not_needed() -> None:
+    known = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", "--write-facts", "--json"])
+    assert known.exit_code == 2 and "needs no facts of it: the catalog has openai/gpt-oss-120b" in known.stdout
+    other = CLI.invoke(cli.app, ["plan", "acme/other", "--write-facts", "--json"])
+    assert other.exit_code == 2 and "needs no facts" not in other.stdout
+
+
 @pytest.fixture
 def inventory(tmp_path: Path) -> Path:
     copy = tmp_path / "mine"

@@ -86,13 +86,21 @@ def test_the_plan_of_a_fleet() -> None:
     found, text = plan({host: {**answer, "rehearsal": JULY} for host, answer in ANSWERS.items()})
     assert found["to"]["name"] == "OTA2607"
     assert {host: said["state"] for host, said in found["hosts"].items()} == {
-        "spark-a": "current", "spark-b": "waits_for_firmware", "spark-d": "unknown",
+        "spark-a": "current", "spark-b": "waiting_for_firmware", "spark-d": "unknown",
     }  # fmt: skip
     lines = text.splitlines()
     assert lines[0] == "to OTA2607 (2026-07-15); nothing was changed"
     assert lines[1].split() == ["host", "state", "packages", "firmware", "download", "time", "reboots", "set"]
     assert "    stays torn: firmware SOCFW stays SBP:R:2.152.15, wanted 2.155.11: fwupd offers none" in lines
     assert "    apt's lists are 3 days old: newer packages are not in them" in lines
+
+
+def test_a_release_that_there_is_not_is_told_which_there_are() -> None:
+    answers = {host: {**answer, "rehearsal": JULY} for host, answer in ANSWERS.items()}
+    _, lines = release.answered(answers, release.question("99", [], {}))
+    text = "\n".join(lines)
+    assert "no release is called 99; there are OTA0.1, " in text and ", OTA2607, " in text and ", and newest" in text
+    assert "name one with --to" not in text
 
 
 def test_packages_and_the_way_back_are_named() -> None:

@@ -182,3 +182,26 @@ def test_fetch_says_the_time_without_service_beforehand(ask: Ask) -> None:
     assert (hosts.orders[0].playbook, hosts.orders[0].variables) == ("gb10.fleet.fetch", {"gb10_ahead": True})
     _, result = ask("fetch", "chat")
     assert "up to 1800 s without service: no load of it is known" in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["stop", "chat", "--until", "25:00"], "--until '25:00': it is no time; write 07:00"),
+        (["stop", "chat", "--until", "tomorrow"], "--until 'tomorrow': it is no time"),
+        (["swap", "chat", "chat"], "chat cannot take its own place"),
+    ],
+)
+def test_what_no_host_needs_to_judge_asks_none(
+    words: list[str], text: str, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[object] = []
+    monkeypatch.setattr(services_cli, "_read", lambda *given: asked.append(given))
+    _, result = ask(*words, "--yes")
+    assert result.exit_code == Outcome.refused and text in result.output and not asked
+
+
+@pytest.mark.parametrize("until", ["07:00", "+2h", "2026-11-24T07:00"])
+def test_every_form_of_a_time_goes_to_the_hosts(until: str, ask: Ask) -> None:
+    hosts, result = ask("stop", "chat", "--until", until, "--yes")
+    assert result.exit_code == Outcome.done and hosts.orders[0].variables["gb10_wish"]["until"] == until

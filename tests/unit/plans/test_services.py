@@ -273,3 +273,4 @@ def test_the_example_of_many_services_fits(host: str, names: list[str]) -> None:
     seen = view(cluster["vars"]["vllm_services"], host, 2)
     plan = vllm.plan(seen)
     assert (plan.refusals, plan.joint_refusals) == ((), ()) and [each.name for each in plan.services] == names
+    assert not [each for each in plan.findings if "reranker_as_chat" in str(each)]

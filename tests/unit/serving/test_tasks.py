@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,27 @@ def test_a_chat_has_no_line_of_a_task(tmp_path: Path) -> None:
     made = planned(facts("microsoft/phi-4", tmp_path))
     assert made.as_dict()["task"] == {"id": "generate", "path": None, "proof": None}
     assert "--runner" not in made.args and not any("proof" in line for line in made.lines())
+
+
+RERANKER = '{"architectures": ["Qwen3ForSequenceClassification"], "is_original_qwen3_reranker": true}'
+
+
+@pytest.mark.parametrize(
+    ("settings", "task"),
+    [
+        ({"runner": "pooling", "hf_overrides": RERANKER}, "classify"),
+        ({"hf_overrides.architectures": '["Qwen3ForSequenceClassification"]'}, "classify"),
+        ({"hf_overrides": '{"rope_theta": 1}'}, "generate"),
+        ({"hf_overrides": "{"}, "generate"),
+        ({"hf_overrides": "[]"}, "generate"),
+    ],
+)
+def test_the_flags_of_a_reranker_make_it_one(settings: dict[str, str], task: str, tmp_path: Path) -> None:
+    """The way out of `reranker_as_chat`; without it a plan has the cache and the parsers of a chat."""
+    made = planned(replace(facts("microsoft/phi-4", tmp_path), id="a/Reranker-1B"), **settings)
+    assert made.model.task == task
+    assert ("--kv-cache-dtype" in made.args) == (task == "generate")
+    assert made.as_dict()["task"]["path"] == ("/v1/rerank" if task == "classify" else None)
 
 
 def test_every_task_is_one_that_the_proof_can_ask() -> None:

@@ -74,7 +74,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     kept, cache = formats.formats(_quantized(whole, text), _json(files, "hf_quant_config.json"))
     tokenizer = _json(files, "tokenizer_config.json")
     weights = _weights(files, count) or _by_config(counted, parameters.vision(encoder), kept)
-    task = _task(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
+    task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     return ModelFacts(
         id=model,
         source=files.source,
@@ -200,7 +200,8 @@ def _by_config(counted: parameters.Count, vision: int, kept: tuple[str, ...]) ->
     return Weights({"": int(total)}, vision=vision * 2, basis="config")
 
 
-def _task(architecture: str, names: frozenset[str], vision: bool) -> str:
+def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool = False) -> str:
+    """What a model of this architecture, with files of these names, does."""
     tests: tuple[tuple[str, Callable[[], bool]], ...] = (
         ("classify", lambda: "ForSequenceClassification" in architecture),
         ("transcribe", lambda: any(word in architecture for word in ("Whisper", "ASR", "Asr", "SpeechRecognition"))),
