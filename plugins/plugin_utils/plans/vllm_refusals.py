@@ -140,7 +140,7 @@ def _speculative(_view: View, said: VllmSettings) -> Iterator[str]:
     elif not _METHOD.match(wish.method):
         yield f"vllm_speculative.method is {wish.method}. Write one name, for example mtp."
     if many := speculation.too_many(wish.tokens):
-        yield f"vllm_speculative.tokens is {wish.tokens}: {many}; 2 to 8 are usual."
+        yield f"vllm_speculative.tokens is {wish.tokens}. {many.capitalize()}; 2 to 8 are usual."
     if wish.tokens < 1 and speculation.needs_tokens(wish.method):
         yield f"vllm_speculative.tokens is {wish.tokens}. Say how many tokens are drafted for each step: 1 or more."
     if wish.model and not _MODEL.match(wish.model):
