@@ -101,7 +101,8 @@ def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
     )
     if kind in ("int", "float") and not _is_number(value):
         fits = False
-    if fits and kind == "list" and option.get("elements") == "str" and not all(map(_is_text, value)):
+    of_texts = kind == "list" and option.get("elements") == "str" and "choices" not in option  # those name themselves
+    if fits and of_texts and not all(map(_is_text, value)):
         return [f"{name} holds an item that is no text: a list, a mapping or nothing. Write a text for each"]
     # A default is sound by itself, and one that is not given is not the operator's.
     spec = {key: part for key, part in option.items() if key != "default"}

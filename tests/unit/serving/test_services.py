@@ -84,7 +84,7 @@ def test_one_service_and_many(host: Host) -> None:
     )
     host.file("/etc/gb10-fleet/vllm-embed.json", {"argv": [], "memory_gib": 8, "join": None})
     host.file("/run/gb10-vllm-embed/status.json", "{")
-    wish = {"who": "a@b", "since": "x", "until": ""}
+    wish = {"who": "a@b", "since": "2026-11-23T06:00:00Z", "until": ""}
     manifest = {"format": 1, "resources": {}, "unfinished": None, "wishes": {"unit:gb10-vllm-embed.service": wish}}
     host.file(MANIFEST, manifest)
     embed, vllm = services.read(host.system)
