@@ -5,28 +5,21 @@
 
 from __future__ import annotations
 
-import posixpath
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import acceptance, build_plan, evidence, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 
 MODULE = "gb10.fleet.image_build"
-POLL_S = (1.0, 2.0, 3.0, 5.0)  # the last one from then on
-TELL_S = 10.0
-PATIENCE = 12  # questions without an answer, one after the other, before a host counts as unreachable
 LIMIT_S = 4 * 3600  # of one step that waits: an image of 40 GB is read twice, or a model loads twice
 
 
@@ -38,7 +31,7 @@ class _Failed(Exception):
         self.said = said
 
 
-class ActionModule(ActionBase):
+class ActionModule(LongStepAction):
     """From a base to an image that may serve, or to the reason why not."""
 
     TRANSFERS_FILES = False
@@ -67,7 +60,7 @@ class ActionModule(ActionBase):
 
     def _made(self) -> dict[str, Any]:
         look = documents.plain(self._plan.look)
-        said = self._long("look", look, lambda: f"looks into {look['base']}")
+        said = self._long("look", look, f"looks into {look['base']}")
         made = build_plan.plan(said["facts"], self._wish(said), build_plan.Builder(**said["builder"]))
         if made.verdict == build_plan.NOTHING:
             return {"verdict": made.verdict, "lines": [made.reason]}
@@ -120,36 +113,25 @@ class ActionModule(ActionBase):
             "wheels": said["wheels"],
             "patches": said["patches"],
         }
-        self._tell(made.reason)
+        self._tell(f"{self._name}: {made.reason}")
         self._short("start", request)
-        pauses, told, silent = list(POLL_S), time.monotonic(), 0
-        while True:
-            time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
-            try:
-                now = self._short("read", about)
-            except AnsibleConnectionFailure:
-                silent += 1
-                if silent == PATIENCE:
-                    raise
-                continue
-            silent = 0
-            if now["state"] == "built":
-                return
-            if now["state"] != "running":
-                text = f"{self._name}: {now['verdict']}: {now['text']}; {now['way_out']}"
-                raise _Failed({"failed": True, "verdict": now["verdict"], "msg": text})
-            if time.monotonic() - told >= TELL_S:
-                self._tell(now["doing"])
-                told = time.monotonic()
+        now = self._until(
+            lambda: self._short("read", about),
+            lambda now: now["state"] != "running",
+            lambda now: f"{self._name}: {now['doing']}",
+        )
+        if now["state"] != "built":
+            text = f"{self._name}: {now['verdict']}: {now['text']}; {now['way_out']}"
+            raise _Failed({"failed": True, "verdict": now["verdict"], "msg": text})
 
     def _judged(self, said: Mapping[str, Any], made: BuildPlan, about: Mapping[str, Any]) -> dict[str, Any]:
         base, files = said["facts"]["id"], list(made.expected_files)
         asked = {**about, "base": base, "modules": [f"vllm.{name}" for name in made.expected], "files": files}
-        trial = acceptance.Trial(**self._long("examine", asked, lambda: "compares the image with its base"))
+        trial = acceptance.Trial(**self._long("examine", asked, "compares the image with its base"))
         verdict = acceptance.quick(made, trial)
         if verdict.accepted:
             request = {**about, "base": base, "trial": documents.plain(self._plan.trial)}
-            served = self._long("serve", request, lambda: "serves the small model from both images")
+            served = self._long("serve", request, "serves the small model from both images")
             verdict = acceptance.judge(made, acceptance.Trial(**{**vars(trial), **served}))
         at = datetime.now(UTC).isoformat(timespec="seconds")
         labels = acceptance.labels(made, self._plan.look["base"], verdict, at)
@@ -171,49 +153,14 @@ class ActionModule(ActionBase):
 
     # -- calls
 
-    def _tell(self, text: str) -> None:
-        Display().display(printable(f"{self._name}: {text}"), stderr=True)
-
     def _short(self, step: str, request: Mapping[str, Any]) -> dict[str, Any]:
         return self._answer(self._module(MODULE, {"step": step, "request": request}))
 
-    def _module(self, name: str, arguments: Mapping[str, Any], *, background: bool = False) -> dict[str, Any]:
-        with bounds.named(self._name):
-            said: dict[str, Any] = self._execute_module(
-                module_name=name, module_args={**arguments}, task_vars=self._vars, wrap_async=background
-            )
-            bounds.fit(said)
-        return said
-
-    def _long(self, step: str, request: Mapping[str, Any], doing: Callable[[], str]) -> dict[str, Any]:
-        """In the background, so that an SSH session that breaks does not end it."""
+    def _long(self, step: str, request: Mapping[str, Any], doing: str) -> dict[str, Any]:
         if self._task.check_mode:
             return self._short(step, request)
-        self._task.async_val = LIMIT_S
-        try:
-            job = self._module(MODULE, {"step": step, "request": request}, background=True)
-        finally:
-            self._task.async_val = 0
-        if "ansible_job_id" not in job:
-            return self._answer(job)
-        status = {"jid": job["ansible_job_id"], "_async_dir": posixpath.dirname(job["results_file"])}
-        pauses, told, silent = list(POLL_S), time.monotonic(), 0
-        while True:
-            time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
-            try:
-                said = self._module("ansible.legacy.async_status", {**status, "mode": "status"})
-            except AnsibleConnectionFailure:
-                silent += 1
-                if silent == PATIENCE:
-                    raise
-                continue
-            silent = 0
-            if said.get("finished") or said.get("failed"):
-                self._module("ansible.legacy.async_status", {**status, "mode": "cleanup"})
-                return self._answer(said)
-            if time.monotonic() - told >= TELL_S:
-                self._tell(doing())
-                told = time.monotonic()
+        arguments = {"step": step, "request": request}
+        return self._answer(self._in_background(MODULE, arguments, LIMIT_S, lambda: f"{self._name}: {doing}"))
 
     def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
         """What a step found, without what Ansible adds."""

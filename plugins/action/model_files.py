@@ -6,36 +6,30 @@
 from __future__ import annotations
 
 import json
-import posixpath
-import time
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
-from ansible.utils.display import Display
+from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, services, vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
 
 MODULE = "gb10.fleet.model_files"
 PROGRESS = "/run/gb10-fleet/files/progress.json"
-POLL_S = (1.0, 2.0, 3.0, 5.0)  # the last one from then on
-TELL_S = 10.0
-PATIENCE = 12  # questions without an answer, one after the other, before a host counts as unreachable
 LIMIT_S = 24 * 3600  # of one step: 400 GB over 50 Mb/s take 18 h
 OFFER_LIMIT_S = 4 * 3600  # of a daemon that nobody withdraws, because the controller is gone
 
 
-class ActionModule(ActionBase):
+class ActionModule(LongStepAction):
     """One step of one host."""
 
     TRANSFERS_FILES = False
     _supports_check_mode = True
     _supports_diff = False
+    _last: Mapping[str, Any] | None = None  # how far it was when it was said last
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
@@ -175,45 +169,15 @@ class ActionModule(ActionBase):
     def _short(self, step: str) -> dict[str, Any]:
         return self._answer(self._module(MODULE, self._arguments(step, {}, None)))
 
-    def _module(self, name: str, arguments: Mapping[str, Any], *, background: bool = False) -> dict[str, Any]:
-        """What a module says."""
-        with bounds.named(self._name):
-            said: dict[str, Any] = self._execute_module(
-                module_name=name, module_args={**arguments}, task_vars=self._vars, wrap_async=background
-            )
-            bounds.fit(said)
-        return said
-
     def _long(self, step: str, request: Mapping[str, Any], secret: str) -> dict[str, Any]:
-        """In the background, so that an SSH session that breaks does not end it and there is something to say."""
-        self._task.async_val = LIMIT_S
-        try:
-            job = self._module(MODULE, self._arguments(step, request, secret), background=True)
-        finally:
-            self._task.async_val = 0
-        if "ansible_job_id" not in job:
-            return self._answer(job)
-        status = {"jid": job["ansible_job_id"], "_async_dir": posixpath.dirname(job["results_file"])}
-        pauses, told, before, silent = list(POLL_S), time.monotonic(), None, 0
-        while True:
-            time.sleep(pauses.pop(0) if len(pauses) > 1 else pauses[0])
-            try:
-                said = self._status(status, "status")
-            except AnsibleConnectionFailure:
-                silent += 1
-                if silent == PATIENCE:
-                    raise
-                continue
-            silent = 0
-            if said.get("finished") or said.get("failed"):
-                self._status(status, "cleanup")
-                return self._answer(said)
-            if time.monotonic() - told >= TELL_S and (now := self._progress()):
-                Display().display(printable(model_files.progress(self._name, now, before)), stderr=True)
-                told, before = time.monotonic(), now
+        arguments = self._arguments(step, request, secret)
+        return self._answer(self._in_background(MODULE, arguments, LIMIT_S, self._how_far))
 
-    def _status(self, job: Mapping[str, Any], mode: str) -> dict[str, Any]:
-        return self._module("ansible.legacy.async_status", {**job, "mode": mode})
+    def _how_far(self) -> str | None:
+        now = self._progress()
+        text = model_files.progress(self._name, now, self._last) if now else None
+        self._last = now or self._last
+        return text
 
     def _progress(self) -> dict[str, Any] | None:
         with bounds.named(self._name):

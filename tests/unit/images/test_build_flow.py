@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.action import image_build
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -55,7 +56,7 @@ class Built:
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    monkeypatch.setattr(image_build, "POLL_S", (0.0,))
+    monkeypatch.setattr(long_step, "POLL_S", (0.0,))
 
     def make(built: Built, *, check: bool = False) -> dict[str, Any]:
         action = object.__new__(image_build.ActionModule)

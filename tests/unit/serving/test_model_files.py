@@ -29,6 +29,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     rsync,
     transfer_errors,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
@@ -752,7 +753,7 @@ class Run:
         monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
         monkeypatch.setattr("time.monotonic", lambda: self.now)
         monkeypatch.setattr("time.sleep", self.pass_time)
-        monkeypatch.setattr(model_files_action, "Display", lambda: self)
+        monkeypatch.setattr(long_step, "Display", lambda: self)
         self.monkeypatch = monkeypatch
 
     def pass_time(self, seconds: float) -> None:
