@@ -18,9 +18,8 @@ from typing import Any
 from ansible.errors import AnsibleActionFail, AnsibleError
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, host, scan, target, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN, before_forks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema, host, scan, target, transport, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify, notify_action
 
@@ -83,14 +82,14 @@ class ActionModule(ActionBase):
         clusters: dict[str, str] = {}
         targets: list[scan.Way] = []
         routes = scan.Routes(self)
-        message = transport.Message(_request())
+        # The same for every host. No consents: what needs one is pending in the answer, and drift nevertheless.
+        message = transport.Message(verbs.request("drift", check=True))
         for name in names:
             variables = task_vars["hostvars"].raw_get(name)
             try:
                 if cluster := routes.value(variables, "gb10_cluster"):
                     clusters[name] = str(cluster)
-                interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
-                targets.append(routes.way(name, variables, transport.command(interpreter), message))
+                targets.append(routes.way(name, variables, transport.command_of(routes, variables), message))
             except AnsibleError as error:
                 records[name] = drift_report.silent("error", str(error), "correct the inventory")
         replies = scan.ask(targets, concurrency=concurrency, timeout_s=timeout_s, progress=_progress)
@@ -100,18 +99,6 @@ class ActionModule(ActionBase):
         if records.keys() != set(names):
             raise AnsibleActionFail(f"the scan lost hosts: {sorted(records.keys() ^ set(names))}; this is a defect")  # type: ignore[no-untyped-call]
         return {name: records[name] for name in names}, clusters
-
-
-def _request() -> dict[str, Any]:
-    """The same for every host. No consents: what needs one is pending in the answer, and drift nevertheless."""
-    return {
-        "verb": "drift",
-        "check": True,
-        "consents": {},
-        "facts": None,
-        "project": catalog.collection_version(),
-        "run": RUN,
-    }
 
 
 def _consented(routes: scan.Routes, variables: dict[str, Any], name: str) -> bool:

@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
         for name in names:
             variables = task_vars["hostvars"].raw_get(name)
             try:
-                ways.append(routes.way(name, variables, _remote(routes, variables), message))
+                ways.append(routes.way(name, variables, transport.command_of(routes, variables), message))
             except AnsibleError as error:
                 found[name] = {"looks": [], "silent": printable(str(error))}
         limits = {"concurrency": options["concurrency"], "timeout_s": options["timeout_s"]}
@@ -73,15 +73,11 @@ class ActionModule(ActionBase):
             for name in names:
                 variables = task_vars["hostvars"].raw_get(name)
                 try:
-                    targets.append(routes.target(name, variables, _remote(routes, variables), message))
+                    targets.append(routes.target(name, variables, transport.command_of(routes, variables), message))
                 except AnsibleError as error:
                     listener.gone(name, str(error))
             stream.Talks(targets, listener.line, listener.gone, AGAIN_S).listen(listener.there)
         return {}
-
-
-def _remote(routes: scan.Routes, variables: dict[str, Any]) -> str:
-    return transport.command(routes.interpreter(variables) or transport.DEFAULT_INTERPRETER)
 
 
 class _Listener:

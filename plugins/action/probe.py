@@ -110,10 +110,8 @@ class ActionModule(ActionBase):
             try:
                 own = host.Host(self, variables, self._templar.copy_with_new_env(available_variables=variables))
                 asked = probe.prepare(own, variables, int(task_vars["ansible_forks"]))
-                interpreter = routes.interpreter(variables) or transport.DEFAULT_INTERPRETER
-                target = routes.target(
-                    name, variables, transport.command(interpreter), transport.Message(asked.request)
-                )
+                remote = transport.command_of(routes, variables)
+                target = routes.target(name, variables, remote, transport.Message(asked.request))
             except AnsibleError:
                 continue
             questions[name] = asked

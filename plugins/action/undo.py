@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, target, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, target, verbs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 
@@ -36,34 +34,22 @@ class ActionModule(ActionBase):
         if bool(options["roles"]) == options["all"]:
             raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")  # type: ignore[no-untyped-call]
         target.refuse_inventory(task_vars)
-        name = task_vars["inventory_hostname"]
-        request = self._request(options, task_vars)
-        try:
-            answer = transport.call(self, request, task_vars)
-        except AnsibleConnectionFailure as error:
-            cluster = self._templar.template(task_vars.get("gb10_cluster")) or name
-            finding = from_failure(name, str(error), cluster=str(cluster))
-            result.update(unreachable=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
+        variables = host.Variables(task_vars, self._templar.template)
+        said, answer = verbs.ask(
+            self,
+            task_vars,
+            "undo",
+            consents=host.said_consents(variables, host.declared_consents(), options["consents"]),
+            roles=options["roles"] or None,
+            known_roles=list(catalog.ROLES),
+        )
+        result.update(said)
+        if answer is None:
             return result
         remains = changes.left_behind(answer["changes"], catalog.load("software")["left_behind"]["value"])
-        result.update(changed=bool(answer["changes"]), changes=answer["changes"], remains=remains)
-        if answer["error"]:
-            result.update(failed=True, msg=f"{name}: {answer['error']['message']}")
-        elif self._task.diff:
-            whole = bool(task_vars.get("ansible_diff_mode"))
+        result["remains"] = remains
+        if self._task.diff and not answer["error"]:
+            name, whole = task_vars["inventory_hostname"], bool(task_vars.get("ansible_diff_mode"))
             stays = [f"{name}  stays: {text}" for text in remains]
             result["diff"] = changes.diff(name, answer, whole=whole, more=stays)
         return result
-
-    def _request(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        variables = host.Variables(task_vars, self._templar.template)
-        return {
-            "verb": "undo",
-            "check": bool(self._task.check_mode),
-            "consents": host.said_consents(variables, host.declared_consents(), options["consents"]),
-            "facts": None,
-            "project": catalog.collection_version(),
-            "run": RUN,
-            "roles": options["roles"] or None,
-            "known_roles": list(catalog.ROLES),
-        }

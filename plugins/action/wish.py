@@ -7,12 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import target, transport
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import target, verbs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 
@@ -34,28 +30,13 @@ class ActionModule(ActionBase):
             }
         )
         target.refuse_inventory(task_vars)
-        name = task_vars["inventory_hostname"]
-        request = {
-            "verb": "wish",
-            "check": bool(self._task.check_mode),
-            "consents": {},
-            "facts": None,
-            "project": catalog.collection_version(),
-            "run": RUN,
-            "wish": {"unit": options["unit"], "state": options["state"], "until": options["end"]},
-        }
-        try:
-            answer = transport.call(self, request, task_vars)
-        except AnsibleConnectionFailure as error:
-            cluster = self._templar.template(task_vars.get("gb10_cluster")) or name
-            finding = from_failure(name, str(error), cluster=str(cluster))
-            result.update(unreachable=True, changed=False, changes=[], findings=[finding.as_dict()], msg=str(finding))
-            return result
-        result.update(changed=bool(answer["changes"]), changes=answer["changes"])
-        if answer["error"]:
-            result.update(failed=True, msg=f"{name}: {answer['error']['message']}")
+        wish = {"unit": options["unit"], "state": options["state"], "until": options["end"]}
+        said, answer = verbs.ask(self, task_vars, "wish", wish=wish)
+        result.update(said)
+        if answer is None or answer["error"]:
             return result
         result["wish"] = next((wish for wish in answer["wishes"] if wish["unit"] == options["unit"]), None)
         if self._task.diff:
-            result["diff"] = changes.diff(name, answer, whole=bool(task_vars.get("ansible_diff_mode")))
+            whole = bool(task_vars.get("ansible_diff_mode"))
+            result["diff"] = changes.diff(task_vars["inventory_hostname"], answer, whole=whole)
         return result

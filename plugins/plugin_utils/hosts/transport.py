@@ -200,6 +200,11 @@ def command(interpreter: str) -> str:
     return shlex.join([*shlex.split(interpreter), "-I", "-S", "-c", _LOADER])
 
 
+def command_of(routes: scan.Routes, variables: dict[str, Any]) -> str:
+    """The same for a host of a scan, by its own variables."""
+    return command(routes.interpreter(variables) or DEFAULT_INTERPRETER)
+
+
 def program(request: Mapping[str, Any], cache_folder: str = CACHE) -> bytes:
     """The program that answers the request with nobody to ask: all that it needs is in it."""
     message = Message(request, cache_folder)

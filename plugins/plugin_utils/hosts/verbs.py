@@ -1,0 +1,40 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verbs of the engine that take no documents (undo, wish, drift): what is asked, and what a task says of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ansible.errors import AnsibleConnectionFailure
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+
+
+def request(verb: str, *, check: bool, **more: Any) -> dict[str, Any]:
+    """What the engine is asked; it reads no facts for it."""
+    project = catalog.collection_version()
+    return {"verb": verb, "check": check, "consents": {}, "facts": None, "project": project, "run": RUN, **more}
+
+
+def ask(
+    action: ActionBase, task_vars: Mapping[str, Any], verb: str, **more: Any
+) -> tuple[dict[str, Any], dict[str, Any] | None]:
+    """The result of the task, and the answer of its host; none where it cannot be reached."""
+    name = task_vars["inventory_hostname"]
+    try:
+        answer = transport.call(action, request(verb, check=bool(action._task.check_mode), **more), task_vars)
+    except AnsibleConnectionFailure as error:
+        cluster = action._templar.template(task_vars.get("gb10_cluster")) or name
+        finding = from_failure(name, str(error), cluster=str(cluster))
+        silent = {"unreachable": True, "changed": False, "changes": []}
+        return {**silent, "findings": [finding.as_dict()], "msg": str(finding)}, None
+    result: dict[str, Any] = {"changed": bool(answer["changes"]), "changes": answer["changes"]}
+    if answer["error"]:
+        result.update(failed=True, msg=f"{name}: {answer['error']['message']}")
+    return result, answer
