@@ -41,23 +41,14 @@ options:
     default: false
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: [gb10.fleet.controller.scan, gb10.fleet.controller]
 attributes:
-  action:
-    description: Runs on the controller, and asks all hosts itself.
-    support: full
-  bypass_host_loop:
-    description: Runs once for all hosts of the play.
-    support: full
   check_mode:
     description: Scans, but writes no file.
     support: full
   diff_mode:
     description: Nothing is changed.
     support: none
-  platform:
-    description: Target OS of the action.
-    support: full
-    platforms: posix
 seealso:
   - module: gb10.fleet.host_state
   - module: gb10.fleet.undo

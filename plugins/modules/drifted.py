@@ -22,20 +22,7 @@ options:
     required: true
 author:
   - gb10-fleet contributors (@gb10-fleet)
-attributes:
-  action:
-    description: Runs on the controller.
-    support: full
-  check_mode:
-    description: Changes nothing, with or without C(check_mode).
-    support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
-  platform:
-    description: Target OS of the action.
-    support: full
-    platforms: posix
+extends_documentation_fragment: gb10.fleet.controller
 seealso:
   - module: gb10.fleet.drift
 """

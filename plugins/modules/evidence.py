@@ -44,20 +44,11 @@ options:
     default: {}
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: gb10.fleet.controller
 attributes:
-  action:
-    description: Runs on the controller.
-    support: full
   check_mode:
     description: Judges, but writes nothing.
     support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
-  platform:
-    description: Target OS of the action.
-    support: full
-    platforms: posix
 notes:
   - Use it with C(run_once=true) and C(delegate_to=localhost).
 """

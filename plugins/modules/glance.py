@@ -35,23 +35,14 @@ options:
     default: 30
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: [gb10.fleet.controller.scan, gb10.fleet.controller]
 attributes:
-  action:
-    description: Runs on the controller, and asks all hosts itself.
-    support: full
-  bypass_host_loop:
-    description: Runs once for all hosts of the play.
-    support: full
   check_mode:
     description: Only reads.
     support: full
   diff_mode:
     description: Nothing is changed.
     support: none
-  platform:
-    description: Target OS of the action.
-    support: full
-    platforms: posix
 seealso:
   - module: gb10.fleet.health_facts
 """

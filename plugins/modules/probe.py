@@ -35,23 +35,7 @@ options:
     default: 0
 author:
   - gb10-fleet contributors (@gb10-fleet)
-attributes:
-  action:
-    description: Runs on the controller, and asks all hosts itself.
-    support: full
-  bypass_host_loop:
-    description: Runs once for all hosts of the play.
-    support: full
-  check_mode:
-    description: Changes nothing, with or without C(check_mode).
-    support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
-  platform:
-    description: Target OS of the action.
-    support: full
-    platforms: posix
+extends_documentation_fragment: [gb10.fleet.controller.scan, gb10.fleet.controller]
 notes:
   - Use it with C(run_once=true), which gives the registered result to all hosts.
 seealso:

@@ -34,22 +34,13 @@ options:
     default: {}
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: gb10.fleet.engine
 attributes:
-  action:
-    description: Prepares the request on the controller; the engine works on the host.
-    support: full
-  check_mode:
-    description: Says what would change, changes nothing. The refusals are those of a real run.
-    support: full
   diff_mode:
     description:
       - Shows the changes line by line, contents of secrets excepted.
         With C(diff) true on the task and no C(--diff), one line for each resource.
     support: full
-  platform:
-    description: Target OS of the action.
-    support: full
-    platforms: posix
 seealso:
   - module: gb10.fleet.host_state
   - module: gb10.fleet.drift

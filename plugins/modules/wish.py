@@ -37,20 +37,11 @@ options:
     default: ""
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: gb10.fleet.engine
 attributes:
-  action:
-    description: Prepares the request on the controller; the engine works on the host.
-    support: full
-  check_mode:
-    description: Says what would change, changes nothing. The refusals are those of a real run.
-    support: full
   diff_mode:
     description: Shows the changes line by line.
     support: full
-  platform:
-    description: Target OS of the action.
-    support: full
-    platforms: posix
 seealso:
   - module: gb10.fleet.services
   - module: gb10.fleet.drift
