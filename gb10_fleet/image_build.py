@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
+from gb10_fleet.ending import end
 from gb10_fleet.options import Inventory, Json, Playbook
-from gb10_fleet.playbook import Order, Outcome, ours, run
+from gb10_fleet.playbook import Order, run
 
 MODULE = "gb10.fleet.image_build"
 _SAID = ("verdict", "image", "digests", "json", "lines")
@@ -45,6 +45,4 @@ def build(
     for name, said in found.items():
         for line in said["lines"]:
             print(printable(f"{name}: {line}"))
-    if outcome is not Outcome.done:
-        print("; ".join([f"{order.playbook}: {outcome.name}", *ours(report)[:1]]), file=sys.stderr)
-    raise typer.Exit(outcome)
+    end(order, outcome, report, as_json=False)

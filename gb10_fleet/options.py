@@ -77,3 +77,14 @@ Inventory = Annotated[
 ]
 Limit = Annotated[str | None, typer.Option("--limit", "-l", help="Only these hosts, as a pattern of Ansible.")]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of Ansible's output.")]
+
+
+def pairs(words: list[str] | None, option: str) -> dict[str, str | None]:
+    """`NAME=VALUE` by name; None where there is no value."""
+    found: dict[str, str | None] = {}
+    for word in words or []:
+        name, equals, value = word.partition("=")
+        if not name.strip("- "):
+            raise typer.BadParameter(f"{option} {word!r}: write NAME=VALUE")
+        found[name] = value if equals else None
+    return found

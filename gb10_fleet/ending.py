@@ -1,0 +1,97 @@
+"""How a command ends: what it shows of a run, its JSON, its exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
+
+from gb10_fleet.playbook import Order, Outcome, Report, ours
+
+# What a program reads of a scan: all of drift.json.
+_DRIFT = ("schema_version", "created", "seconds", "clean", "drifted", "silent", "converge", "hosts")
+
+
+def answer(
+    order: Order, outcome: Outcome, report: Report, document: Mapping[str, Any], said: Iterable[str], as_json: bool
+) -> NoReturn:
+    """End a command that answers a question: with the document or with lines, and with what Ansible had to say."""
+    if as_json and document:
+        print(json.dumps(document, indent=2))
+        raise typer.Exit(outcome)
+    if not as_json:
+        for line in said:
+            print(printable(line))
+        show(order, report)
+    end(order, outcome, report, as_json)
+
+
+def show(order: Order, report: Report) -> None:
+    """What a scan or the doctor found; of a host without it, why."""
+    lines = str(report.drift.get("msg", "")).splitlines() + (
+        list(_findings(report)) if order.playbook == "gb10.fleet.doctor" else []
+    )
+    judged = {finding["host"] for finding in report.findings}
+    for host, messages in report.messages.items():
+        lines += [] if host in judged else [f"{host}: {line}" for text in messages for line in text.splitlines()]
+    for line in lines:  # what a host says must not steer the terminal
+        print(printable(line))
+    for line in report.errors:
+        if line not in ours(report):
+            print(line, file=sys.stderr)
+
+
+def _findings(report: Report) -> Iterator[str]:
+    counts = dict.fromkeys(("error", "warn", "accepted"), 0)
+    hosts_of: dict[tuple[str, str], list[str]] = {}  # what several hosts have in common is said once
+    for finding in report.findings:
+        word = "accepted" if finding["accepted"] else finding["severity"]
+        counts[word] = counts.get(word, 0) + 1
+        advice = f"way out: {finding['way_out']}" if word != "accepted" else f"because: {finding['accepted']}"
+        hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
+    for (said, advice), names in hosts_of.items():
+        yield f"{some(names)}: {said}"
+        yield f"    {advice}"
+    if report.hosts and (report.findings or not report.messages):
+        found = f"{counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
+        yield f"{host_count(len(report.hosts))}: {found}"
+
+
+def end(
+    order: Order, outcome: Outcome, report: Report, as_json: bool, drift: Mapping[str, Any] | None = None
+) -> NoReturn:
+    """Say how it ended, and end. `drift` is the result of a scan that came before."""
+    if as_json:
+        document: dict[str, Any] = {
+            "playbook": order.playbook,
+            "outcome": outcome.name,
+            "hosts": report.hosts,
+            "findings": report.findings,
+            "messages": report.messages,
+            "errors": report.errors,
+            "evidence": report.evidence,
+        }
+        if order.playbook in ("gb10.fleet.site", "gb10.fleet.undo"):
+            document |= {"changes": report.changes, "pending": report.pending, "orphans": report.orphans}
+        if drift := drift or report.drift:
+            document["drift"] = {key: drift[key] for key in _DRIFT}
+        print(json.dumps(document, indent=2))
+    elif outcome is not Outcome.done:
+        print("; ".join([f"{order.playbook}: {outcome.name}", *ours(report)[:1]]), file=sys.stderr)
+    raise typer.Exit(outcome)
+
+
+def wrong_question(text: str, as_json: bool) -> NoReturn:
+    if as_json:  # a program gets one object, whatever happens
+        print(json.dumps({"error": text}, indent=2))
+        raise typer.Exit(2) from None
+    raise typer.BadParameter(text) from None
+
+
+def wrong_answer(text: str, as_json: bool) -> NoReturn:
+    print(json.dumps({"error": text}, indent=2) if as_json else printable(text), file=None if as_json else sys.stderr)
+    raise typer.Exit(Outcome.failed)

@@ -1,0 +1,137 @@
+"""`gb10 plan`: how to serve a model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+
+from gb10_fleet.ending import wrong_question
+from gb10_fleet.options import Json, pairs
+from gb10_fleet.playbook import Outcome
+
+PlannedModel = Annotated[
+    str | None, typer.Argument(help="Hugging Face id of a model or checkpoint, or its folder.", show_default=False)
+]
+MemoryGib = Annotated[
+    float | None, typer.Option("--memory-gib", min=1, help="MemTotal of the smallest host; a Spark's if not given.")
+]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="FLAG[=VALUE]", help="A flag of vllm serve; more than once.")
+]
+Accept = Annotated[
+    list[str] | None, typer.Option("--accept", metavar="RULE=REASON", help="Why a rule does not hold here.")
+]
+Facts = Annotated[
+    Path | None, typer.Option("--facts", metavar="FILE", help="Facts of the model, as --write-facts prints them.")
+]
+DraftFacts = Annotated[
+    Path | None, typer.Option("--draft-facts", metavar="FILE", help="The same of the second model that drafts tokens.")
+]
+Recipe = Annotated[
+    str, typer.Option("--recipe", metavar="vendor", help="Exactly what the maker of the Spark has measured with it.")
+]
+AsService = Annotated[
+    str, typer.Option("--service", metavar="NAME[=GIB]", help="As an entry of vllm_services; GiB that it may take.")
+]
+Into = Annotated[
+    Path | None,
+    typer.Option("--into", metavar="INVENTORY", help="Write the lines for the inventory there; overwrites nothing."),
+]
+
+
+def plan(
+    ctx: typer.Context,
+    model: PlannedModel = None,
+    recipe: Recipe = "",
+    hosts: Annotated[int | None, typer.Option("--hosts", min=1, max=64, help="Sparks that serve it together.")] = None,
+    memory_gib: MemoryGib = None,
+    image: Annotated[str, typer.Option("--image", help="Container image; the role's default if not given.")] = "",
+    version: Annotated[str, typer.Option("--image-version", help="vLLM's version in an unknown image.")] = "",
+    max_model_len: Annotated[int, typer.Option("--max-model-len", min=0, help="Tokens; 0: as many as fit.")] = 0,
+    concurrency: Annotated[int, typer.Option("--concurrency", min=0, help="Requests at once; 0: the usual.")] = 0,
+    only: Annotated[str, typer.Option("--only", help="Look at this format or checkpoint alone.")] = "",
+    executor: Annotated[str, typer.Option("--executor", help="mp or ray, of several hosts.")] = "mp",
+    driver: Annotated[str | None, typer.Option("--driver", help="Version of the hosts' NVIDIA driver.")] = None,
+    settings: Settings = None,
+    accept: Accept = None,
+    revision: Annotated[str, typer.Option("--revision", help="Branch, tag or commit of the model's files.")] = "",
+    facts: Facts = None,
+    draft_facts: DraftFacts = None,
+    write_facts: Annotated[bool, typer.Option("--write-facts", help="Print the facts of the model, and end.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Also how it was decided, and on what evidence.")] = False,
+    service: AsService = "",
+    into: Into = None,
+    group: Annotated[str, typer.Option("--group", help="With --into: the group that serves it.")] = "sparks",
+    everything: Annotated[bool, typer.Option("--all", help="A table of all models on one host and on two.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Say how to serve a model: checkpoint, flags, memory, speed, and what speaks against it. Asks no host."""
+    # Here, for no other command needs it: it reads catalogs.
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, recipes, serving_plan
+
+    from gb10_fleet import model_files, recipe_plan, service_plan
+
+    if (model is not None) == everything:
+        raise typer.BadParameter("name a model, or say --all; one of the two")
+    model = model_files.absolute(model) if model else None
+    memory = (memory_gib or serving_plan.usual_memory_gib()) * memory_fit.GIB
+    found: serving_plan.Plan | recipes.Recipe
+    try:
+        if everything:
+            rows = serving_plan.table(memory, image, version)
+            print(json.dumps({"table": rows}, indent=2) if as_json else "\n".join(rows))
+            return
+        if write_facts:
+            print(model_files.written(str(model), revision, facts), end="")
+            return
+        flags, accepted = pairs(settings, "--set"), _reasons(accept)
+        if not recipe:
+            known, second = model_files.facts(str(model), revision, facts), model_files.draft(flags, draft_facts)
+            given = serving_plan.Given(revision, model_files.file(facts, known), model_files.file(draft_facts, second))
+            flags, given = service_plan.asked(service, flags, memory, given)
+        found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
+            str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
+            executor, driver, None, known, second, given,
+        )  # fmt: skip
+    except (serving_plan.PlanError, recipes.RecipeError, model_files.FactsError) as error:
+        wrong_question(str(error), as_json)
+    print(json.dumps(found.as_dict(), indent=2) if as_json else "\n".join(map(printable, found.lines(explain))))
+    if into and not found.refused:
+        _put_into(into, group, found, f"gb10 plan {model} --hosts {found.hosts}", recipe=recipe, service=service)
+    raise typer.Exit(Outcome.refused if found.refused else Outcome.done)
+
+
+class Planned(Protocol):
+    """A plan, or a recipe."""
+
+    @property
+    def inventory_lines(self) -> Sequence[str]: ...
+
+    @property
+    def variables(self) -> Mapping[str, Any]: ...
+
+
+def _put_into(inventory: Path, group: str, found: Planned, command: str, **more: str) -> None:
+    from gb10_fleet import inventory_lines
+
+    if not inventory.exists():
+        raise typer.BadParameter(f"--into {inventory} is not there; docs/inventory.md says how to write one")
+    try:
+        command += "".join(f" --{name} {value}" for name, value in more.items() if value)
+        what = f"Made by `{command}`."
+        file = inventory_lines.write(inventory, group, found.inventory_lines, found.variables, what)
+    except inventory_lines.Taken as taken:
+        print(printable(f"nothing written: {taken}"), file=sys.stderr)
+        raise typer.Exit(Outcome.refused) from None
+    print(printable(f"written: {file}"), file=sys.stderr)
+
+
+def _reasons(words: list[str] | None) -> dict[str, str]:
+    """By the id of a rule; empty where none was given, which the rules refuse."""
+    return {key: value or "" for key, value in pairs(words, "--accept").items()}
