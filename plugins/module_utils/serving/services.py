@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.wishes import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.health import units
 from ansible_collections.gb10.fleet.plugins.module_utils.health.memory import ACCOUNTS, parse_meminfo
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Unknown
 
 _UNITS = "/etc/systemd/system"
-_UNIT = re.compile(r"gb10-(?P<stem>vllm(?:-(?P<name>[a-z0-9][a-z0-9-]*))?)\.service\Z")
+_UNIT = re.compile(r"gb10-vllm(?:-([a-z0-9][a-z0-9-]*))?\.service\Z")
 _PROPERTIES = "ActiveState,SubState,UnitFileState,StateChangeTimestamp"
 _POLL_S = 1.0
 GIB = 2**30
@@ -37,30 +38,25 @@ def read(system: System) -> list[dict[str, Any]]:
     found = [match for name in system.names(_UNITS) if (match := _UNIT.match(name))]
     if not found:
         return []
-    units = [match[0] for match in found]
-    argv = ["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *units]
+    shown = [match[0] for match in found]
+    argv = ["systemctl", "show", "--timestamp=unix", f"--property={_PROPERTIES}", "--", *shown]
     blocks = system.ask(argv).strip().split("\n\n")
     wishes = {wish["unit"]: wish for wish in read_wishes(HostReader(system=system))}
     live = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in blocks]
-    return [
-        _service(system, match["name"] or match["stem"], match["stem"], state, wishes.get(match[0]))
-        for match, state in zip(found, live)
-    ]
+    return [_service(system, match[1] or units.SHORT, state, wishes.get(match[0])) for match, state in zip(found, live)]
 
 
-def _service(
-    system: System, name: str, stem: str, live: Mapping[str, str], wish: Mapping[str, str] | None
-) -> dict[str, Any]:
-    settings = _document(system, f"/etc/gb10-fleet/{stem}.json")
-    said = _document(system, f"/run/gb10-{stem}/status.json")
+def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[str, str] | None) -> dict[str, Any]:
+    settings = _document(system, units.settings_of(name))
+    said = _document(system, units.status_of(name))
     join = settings.get("join") or {}
     members = [str(member["name"]) for member in join.get("members", [])]
     since = live.get("StateChangeTimestamp", "").lstrip("@")
     return {
         "name": name,
-        "unit": f"gb10-{stem}.service",
-        "container": f"gb10-{stem}",
-        "status_file": f"/run/gb10-{stem}/status.json",
+        "unit": f"{units.long_name(name)}.service",
+        "container": units.long_name(name),
+        "status_file": units.status_of(name),
         "state": live.get("ActiveState", ""),
         "enabled": live.get("UnitFileState") == "enabled",
         "since": int(since) if since.isdigit() else None,

@@ -23,7 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     quoted,
     text_of,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.metrics import page, port_of
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog.metrics import page, place
 
 from .exposition import Samples, sample
 from .of_vllm import handed_on
@@ -34,7 +34,6 @@ DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
 _MOST_FAILURES = 2**53  # what is above is no count
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
-_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
 Fetch = Callable[[str, int], str]  # address, port -> the text of /metrics
 
 
@@ -101,15 +100,10 @@ def of_status(name: str, status: dict[str, Any]) -> Samples:
 def address(text: str) -> tuple[str, int] | None:
     """Where the server answers, by its flags; None where this rank has no API, or the service is none of vLLM."""
     try:
-        argv = [str(word) for word in json.loads(text).get("argv") or ()]
+        host, port = place(json.loads(text).get("argv") or ())
     except (ValueError, AttributeError, TypeError, RecursionError):
         raise Unknown("the settings of the service are not what the role writes") from None
-    flags = dict(zip(argv, argv[1:]))
-    port = port_of(flags.get("--port", ""))
-    if "--headless" in argv or port is None:
-        return None
-    host = flags.get("--host", "127.0.0.1")
-    return _ANY_ADDRESS.get(host, host), port
+    return (host, port) if port is not None else None
 
 
 def fetch(address: str, port: int) -> str:

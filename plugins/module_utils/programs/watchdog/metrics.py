@@ -12,6 +12,7 @@ import math
 import re
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -62,19 +63,19 @@ def services(root: Path = Path("/")) -> list[Service]:
 
 def _service(name: str | None, settings: Any) -> Service:
     long = f"gb10-vllm-{name}" if name else "gb10-vllm"
-    argv = [str(word) for word in settings["argv"]]
-    flags = dict(zip(argv, argv[1:]))
-    port = flags.get("--port", "")
-    host = flags.get("--host", "127.0.0.1")
+    address, port = place(settings["argv"])
     join = settings.get("join")
-    return Service(
-        name or SHORT,
-        f"{long}.service",
-        f"/run/{long}/status.json",
-        _ANY_ADDRESS.get(host, host),
-        port_of(port) if "--headless" not in argv else None,
-        len(join["members"]) if join else 1,
-    )
+    ranks = len(join["members"]) if join else 1
+    return Service(name or SHORT, f"{long}.service", f"/run/{long}/status.json", address, port, ranks)
+
+
+def place(argv: Iterable[object]) -> tuple[str, int | None]:
+    """Where a server answers on the host itself, by its flags; no port where this rank of a cluster has no API."""
+    words = [str(word) for word in argv]
+    flags = dict(zip(words, words[1:]))
+    host = flags.get("--host", "127.0.0.1")
+    port = port_of(flags.get("--port", "")) if "--headless" not in words else None
+    return _ANY_ADDRESS.get(host, host), port
 
 
 def ask(service: Service, seconds: float) -> Counters:
