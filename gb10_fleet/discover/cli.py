@@ -19,7 +19,10 @@ from gb10_fleet.options import Playbook
 from gb10_fleet.playbook import Outcome
 
 if TYPE_CHECKING:
-    from gb10_fleet.discover.mdns import Answer, Discovery, Keys, Place
+    from gb10_fleet.discover.asking import Answer
+    from gb10_fleet.discover.host_keys import Keys
+    from gb10_fleet.discover.machines import Discovery
+    from gb10_fleet.discover.places import Place
 
 app = typer.Typer()
 
@@ -46,19 +49,19 @@ def find(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object instead of lines.")] = False,
 ) -> None:
     """Find Sparks, refuse host keys that several of them have, write an inventory. Changes nothing on any host."""
-    from gb10_fleet.discover import mdns as discover
+    from gb10_fleet.discover import asking, host_keys, machines, places
 
     if not output.name or output.is_dir():
         raise typer.BadParameter(f"{output} is a folder; name the file, as in --output inventory/mine/hosts.yml")
-    for file in (output, output.with_name(discover.KNOWN_HOSTS)):
+    for file in (output, output.with_name(machines.KNOWN_HOSTS)):
         if file.exists() and not force:
             raise typer.BadParameter(f"{file} is there; name another file with --output, or say --force")
     try:
-        asked = discover.places(where or ()) if where else discover.browse(seconds)
-        keys = discover.keys_of(asked)
-        answers = discover.ask(keys, user, progress=_progress)
-        found = discover.judge(asked, _with_passwords(answers, keys, user, ctx.obj))
-    except discover.BadPlace as error:
+        asked = places.places(where or ()) if where else places.browse(seconds)
+        keys = host_keys.keys_of(asked)
+        answers = asking.ask(keys, user, progress=_progress)
+        found = machines.judge(asked, _with_passwords(answers, keys, user, ctx.obj))
+    except places.BadPlace as error:
         raise typer.BadParameter(str(error)) from None
     except FileNotFoundError as error:
         raise typer.BadParameter(f"{error.filename} is not on this machine: install the client of OpenSSH") from None
@@ -66,7 +69,7 @@ def find(
     written = bool(found.sparks) and not found.duplicates
     if written:
         try:
-            discover.write(found, output, user, datetime.now(UTC))
+            machines.write(found, output, user, datetime.now(UTC))
         except OSError as error:
             raise typer.BadParameter(f"{output} cannot be written: {error.strerror}") from None
     if as_json:
@@ -95,12 +98,12 @@ def _with_passwords(
 
 def _vouched(strangers: Sequence[Place], keys: Mapping[Place, Keys]) -> bool:
     """As ssh asks before it types a password. Where nobody can answer, nobody has vouched."""
-    from gb10_fleet.discover import mdns as discover
+    from gb10_fleet.discover.host_keys import fingerprint
 
     if not _at_a_terminal():
         return False
     for place in strangers:
-        shown = " ".join(discover.fingerprint(key) for key in keys[place].values())
+        shown = " ".join(fingerprint(key) for key in keys[place].values())
         print(f"{place}  {shown}", file=sys.stderr)
     return typer.confirm("You did not name these hosts yourself. Send them your password?", err=True)
 
@@ -123,7 +126,7 @@ def _outcome(found: Discovery) -> Outcome:
 
 
 def _answer(found: Discovery, outcome: Outcome, file: Path | None) -> dict[str, Any]:
-    from gb10_fleet.discover import mdns as discover
+    from gb10_fleet.discover.machines import KNOWN_HOSTS, WAY_OUT
 
     return {
         "outcome": outcome.name,
@@ -143,9 +146,9 @@ def _answer(found: Discovery, outcome: Outcome, file: Path | None) -> dict[str, 
         "locked": {str(place): silence for place, silence in found.locked.items()},
         "silent": [str(place) for place in found.silent],
         "duplicates": [{"fingerprint": one.fingerprint, "machines": [*one.machines]} for one in found.duplicates],
-        "way_out": discover.WAY_OUT if found.duplicates else None,
+        "way_out": WAY_OUT if found.duplicates else None,
         "inventory": str(file) if file else None,
-        "known_hosts": str(file.with_name(discover.KNOWN_HOSTS)) if file else None,
+        "known_hosts": str(file.with_name(KNOWN_HOSTS)) if file else None,
     }
 
 
@@ -159,7 +162,7 @@ def _no_answer(place: Place) -> str:
 
 
 def _show(found: Discovery, file: Path | None) -> None:
-    from gb10_fleet.discover import mdns as discover
+    from gb10_fleet.discover.machines import WAY_OUT
 
     for spark in found.sparks:
         print(f"{spark.name}  {spark.place}  {spark.product}  {spark.fingerprint}")
@@ -172,7 +175,7 @@ def _show(found: Discovery, file: Path | None) -> None:
     for duplicate in found.duplicates:
         print(f"refused: {duplicate}", file=sys.stderr)
     if found.duplicates:
-        print(f"    way out: {discover.WAY_OUT}", file=sys.stderr)
+        print(f"    way out: {WAY_OUT}", file=sys.stderr)
     elif file:
         print(f"{file}: compare the fingerprints, then go on with: gb10 doctor -i {file}")
     elif not found.silent:

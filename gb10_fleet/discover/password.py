@@ -17,8 +17,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, transport
 
 from gb10_fleet import passwords
-from gb10_fleet.discover import mdns
-from gb10_fleet.discover.mdns import Answer, Keys, Place
+from gb10_fleet.discover import asking
+from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.host_keys import Keys, known_hosts_lines, ssh_options
+from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Order, Report, run
 from gb10_fleet.rollout import words as ansible_words
 
@@ -48,12 +50,12 @@ def ask(keys: Mapping[Place, Keys], user: str | None, words: Sequence[str]) -> l
 
     with tempfile.TemporaryDirectory(prefix="gb10-discover-") as folder:
         known_hosts = Path(folder, "known_hosts")
-        known_hosts.write_text("".join(mdns.known_hosts_lines(keys)), encoding="ascii")
+        known_hosts.write_text("".join(known_hosts_lines(keys)), encoding="ascii")
         file = Path(folder, "hosts.yml")
         file.write_text(json.dumps(_inventory(by_name, user, known_hosts)), encoding="utf-8")
         become = ("--become",) if as_root(words) else ()
         order = Order(
-            "gb10.fleet.discover", [str(file)], words=("--forks", str(mdns.CONCURRENCY), *become, *words),
+            "gb10.fleet.discover", [str(file)], words=("--forks", str(asking.CONCURRENCY), *become, *words),
             environment={"ANSIBLE_CACHE_PLUGIN": "memory"},  # these names mean nothing after this run
         )  # fmt: skip
         _, report = run(order, quiet=True, watch=watch)
@@ -62,7 +64,7 @@ def ask(keys: Mapping[Place, Keys], user: str | None, words: Sequence[str]) -> l
 
 def _inventory(places: Mapping[str, Place], user: str | None, known_hosts: Path) -> dict[str, Any]:
     # Before what ansible.cfg says of ssh: the first word on an option counts.
-    options = {name: value for name, value in mdns.ssh_options(known_hosts).items() if name != "BatchMode"}
+    options = {name: value for name, value in ssh_options(known_hosts).items() if name != "BatchMode"}
     shared = {
         "ansible_connection": "ssh",
         "ansible_ssh_args": " ".join(f"-o {name}={value}" for name, value in options.items()),
@@ -78,11 +80,11 @@ def _inventory(places: Mapping[str, Place], user: str | None, known_hosts: Path)
 def _answer(place: Place, keys: Keys, event: Mapping[str, Any] | None, report: Report) -> Answer:
     said = event["said"] if event else {}
     if facts := said.get("ansible_facts", {}).get("gb10_spark"):
-        return mdns.answer(place, keys, facts)
+        return asking.answer(place, keys, facts)
     if event:
         status = scan.SSH_FAILED if event["kind"] == "runner_on_unreachable" else scan.REFUSED
         why = f"{said.get('msg', '')}\n{said.get('module_stderr', '')}"
-        return mdns.silent(place, keys, scan.Reply(str(place), status, "", why))
+        return asking.silent(place, keys, scan.Reply(str(place), status, "", why))
     why = " ".join(report.errors) or "ansible-playbook ended before it asked this host"
     return Answer(place, keys, silence=output.printable(why))
 

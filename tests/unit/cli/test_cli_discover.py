@@ -20,9 +20,10 @@ import yaml
 import zeroconf
 from typer.testing import CliRunner
 
+from gb10_fleet.discover import asking, host_keys, machines, places
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.discover import mdns as discover
-from gb10_fleet.discover.mdns import Answer, Place
+from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.places import Place
 from gb10_fleet.playbook import Outcome
 from tests.support.proofs import facts
 
@@ -40,11 +41,11 @@ def spark(address: str, number: int, *, keys: int | None = None, interface: str 
     """What the Spark of this number says at an address; `keys`: those of another one."""
     said = {**facts(f"spark-{number}"), "boot_id": f"boot-{number}", "root": False, **more}
     said["ssh"] = {**said["ssh"], "interface": interface}
-    return Answer(Place(address), {"ssh-ed25519": key(keys or number)}, said, discover.is_spark(said))
+    return Answer(Place(address), {"ssh-ed25519": key(keys or number)}, said, asking.is_spark(said))
 
 
-def found(*answers: Answer, asked: tuple[Place, ...] = ()) -> discover.Discovery:
-    return discover.judge([*asked, *(answer.place for answer in answers)], answers)
+def found(*answers: Answer, asked: tuple[Place, ...] = ()) -> machines.Discovery:
+    return machines.judge([*asked, *(answer.place for answer in answers)], answers)
 
 
 # -- where to look -----------------------------------------------------------------------------------------------------
@@ -64,7 +65,7 @@ def found(*answers: Answer, asked: tuple[Place, ...] = ()) -> discover.Discovery
     ],
 )
 def test_places(words: list[str], expected: list[str]) -> None:
-    assert [str(place) for place in discover.places(words)] == expected
+    assert [str(place) for place in places.places(words)] == expected
 
 
 @pytest.mark.parametrize(
@@ -76,17 +77,17 @@ def test_places(words: list[str], expected: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_what_is_no_place_is_refused(word: str) -> None:
-    with pytest.raises(discover.BadPlace):
-        discover.places([word])
+    with pytest.raises(places.BadPlace):
+        places.places([word])
 
 
 def test_a_file_has_one_place_for_each_line(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("# the first rack\n192.0.2.11\n\nspark-b  # on the shelf\n")
-    assert [str(place) for place in discover.places([f"@{tmp_path / 'list'}"])] == ["192.0.2.11", "spark-b"]
+    assert [str(place) for place in places.places([f"@{tmp_path / 'list'}"])] == ["192.0.2.11", "spark-b"]
 
 
 def test_who_was_asked_for_by_a_network_may_be_silent() -> None:
-    asked = (*discover.places(["192.0.2.8/30"]), *discover.places(["192.0.2.99"]))
+    asked = (*places.places(["192.0.2.8/30"]), *places.places(["192.0.2.99"]))
     assert [str(place) for place in found(asked=asked).silent] == ["192.0.2.99"]
 
 
@@ -105,7 +106,7 @@ def test_all_duplicates_of_fifty_hosts_are_found() -> None:
         ["spark-1 (192.0.2.1)", "spark-3 (192.0.2.3)", "spark-17 (192.0.2.17)"],
         ["spark-39 (192.0.2.39)", "spark-40 (192.0.2.40)"],
     ]
-    assert duplicates[0].fingerprint == discover.fingerprint(key(1))
+    assert duplicates[0].fingerprint == host_keys.fingerprint(key(1))
 
 
 def test_three_keys_on_the_same_machines_are_one_duplicate() -> None:
@@ -142,14 +143,14 @@ def test_only_what_begins_like_a_key_is_one(tmp_path: Path) -> None:
         f"192.0.2.2 ssh-ed25519 {key(1, 'ssh-rsa')}", "192.0.2.2 ssh-ed25519 \x1b[2J",
     ]  # fmt: skip
     keyscan = fake(tmp_path, "ssh-keyscan", "cat >/dev/null; cat <<'END'\n" + "\n".join(lines) + "\nEND")
-    places = discover.places(["192.0.2.1-2"])
-    assert discover.keys_of(places, str(keyscan)) == {Place("192.0.2.1"): {"ssh-ed25519": key(1)}}
+    asked = places.places(["192.0.2.1-2"])
+    assert host_keys.keys_of(asked, str(keyscan)) == {Place("192.0.2.1"): {"ssh-ed25519": key(1)}}
 
 
 def test_fingerprints_are_those_of_ssh_keygen(tmp_path: Path) -> None:
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"], check=True)
     said = subprocess.check_output(["ssh-keygen", "-lf", tmp_path / "id.pub"], text=True).split()[1]
-    assert discover.fingerprint((tmp_path / "id.pub").read_text().split()[1]) == said
+    assert host_keys.fingerprint((tmp_path / "id.pub").read_text().split()[1]) == said
 
 
 # -- the inventory -----------------------------------------------------------------------------------------------------
@@ -157,7 +158,7 @@ def test_fingerprints_are_those_of_ssh_keygen(tmp_path: Path) -> None:
 
 def test_ansible_reads_the_inventory_and_ssh_its_keys(tmp_path: Path) -> None:
     file = tmp_path / "a folder" / "hosts.yml"
-    discover.write(found(spark("192.0.2.11", 1), spark("192.0.2.12", 2)), file, "nvidia", NOW)
+    machines.write(found(spark("192.0.2.11", 1), spark("192.0.2.12", 2)), file, "nvidia", NOW)
     listing = subprocess.run(
         [BIN / "ansible-inventory", "-i", file.parent, "--list"],
         capture_output=True, text=True, check=True, cwd=tmp_path,
@@ -191,7 +192,7 @@ def test_hostile_names_do_not_get_into_the_inventory() -> None:
     said = {**(hostile.facts or {}), "product": {**product, "dmi_family": "DGX Spark"}}
     (machine,) = found(Answer(hostile.place, hostile.keys, said, True)).sparks
     assert machine.name == "spark-192-0-2-11"
-    content = yaml.safe_load(discover.inventory([machine], None, NOW))
+    content = yaml.safe_load(machines.inventory([machine], None, NOW))
     assert content["all"]["children"]["sparks"]["hosts"] == {"spark-192-0-2-11": {"ansible_host": "192.0.2.11"}}
 
 
@@ -372,17 +373,17 @@ def _await(port: int, process: subprocess.Popen[bytes]) -> None:
 
 def test_a_real_host_says_who_it_is(ports: list[int]) -> None:
     """This machine is no Spark, but it says its boot id, and at two ports it is one machine with one key."""
-    asked = discover.places(f"127.0.0.1:{port}" for port in ports)
-    keys = discover.keys_of(asked)
+    asked = places.places(f"127.0.0.1:{port}" for port in ports)
+    keys = host_keys.keys_of(asked)
     assert set(keys) == set(asked)
-    answers = discover.ask(keys, None)
+    answers = asking.ask(keys, None)
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert [(answer.facts or {}).get("boot_id") for answer in answers] == [boot_id] * 2, answers
     as_spark = [Answer(one.place, one.keys, one.facts, True) for one in answers]
-    result = discover.judge(asked, as_spark)
+    result = machines.judge(asked, as_spark)
     assert len(result.sparks) == 1 and result.duplicates == []
     other = [as_spark[0], Answer(asked[1], keys[asked[1]], {**(answers[1].facts or {}), "boot_id": "another"}, True)]
-    assert len(discover.judge(asked, other).duplicates) == 1
+    assert len(machines.judge(asked, other).duplicates) == 1
 
 
 @pytest.mark.parametrize(
@@ -401,27 +402,27 @@ def test_a_wrong_fact_is_called_by_its_name_and_the_others_go_on(
     put(network, 12)
     said = {"facts": {**(spark("192.0.2.12", 12).facts or {}), **wrong}, "error": None}
     (network / "192.0.2.12.json").write_text(f"GB10-ANSWER:{json.dumps(said)}\n")
-    sound, silent = (discover.places([f"192.0.2.{number}"])[0] for number in (11, 12))
-    answers = {answer.place: answer for answer in discover.ask(discover.keys_of([sound, silent]), None)}
+    sound, silent = (places.places([f"192.0.2.{number}"])[0] for number in (11, 12))
+    answers = {answer.place: answer for answer in asking.ask(host_keys.keys_of([sound, silent]), None)}
     assert answers[sound].facts and not answers[sound].silence
     assert answers[silent].facts is None and answers[silent].silence.startswith(f"{says}; ")
 
 
 def test_a_host_that_changes_its_key_after_the_scan_is_not_believed(ports: list[int]) -> None:
-    (place,) = discover.places([f"127.0.0.1:{ports[0]}"])
-    (answer,) = discover.ask({place: {"ssh-ed25519": key(1)}}, None)
+    (place,) = places.places([f"127.0.0.1:{ports[0]}"])
+    (answer,) = asking.ask({place: {"ssh-ed25519": key(1)}}, None)
     assert answer.facts is None and "host key" in answer.silence
 
 
 def test_multicast_dns_finds_who_announces_ssh() -> None:
     info = zeroconf.ServiceInfo(
-        discover.SERVICE, f"spark-1a2b.{discover.SERVICE}", port=2222, addresses=[socket.inet_aton("127.0.0.1")],
+        places.SERVICE, f"spark-1a2b.{places.SERVICE}", port=2222, addresses=[socket.inet_aton("127.0.0.1")],
         server="spark-1a2b.local.",
     )  # fmt: skip
     host = zeroconf.Zeroconf(interfaces=["127.0.0.1"], ip_version=zeroconf.IPVersion.V4Only)
     try:
         host.register_service(info)
-        assert Place("127.0.0.1", 2222) in discover.browse(2, ["127.0.0.1"])
+        assert Place("127.0.0.1", 2222) in places.browse(2, ["127.0.0.1"])
     finally:
         host.close()
 

@@ -1,0 +1,201 @@
+"""Which machines the places are, and which of them share a host key.
+
+DGX Sparks left the factory with identical SSH host keys (CVE-2026-24218): whoever connects cannot tell two machines
+with one key apart, so they are refused. One machine at two addresses has one key rightly. The boot id, which the kernel
+draws at random at each start, says which of the two it is.
+
+`judge` decides and does no I/O.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output
+
+from gb10_fleet.discover.asking import Answer
+from gb10_fleet.discover.host_keys import Keys, fingerprint, known_hosts_lines
+from gb10_fleet.discover.places import NAME, SSH_PORT, Place
+
+KNOWN_HOSTS = "known_hosts.txt"  # Ansible reads no .txt in the folder of an inventory
+WAY_OUT = (
+    "on each of them but one, at its own console: sudo sh -c 'rm /etc/ssh/ssh_host_*_key* && ssh-keygen -A && "
+    "systemctl restart ssh' (NVIDIA bulletin 5835), take the old key out of every known_hosts (ssh-keygen -R ADDRESS), "
+    "then discover again"
+)
+
+# What Ansible and our inventory call something else: its own groups, the controller, the group of all Sparks. A host of
+# that name would take in the variables of the others.
+_RESERVED = frozenset({"all", "ungrouped", "localhost", "sparks"})
+_BY_ADDRESS = "spark-"  # and the address: the name of a machine without a usable one
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One Spark: its name in the inventory, the place to manage it from, and all places where it answers."""
+
+    name: str
+    place: Place
+    also: Sequence[Place]
+    keys: Keys
+    facts: Mapping[str, Any]
+
+    @property
+    def product(self) -> str:
+        """What it says it is, for a person; no control characters, for it goes into a comment."""
+        product, release = self.facts["product"], self.facts["product"]["dgx_release"] or {}
+        words = [str(product["dmi_name"] or "unknown").replace("_", " ")]
+        version = release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION")
+        words += [f"DGX OS {version}"] if version else [str(self.facts["os"]["pretty"])]
+        return output.printable(", ".join(words))
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        return {kind: fingerprint(key) for kind, key in sorted(self.keys.items())}
+
+    @property
+    def fingerprint(self) -> str:
+        """The one to compare: Ed25519's, where there is one."""
+        kind, shown = min(self.fingerprints.items(), key=lambda item: "ed25519" not in item[0])
+        return f"{shown} ({kind})"
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """One host key on several machines."""
+
+    fingerprint: str
+    machines: Sequence[str]
+
+    def __str__(self) -> str:
+        return (
+            f"{', '.join(self.machines)}: one and the same SSH host key, {self.fingerprint} (CVE-2026-24218):"
+            " whoever holds one of them can stand in for the others"
+        )
+
+
+@dataclass(frozen=True)
+class Discovery:
+    """Who was found. `others` are no Sparks, `locked` let nobody in, `silent` were named and do not answer."""
+
+    sparks: Sequence[Machine]
+    others: Sequence[Place]
+    locked: Mapping[Place, str]
+    silent: Sequence[Place]
+    duplicates: Sequence[Duplicate]
+
+
+def judge(asked: Sequence[Place], answers: Sequence[Answer]) -> Discovery:
+    """Machines out of places, and keys that several of them have."""
+    machines: dict[str, list[Answer]] = {}
+    for answer in answers:
+        # Of one that let nobody in, each place has to count as a machine of its own.
+        identity = str(answer.facts["boot_id"]) if answer.facts else f"at {answer.place}"
+        machines.setdefault(identity, []).append(answer)
+    groups = {identity: group for identity, group in machines.items() if group[0].spark}
+    names = _names(groups)
+    answered = {answer.place for answer in answers}
+    return Discovery(
+        sorted((_machine(names[identity], group) for identity, group in groups.items()), key=lambda one: one.name),
+        [answer.place for answer in answers if answer.facts and not answer.spark],
+        {answer.place: answer.silence for answer in answers if not answer.facts},
+        [place for place in asked if place.named and place not in answered],
+        list(_duplicates(machines, names)),
+    )
+
+
+def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
+    """Host names where they are sound, free and nobody else's, whatever the case; else the address, which is."""
+    said = {identity: str((group[0].facts or {}).get("hostname")) for identity, group in groups.items()}
+    by_address = {
+        identity: _BY_ADDRESS + re.sub(r"[^A-Za-z0-9]+", "-", str(group[0].place)).strip("-")
+        for identity, group in groups.items()
+    }
+    taken = Counter(name.lower() for name in (*said.values(), *by_address.values()))
+    return {
+        identity: name if _is_free(name) and taken[name.lower()] == 1 else by_address[identity]
+        for identity, name in said.items()
+    }
+
+
+def _is_free(name: str) -> bool:
+    return bool(NAME.match(name)) and name.lower() not in _RESERVED and not _is_address(name)
+
+
+def _is_address(name: str) -> bool:
+    """Of another machine, perhaps; 127.1 and 2130706433 are addresses, too."""
+    return bool(re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name))
+
+
+def _machine(name: str, group: Sequence[Answer]) -> Machine:
+    """Managed from the first place that is no rail of the fabric: the fabric's addresses will change."""
+    first = next((answer for answer in group if not _over_a_rail(answer)), group[0])
+    also = [answer.place for answer in group if answer is not first]
+    return Machine(name, first.place, also, first.keys, first.facts or {})
+
+
+def _over_a_rail(answer: Answer) -> bool:
+    facts = answer.facts or {}
+    return facts["ssh"].get("interface") in {rail["netdev"] for rail in facts.get("rails") or ()}
+
+
+def _duplicates(machines: Mapping[str, Sequence[Answer]], names: Mapping[str, str]) -> Iterator[Duplicate]:
+    """Keys of several machines of which one at least is a Spark; what the neighbours share is not ours to judge."""
+    owners: dict[str, dict[str, str]] = {}
+    for identity, group in machines.items():
+        shown = ", ".join(str(answer.place) for answer in group)
+        shown = f"{names[identity]} ({shown})" if identity in names else shown
+        for key in {key for answer in group for key in answer.keys.values()}:
+            owners.setdefault(key, {})[identity] = shown
+    said = set()
+    for key, group_of in owners.items():
+        whose = tuple(group_of.values())
+        if len(whose) > 1 and any(identity in names for identity in group_of) and whose not in said:
+            said.add(whose)  # three types of key on the same machines are one trouble
+            yield Duplicate(fingerprint(key), whose)
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def inventory(sparks: Collection[Machine], user: str | None, now: datetime) -> str:
+    """The inventory as a person would begin it. Every value is quoted as JSON, which YAML reads."""
+    lines = [
+        f"# Found by gb10 discover on {now:%Y-%m-%d}. Yours from now on: discover writes over it with --force only.",
+        "# Nobody has vouched for these host keys yet. Compare each fingerprint at the host's own console:",
+        "#   ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub",
+        "# Hosts that are to serve one model together go into a group of their own (docs/inventory.md).",
+        "all:",
+        "  children:",
+        "    sparks:",
+        "      hosts:",
+    ]
+    for spark in sparks:
+        also = f"; also at {', '.join(map(str, spark.also))}" if spark.also else ""
+        lines += [f"        # {spark.product}{also}", f"        # {spark.fingerprint}"]
+        lines += [f"        {json.dumps(spark.name)}:", f"          ansible_host: {json.dumps(spark.place.address)}"]
+        lines += [f"          ansible_port: {spark.place.port}"] if spark.place.port != SSH_PORT else []
+    lines += ["      vars:"]
+    lines += [f"        ansible_user: {json.dumps(user)}"] if user else []
+    lines += [
+        "        # Only these keys are believed.",
+        f"""        ansible_ssh_common_args: '-o UserKnownHostsFile="\\"{{{{ inventory_dir }}}}/{KNOWN_HOSTS}\\""'""",
+        "        # vllm_model: openai/gpt-oss-120b      what to serve; the doctor asks for it",
+        "        # vllm_image: name@sha256:...          another image than the default one",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def write(found: Discovery, file: Path, user: str | None, now: datetime) -> None:
+    """Inventory and host keys, each whole or not at all; the keys first, for the inventory names their file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    own = {spark.place: spark.keys for spark in found.sparks}
+    output.write(file.with_name(KNOWN_HOSTS), "".join(known_hosts_lines(own)))
+    output.write(file, inventory(found.sparks, user, now))
