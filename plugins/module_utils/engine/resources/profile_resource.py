@@ -1,15 +1,25 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A NetworkManager profile as it is wanted."""
+"""A NetworkManager profile as it is wanted, and as a document says it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Fields, Limits, Resource
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
+_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_NUMBER = r"(0|[1-9][0-9]{0,2})"  # a zero in front makes it octal to some programs
+_ADDRESS = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}\Z")
+_CIDR = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}/{_NUMBER}\Z")
+_BYTE, _PREFIX = Limits(0, 255), Limits(0, 32)
+_MTU = Limits(576, 65535)  # bytes; every IPv4 host takes the least
 
 
 @dataclass(frozen=True)
@@ -64,3 +74,43 @@ class Profile(Resource):
 
 
 SETTINGS = tuple(Profile(0, "").settings)
+
+
+def parse(index: int, fields: Fields) -> Profile:
+    """A profile as a document says it."""
+    state = fields.choice("state", ("present", "absent"), "present")
+    for key in ("uuid", "interface", "consent", *(("addresses", "mtu") if state == "present" else ())):
+        if not fields.has(key):
+            raise fields.fail(key, "is required")
+    wish: dict[str, Any] = {}
+    if state == "present":
+        wish = {
+            "addresses": _addresses(fields, "addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"),
+            "mtu": fields.number("mtu", _MTU),
+            "replace_foreign": bool(fields.flag("replace_foreign")),
+            "peers": _addresses(fields, "peers", _ADDRESS, "an IPv4 address"),
+        }
+        if not wish["addresses"]:
+            raise fields.fail("addresses", "expected at least one IPv4 address with prefix")
+    resource = Profile(
+        index=index,
+        name=fields.name(_NAME, "a name of letters, digits, dots, dashes and underscores"),
+        state=state,
+        uuid=fields.line("uuid", "", _UUID, "a UUID in lower case"),
+        interface=fields.line("interface", "", _INTERFACE, "the name of an interface"),
+        consent=fields.consent() or "",
+        **wish,
+    )
+    fields.finish()
+    return resource
+
+
+def _addresses(fields: Fields, key: str, pattern: re.Pattern[str], expected: str) -> tuple[str, ...]:
+    found = fields.lines(key, pattern, expected)
+    for place, text in enumerate(found):
+        address, slash, prefix = text.partition("/")
+        for number in address.split("."):
+            fields.within(f"{key}[{place}]", int(number), _BYTE)
+        if slash:
+            fields.within(f"{key}[{place}]", int(prefix), _PREFIX)
+    return found

@@ -10,7 +10,6 @@ NetworkManager moves keyfiles into netplan and would make every second run see a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,7 +17,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import guard
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     Fields,
     Kind,
-    Limits,
     Pending,
     Plan,
     Progress,
@@ -35,7 +33,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.networ
     read_profiles,
     unnamed_session,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import SETTINGS, Profile
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_resource import (
+    SETTINGS,
+    Profile,
+    parse,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.profile_work import (
     ACTIVATION_S,
     SETTLE_S,
@@ -50,14 +52,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Ho
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.network import lower_interfaces, read_network
 
 _STORE_S = 30  # for all that is written before and after
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
-_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
-_NUMBER = r"(0|[1-9][0-9]{0,2})"  # a zero in front makes it octal to some programs
-_ADDRESS = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}\Z")
-_CIDR = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}/{_NUMBER}\Z")
-_BYTE, _PREFIX = Limits(0, 255), Limits(0, 32)
-_MTU = Limits(576, 65535)  # bytes; every IPv4 host takes the least
 
 
 class ProfileKind(Kind[Profile, NetworkState]):
@@ -65,33 +59,7 @@ class ProfileKind(Kind[Profile, NetworkState]):
     proven = True
 
     def parse(self, index: int, fields: Fields) -> Profile:
-        state = fields.choice("state", ("present", "absent"), "present")
-        for key in ("uuid", "interface", "consent", *(("addresses", "mtu") if state == "present" else ())):
-            if not fields.has(key):
-                raise fields.fail(key, "is required")
-        wish: dict[str, Any] = {}
-        if state == "present":
-            wish = {
-                "addresses": _addresses(
-                    fields, "addresses", _CIDR, "an IPv4 address with prefix, such as 192.0.2.1/24"
-                ),
-                "mtu": fields.number("mtu", _MTU),
-                "replace_foreign": bool(fields.flag("replace_foreign")),
-                "peers": _addresses(fields, "peers", _ADDRESS, "an IPv4 address"),
-            }
-            if not wish["addresses"]:
-                raise fields.fail("addresses", "expected at least one IPv4 address with prefix")
-        resource = Profile(
-            index=index,
-            name=fields.name(_NAME, "a name of letters, digits, dots, dashes and underscores"),
-            state=state,
-            uuid=fields.line("uuid", "", _UUID, "a UUID in lower case"),
-            interface=fields.line("interface", "", _INTERFACE, "the name of an interface"),
-            consent=fields.consent() or "",
-            **wish,
-        )
-        fields.finish()
-        return resource
+        return parse(index, fields)
 
     def read(self, system: System, resources: Sequence[Profile]) -> NetworkState:
         state = self._look(system, resources)
@@ -172,17 +140,6 @@ class ProfileKind(Kind[Profile, NetworkState]):
     def stands_unproven(self, resource: Profile, state: NetworkState) -> bool:
         """Its peer may be gone for good, so that nobody ever can."""
         return not differs(resource, state)
-
-
-def _addresses(fields: Fields, key: str, pattern: re.Pattern[str], expected: str) -> tuple[str, ...]:
-    found = fields.lines(key, pattern, expected)
-    for place, text in enumerate(found):
-        address, slash, prefix = text.partition("/")
-        for number in address.split("."):
-            fields.within(f"{key}[{place}]", int(number), _BYTE)
-        if slash:
-            fields.within(f"{key}[{place}]", int(prefix), _PREFIX)
-    return found
 
 
 def plan_profile(resource: Profile, state: NetworkState) -> Step[Profile] | None:
