@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
 import sqlite3
 import sys
@@ -17,20 +16,18 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 from rich.console import Console
 
 from gb10_fleet import known_bad
 from gb10_fleet.options import Asking, Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Outcome, run
-from gb10_fleet.rollout import live, locks, models, people, recipes, waves, window
+from gb10_fleet.rollout import live, locks, models, people, recipes, shown, waves, window
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout.journal import (
     WAY_OUT,
     Journal,
     JournalError,
     NoRun,
-    changes_of,
     place,
     refusal,
     resolved,
@@ -303,50 +300,17 @@ def status(
             print(json.dumps({**record, **more}, indent=2))
             raise typer.Exit(Outcome.unfinished if waits else Outcome.done)
         for other in [item for item in runs if item["run"] != record["run"]][-OTHERS:]:
-            print(printable(f"{_title(other)}: {other['outcome'] or 'not at its end'}"))
-        _show(record)
+            print(printable(f"{shown.title(other)}: {other['outcome'] or 'not at its end'}"))
+        shown.summary(record)
         for process in orphans:
             print(printable(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}"))
         if record["ended"] is None and owner:
-            print(printable(f"at work: process {owner.pid}{_where(record)}"))
+            print(printable(f"at work: process {owner.pid}{shown.where(record)}"))
         elif record["ended"] is None:
-            print(printable(f"nobody is at work on it{_where(record)}"))
+            print(printable(f"nobody is at work on it{shown.where(record)}"))
         if waits:
-            _show_way_on(record, folder)
+            shown.way_on(record, folder)
     raise typer.Exit(Outcome.unfinished if waits else Outcome.done)
-
-
-def _show_way_on(record: Mapping[str, Any], folder: Path) -> None:
-    """Who does not serve now, and the one command that goes on. After a failure the way begins with its repair."""
-    for line in models.words(record):
-        live.out(line)
-    command = f"gb10 resume {record['run']} {_place(record, folder)}"
-    open_ = record["ended"] is None
-    live.out(f"not at its end, gb10 resume goes on: {command}" if open_ else f"when it is repaired: {command}")
-
-
-def _place(record: Mapping[str, Any], folder: Path) -> str:
-    """The options by which a command finds this run again, from the current folder."""
-    inventories = record["order"]["inventories"]
-    words = [word for name in inventories for word in ("-i", _from_here(name))]
-    if folder != place(inventories):
-        words += ["--state", _from_here(str(folder))]
-    return shlex.join(words)
-
-
-def _from_here(name: str) -> str:
-    path = Path(name)
-    return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else name
-
-
-def _where(record: Mapping[str, Any]) -> str:
-    """Which wave, and which of its steps."""
-    steps = record["order"]["steps"]
-    for wave in record["waves"]:
-        if wave["state"] == "running":
-            step = steps[min(wave["step"], len(steps) - 1)]["name"]
-            return f", wave {wave['wave']} of {len(record['waves'])}: {step}"
-    return ""
 
 
 # -- what all have in common -------------------------------------------------------------------------------------------
@@ -417,9 +381,9 @@ def _go(
         live.out(json.dumps(record, indent=2), keep="\n")
     else:
         os.chdir(here)
-        _show(record)
+        shown.summary(record)
         if record["ended"] is None or models.down(record):
-            _show_way_on(record, folder)
+            shown.way_on(record, folder)
         if page is not None:
             live.out(f"report: {page}")
     # As a shell has it for a command that a signal has ended.
@@ -450,21 +414,3 @@ def _report(journal: Journal, name: str) -> Path | None:
     except (OSError, sqlite3.Error) as error:
         print(printable(f"no report: {_words(error)}"), file=sys.stderr)
         return None
-
-
-def _show(record: Mapping[str, Any]) -> None:
-    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
-    live.out(f"{_title(record)}: {counts}")
-    for line in rollout.bad_lines(record):
-        live.out(line)
-    for line in changes.fleet_lines(changes_of(record), f"gb10 report {record['run']}"):
-        live.out(line)
-    if record["ended"] is not None:
-        live.out(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}")
-    if record["outcome"] == Outcome.done.name:
-        for name, value in recipes.named(record).items():
-            live.out(f"the next gb10 site brings what the inventory says: make that {name}: {value}")
-
-
-def _title(record: Mapping[str, Any]) -> str:
-    return f"run {record['run']}, {record['kind']} of {record['of'] or record['order']['playbook']}"

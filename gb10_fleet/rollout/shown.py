@@ -1,0 +1,67 @@
+"""What a person reads of a run: how it stands, what it did, and the command that goes on."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
+
+from gb10_fleet.playbook import Outcome
+from gb10_fleet.rollout import live, models, recipes
+from gb10_fleet.rollout import loop as rollout
+from gb10_fleet.rollout.journal import changes_of, place
+
+
+def summary(record: Mapping[str, Any]) -> None:
+    """How it stands, and what it changed."""
+    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
+    live.out(f"{title(record)}: {counts}")
+    for line in rollout.bad_lines(record):
+        live.out(line)
+    for line in changes.fleet_lines(changes_of(record), f"gb10 report {record['run']}"):
+        live.out(line)
+    if record["ended"] is not None:
+        live.out(f"{record['outcome']}{': ' + record['reason'] if record['reason'] else ''}")
+    if record["outcome"] == Outcome.done.name:
+        for name, value in recipes.named(record).items():
+            live.out(f"the next gb10 site brings what the inventory says: make that {name}: {value}")
+
+
+def title(record: Mapping[str, Any]) -> str:
+    return f"run {record['run']}, {record['kind']} of {record['of'] or record['order']['playbook']}"
+
+
+def way_on(record: Mapping[str, Any], folder: Path) -> None:
+    """Who does not serve now, and the one command that goes on. After a failure the way begins with its repair."""
+    for line in models.words(record):
+        live.out(line)
+    command = f"gb10 resume {record['run']} {_place(record, folder)}"
+    open_ = record["ended"] is None
+    live.out(f"not at its end, gb10 resume goes on: {command}" if open_ else f"when it is repaired: {command}")
+
+
+def _place(record: Mapping[str, Any], folder: Path) -> str:
+    """The options by which a command finds this run again, from the current folder."""
+    inventories = record["order"]["inventories"]
+    words = [word for name in inventories for word in ("-i", _from_here(name))]
+    if folder != place(inventories):
+        words += ["--state", _from_here(str(folder))]
+    return shlex.join(words)
+
+
+def _from_here(name: str) -> str:
+    path = Path(name)
+    return str(path.relative_to(Path.cwd())) if path.is_absolute() and path.is_relative_to(Path.cwd()) else name
+
+
+def where(record: Mapping[str, Any]) -> str:
+    """Which wave, and which of its steps."""
+    steps = record["order"]["steps"]
+    for wave in record["waves"]:
+        if wave["state"] == "running":
+            step = steps[min(wave["step"], len(steps) - 1)]["name"]
+            return f", wave {wave['wave']} of {len(record['waves'])}: {step}"
+    return ""
