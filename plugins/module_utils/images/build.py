@@ -13,18 +13,16 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import docker, ingredients, progress
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import private_folder, write
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 STATE = Path("/var/cache/gb10-images")
 BASE = "gb10-fleet/build-base"  # a name without a digest: BuildKit then asks no registry
 LABELS = "gb10-fleet.image."
@@ -183,7 +181,7 @@ class Build:
         done = self.run(argv)
         if done.returncode == 0:
             return done.stdout
-        text = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])[:TOOLS_SAY]
+        text = last_words(done.stderr or done.stdout)
         fault = progress.fault([text])
         verdict = fault.verdict if fault.verdict != "build_failed" else "failed"
         raise ImageError(verdict, f"`{' '.join(argv[:3])}`: {text}", fault.way_out)

@@ -22,10 +22,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 Save = Callable[[str], "contextlib.AbstractContextManager[Reader]"]
 
 
@@ -76,7 +75,7 @@ def inspect(reference: str, run: Command) -> dict[str, Any]:
             return cast("dict[str, Any]", json.loads(done.stdout)[0])
         except (ValueError, IndexError):
             raise ImageError("failed", "`docker image inspect` said no JSON", "see `docker version`") from None
-    said = " / ".join(done.stderr.strip().splitlines()[-2:])[:TOOLS_SAY]
+    said = last_words(done.stderr, 2)
     if "no such image" in said.lower():
         raise ImageError("no_such_image", f"{reference} is not in this Docker", f"`docker pull {reference}`")
     way_out = "give an archive of the image instead, or name a host that has Docker"
@@ -115,5 +114,5 @@ def saved(image: str) -> Iterator[Reader]:
                     raise
         if child.returncode:
             said.seek(0)
-            text = " / ".join(said.read().decode("utf-8", "replace").strip().splitlines()[-2:])[:TOOLS_SAY]
+            text = last_words(said.read().decode("utf-8", "replace"), 2)
             raise ImageError("failed", f"`docker save`: {text}", "mend what it says, then run again")

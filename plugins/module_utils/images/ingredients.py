@@ -11,17 +11,15 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import CHUNK, existing
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 _CHANGED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _BUILDX = re.compile(r"\bv?(\d+\.\d+\.\d+)")
 _MOST_TEXT = 4 << 20

@@ -9,15 +9,13 @@ It runs in a container without a GPU and without a network, so nothing that serv
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
 
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
 MARK = "gb10-inside: "  # what else an import prints goes by
 # What it is asked is on the command line: names of modules and paths of files.
 SCRIPT = r"""
@@ -63,6 +61,6 @@ def ask(image: str, asked: Mapping[str, Any], run: Command = command) -> dict[st
     done = run(argv)
     line = next((each for each in reversed(done.stdout.splitlines()) if each.startswith(MARK)), None)
     if line is None:
-        text = " / ".join(done.stderr.strip().splitlines()[-3:])[:TOOLS_SAY]
+        text = last_words(done.stderr)
         raise ImageError("failed", f"the Python of {image} did not run ({text})", "see `docker info`, then run again")
     return cast("dict[str, Any]", json.loads(line[len(MARK) :]))

@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.images.build import Command
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import parse_json
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
 
 CONTAINER = "gb10-image-trial"
 MODEL = "trial"
@@ -40,7 +39,7 @@ def serve(
     run(["docker", "rm", "--force", CONTAINER])  # of a run that was killed
     done = run(argv(image, given))
     if done.returncode != 0:
-        text = " / ".join(done.stderr.strip().splitlines()[-2:])[:TOOLS_SAY]
+        text = last_words(done.stderr, 2)
         raise ImageError("failed", f"`docker run` of {image}: {text}", "correct vllm_image_docker_options")
     client = ask or server_probe.http_client(f"http://127.0.0.1:{given['port']}", None)
     try:
@@ -80,7 +79,7 @@ def _life(run: Command) -> dict[str, Any]:
     if not isinstance(state, dict) or state.get("Status") not in ("exited", "dead"):
         return {}
     logs = run(["docker", "logs", "--tail", "3", CONTAINER])
-    text = " / ".join((logs.stdout + logs.stderr).strip().splitlines()[-3:])[:TOOLS_SAY]
+    text = last_words(logs.stdout + logs.stderr)
     failure = {"verdict": "start_failed", "text": f"it ended with {state.get('ExitCode')}: {text}", "way_out": "see it"}
     return {"phase": "failed", "failures": server_probe.FAILED_LIVES, "failure": failure}
 

@@ -20,7 +20,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,9 +29,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import listenin
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import (
     HUB,
     TELL_S,
+    Command,
     bytes_of,
     command,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import configuration, fingerprint
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
     CHUNK,
     Tell,
@@ -58,9 +59,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.rsync import (
     daemon_config,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import (
-    TOOLS_SAY,
     FilesError,
     hub_verdict,
+    last_words,
     rsync_verdict,
 )
 
@@ -74,28 +75,7 @@ POLL_S = 0.2
 CALLS = 10  # of a client whose peer does not listen yet
 NOBODY_LISTENS = 10  # exit code of rsync
 LISTENS_WITHIN_S = 10.0  # a daemon that was started
-# What only Docker's classic store shows in an image's configuration. `docker run` says it anew for each container.
-OF_A_CONTAINER = {
-    *("Hostname", "Domainname", "Image", "AttachStdin", "AttachStdout", "AttachStderr"),
-    *("Tty", "OpenStdin", "StdinOnce"),
-}
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-def fingerprint(image: Mapping[str, Any]) -> str:
-    """What an image is, whatever store it lies in: a classic one gives it another id than one of containerd's."""
-    config = {key: value for key, value in (image.get("Config") or {}).items() if value and key not in OF_A_CONTAINER}
-    what = {"layers": image["RootFS"]["Layers"], "system": [image.get("Os"), image.get("Architecture")], **config}
-    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
-
-
-def configuration(image: Mapping[str, Any]) -> str | None:
-    """The digest of an image's configuration, which names its layers too: the image's id in Docker's classic store.
-
-    None in containerd's, where the id is the pinned digest (`Files.is_pinned`); only a classic one has layers to mount.
-    """
-    return str(image["Id"]) if (image.get("GraphDriver") or {}).get("Data") else None
 
 
 class Files:
@@ -254,7 +234,7 @@ class Files:
         try:
             said: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
         except (IndexError, ValueError):
-            text = " / ".join(done.stderr.strip().splitlines()[-3:])[:TOOLS_SAY]
+            text = last_words(done.stderr)
             raise FilesError("no_tool", f"the image did not run its Python ({text})", "see `docker info`") from None
         if "error" in said:
             raise hub_verdict(said["error"], self.model)
@@ -461,7 +441,7 @@ class Files:
         done = self.run(argv, watch=watch)
         if done.returncode == 0:
             return done.stdout
-        text = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])[:TOOLS_SAY]
+        text = last_words(done.stderr or done.stdout)
         if os.strerror(errno.ENOSPC).lower() in text.lower():
             raise FilesError("disk_full", text, "free some space there, then run again")
         raise FilesError("failed", f"`{' '.join(argv[:3])}`: {text}", "mend what it says, then run again")

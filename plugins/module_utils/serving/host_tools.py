@@ -16,6 +16,7 @@ from pathlib import Path
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import write
 
 TELL_S = 1.0
+Command = Callable[..., "subprocess.CompletedProcess[str]"]  # as `command`
 # Runs in the image. What it is asked is on the command line, the token in its environment, its answer one line of JSON.
 HUB = r"""
 import json, sys

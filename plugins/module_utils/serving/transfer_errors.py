@@ -12,6 +12,11 @@ from typing import Any
 TOOLS_SAY = 400  # characters of what a failed command said
 
 
+def last_words(said: str, lines: int = 3) -> str:
+    """Why a command failed, by the end of what it said."""
+    return " / ".join(said.strip().splitlines()[-lines:])[:TOOLS_SAY]
+
+
 class FilesError(Exception):
     """Image or files did not come; a verdict, what was seen, and the way out."""
 
@@ -57,7 +62,7 @@ def disk_verdict(error: OSError) -> FilesError:
 
 def rsync_verdict(rc: int, text: str, peer: str) -> FilesError:
     """What a transfer that failed comes down to; exit codes of rsync(1)."""
-    said = " / ".join(text.strip().splitlines()[-3:])[:TOOLS_SAY]
+    said = last_words(text)
     if rc == 11 and "No space left" in text:
         return FilesError("disk_full", said, "free some space, or set vllm_cache_directory to another disk")
     # To an address that it does not know, a daemon that lists nothing says that there is no such module.

@@ -29,6 +29,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     rsync,
     transfer_errors,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import fingerprint
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
@@ -225,14 +226,12 @@ def test_what_the_file_system_refuses_has_its_verdict(number: int, verdict: str)
 
 def test_an_image_is_known_by_what_runs_and_not_by_its_id() -> None:
     one = image(Env=["A=1"], Entrypoint=["vllm"])
-    assert host_files.fingerprint(one) == host_files.fingerprint(
-        {**one, "Id": "sha256:of another store", "RepoDigests": []}
-    )
-    assert host_files.fingerprint(one) == host_files.fingerprint(
+    assert fingerprint(one) == fingerprint({**one, "Id": "sha256:of another store", "RepoDigests": []})
+    assert fingerprint(one) == fingerprint(
         image(Env=["A=1"], Entrypoint=["vllm"], Hostname="x", Image="sha256:0", Tty=False, Volumes=None)
     ), "of Docker's classic store alone"
-    assert host_files.fingerprint(one) != host_files.fingerprint(image(Env=["A=2"], Entrypoint=["vllm"]))
-    assert host_files.fingerprint(one) != host_files.fingerprint(image("sha256:2", Env=["A=1"], Entrypoint=["vllm"]))
+    assert fingerprint(one) != fingerprint(image(Env=["A=2"], Entrypoint=["vllm"]))
+    assert fingerprint(one) != fingerprint(image("sha256:2", Env=["A=1"], Entrypoint=["vllm"]))
 
 
 @pytest.mark.parametrize(
@@ -248,7 +247,7 @@ def test_an_image_is_known_by_what_runs_and_not_by_its_id() -> None:
     ],
 )
 def test_the_whole_configuration_of_an_image_counts(other: dict[str, Any]) -> None:
-    assert host_files.fingerprint(image(Env=["A=1"])) != host_files.fingerprint(image(Env=["A=1"], **other))
+    assert fingerprint(image(Env=["A=1"])) != fingerprint(image(Env=["A=1"], **other))
 
 
 def test_who_gets_what_from_whom() -> None:
@@ -433,7 +432,7 @@ def test_an_offer_is_read_only_for_its_peers_and_ends_by_itself(tmp_path: Path, 
     own = filled(host(tmp_path, "a", docker))
     ways = [{"at": "192.168.100.10", "to": "192.168.100.11"}, {"at": "192.168.101.10", "to": "192.168.101.12"}]
     archive = own.offer(["image", "model"], ways, 29502, "sesame", 60)
-    data = own.archive(host_files.fingerprint(image())).read_bytes()
+    data = own.archive(fingerprint(image())).read_bytes()
     assert archive == {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     assert {path.name: path.read_bytes() for path in (own.stage / "offered").iterdir()} == {
         file.hash: CONTENT[file.path] for file in TINY.files
@@ -500,7 +499,7 @@ def fixture_daemon(tmp_path: Path, giver: host_files.Files) -> Iterator[Daemon]:
 
 
 def take(own: host_files.Files, giver: host_files.Files, daemon: Daemon, *parts: str, password: str = "sesame") -> None:  # noqa: S107
-    path = giver.archive(host_files.fingerprint(image()))
+    path = giver.archive(fingerprint(image()))
     archive = {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     parts = parts or ("image", "model")
     own.take({**giver.read(), "archive": archive}, parts, "127.0.0.1", daemon.port, password)
@@ -644,7 +643,7 @@ def test_another_image_under_the_name_is_taken_away_again(
 ) -> None:
     docker = Docker({})
     own = host(tmp_path, "b", docker)
-    archive = giver.archive(host_files.fingerprint(image()))
+    archive = giver.archive(fingerprint(image()))
     archive.write_text(json.dumps({"gb10-fleet/vllm:1": image("sha256:2")}))
     with pytest.raises(transfer_errors.FilesError, match="image_differs"):
         take(own, giver, daemon, "image")
@@ -691,7 +690,7 @@ def test_in_the_classic_store_a_rank_compares_the_id_of_its_image(
     name = "gb10-fleet/vllm:1"
     giver.run.images[name] = stored(theirs)  # type: ignore[attr-defined]
     assert giver.read()["image"]["configuration"] == theirs
-    giver.archive(host_files.fingerprint(image())).write_text(json.dumps({name: stored(ours)}))
+    giver.archive(fingerprint(image())).write_text(json.dumps({name: stored(ours)}))
     docker = Docker({})
     own = host(tmp_path, "b", docker)
     if comes:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     host_files,
+    image_identity,
     listening,
     model_folder,
     rsync,
@@ -194,7 +195,7 @@ def test_the_archive_of_a_stranger_is_not_loaded(tmp_path: Path) -> None:
     giver = filled(host(tmp_path, "a", Docker({"gb10-fleet/vllm:1": image()})))
     archive = giver.save()
     (tmp_path / "theirs").mkdir()
-    theirs = tmp_path / "theirs" / giver.archive(host_files.fingerprint(image())).name
+    theirs = tmp_path / "theirs" / giver.archive(image_identity.fingerprint(image())).name
     theirs.write_text(json.dumps({"gb10-fleet/vllm:1": image(Healthcheck={"Test": ["CMD", "/theirs"]})}))
     daemon = Daemon(tmp_path / "daemon", {"image": str(tmp_path / "theirs")})
     docker = Docker({})

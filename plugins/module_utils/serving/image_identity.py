@@ -1,0 +1,32 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What an image is, by what `docker image inspect` says of it, whatever store it lies in."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+# What only Docker's classic store shows in an image's configuration. `docker run` says it anew for each container.
+OF_A_CONTAINER = {
+    *("Hostname", "Domainname", "Image", "AttachStdin", "AttachStdout", "AttachStderr"),
+    *("Tty", "OpenStdin", "StdinOnce"),
+}
+
+
+def fingerprint(image: Mapping[str, Any]) -> str:
+    """What an image is, whatever store it lies in: a classic one gives it another id than one of containerd's."""
+    config = {key: value for key, value in (image.get("Config") or {}).items() if value and key not in OF_A_CONTAINER}
+    what = {"layers": image["RootFS"]["Layers"], "system": [image.get("Os"), image.get("Architecture")], **config}
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def configuration(image: Mapping[str, Any]) -> str | None:
+    """The digest of an image's configuration, which names its layers too: the image's id in Docker's classic store.
+
+    None in containerd's, where the id is the pinned digest (`Files.is_pinned`); only a classic one has layers to mount.
+    """
+    return str(image["Id"]) if (image.get("GraphDriver") or {}).get("Data") else None
