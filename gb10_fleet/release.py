@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, score, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known
@@ -103,9 +104,7 @@ def _unusable(problem: str) -> dict[str, Any]:
 def table(found: Mapping[str, Any]) -> Iterator[str]:
     """One row for each host; below it why, and what is in the way."""
     hosts: Mapping[str, Mapping[str, Any]] = found["hosts"]
-    rows = [_COLUMNS, *(_row(host, said) for host, said in hosts.items())]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = columns([_COLUMNS, *(_row(host, said) for host, said in hosts.items())])
     yield from lines[:1] if hosts else ()
     for line, said in zip(lines[1:], hosts.values(), strict=True):
         yield line

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed
@@ -94,9 +95,7 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         return
     if found["to"]:
         yield f"to {found['to']['name']} ({found['to']['date'][:10]}); nothing was changed"
-    rows = [_COLUMNS, *(_row(host, said) for host, said in hosts.items())]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    lines = columns([_COLUMNS, *(_row(host, said) for host, said in hosts.items())])
     yield lines[0]
     for line, said in zip(lines[1:], hosts.values(), strict=True):
         yield line

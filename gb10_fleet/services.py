@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns
 
 RUNS = ("active", "activating", "reloading")
 
@@ -82,10 +83,7 @@ def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
         yield "no service: `gb10 site` puts one on the hosts"
         return
     head = ("SERVICE", "HOST", "STATE", "SINCE", "MODEL", "PORT", "MEMORY", "WISH")
-    lines = [head, *(_line(row, now) for row in found)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    for line in lines:
-        yield "  ".join(map(str.ljust, line, widths)).rstrip()
+    yield from columns([head, *(_line(row, now) for row in found)])
 
 
 def _line(row: Row, now: datetime) -> tuple[str, ...]:

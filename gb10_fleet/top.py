@@ -16,7 +16,7 @@ from typing import Any
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look, Row, ServiceRow, row
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns, printable
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -54,10 +54,8 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:
     """A table of plain text, and below each host what is wrong with it."""
-    cells = [COLUMNS, *(_cells(one) for one in rows)]
-    widths = [max(len(line[place]) for line in cells) for place in range(len(COLUMNS))]
-    for number, line in enumerate(cells):
-        yield printable("  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+    for number, line in enumerate(columns([COLUMNS, *(_cells(one) for one in rows)])):
+        yield printable(line)
         for text, _severity in _more(rows[number - 1]) if number else ():
             yield printable(f"    {text}")
 

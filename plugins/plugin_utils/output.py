@@ -28,6 +28,12 @@ def host_count(number: int) -> str:
     return "1 host" if number == 1 else f"{number} hosts"
 
 
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """A table of plain text: a line for each row."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def write(path: Path, text: str) -> None:
     """Replace a file: whole or not at all."""
     new = path.with_name(f".{path.name}-{os.getpid()}")

@@ -322,8 +322,7 @@ def table(document: Mapping[str, Any]) -> list[str]:
     if any(step.get("drafts") for step in steps):
         more = [draft_figures.COLUMNS, *(draft_figures.cells(step) for step in steps)]
         rows = [(*row[:-1], *extra, row[-1]) for row, extra in zip(rows, more, strict=True)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return output.columns(rows)
 
 
 def findings(document: Mapping[str, Any]) -> list[str]:
