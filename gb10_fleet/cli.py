@@ -159,7 +159,8 @@ def release(
     if plan not in (None, "plan") or (plan is None and (to or accept)):
         raise typer.BadParameter("say gb10 release, or gb10 release plan --to RELEASE")
     try:
-        question = releases.question(to or "newest", inventory, pairs(accept, "--accept")) if plan else None
+        wanted = releases.wanted(to or "newest") if plan else ""
+        question = releases.question(wanted, inventory, pairs(accept, "--accept")) if plan else None
     except releases.WrongQuestion as error:
         wrong_question(str(error), as_json)
     order = Order(

@@ -35,6 +35,13 @@ class Question:
         return {"gb10_release_plan": release_plan.asked(self.to)}
 
 
+def wanted(to: str) -> str:
+    """The release to ask the hosts for. Refused where no host can have its recipe."""
+    if problem := release_plan.unknown(to):
+        raise WrongQuestion(f"--to: {problem}")
+    return to
+
+
 def question(to: str, inventory: Sequence[str], accepted: Mapping[str, str | None]) -> Question:
     """Also of the fleet's own list of troubles, where it is signed."""
     try:

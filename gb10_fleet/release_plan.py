@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import calendar
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -11,11 +13,39 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
 
 NEWEST = "newest"
 SHOWN = 6  # packages that the table names
 _COLUMNS = ("host", "state", "packages", "firmware", "download", "time", "reboots", "set")
 _INDENT = "    "
+# How NVIDIA has named releases so far: by year and month, or with the month in full.
+_BY_NUMBERS = re.compile(r"OTA(?P<year>\d\d)\.?(?P<month>0[1-9]|1[0-2])([.]\w+)*\Z")
+_BY_MONTH = re.compile(rf"(?P<month>{'|'.join(calendar.month_name[1:])}) 20(?P<year>\d\d)\Z")
+
+
+def unknown(to: str) -> str:
+    """Why no host needs to be asked for a release of that name; empty where one may have its recipe.
+
+    A host may know one that the catalog has not seen, and NVIDIA names them by year and month.
+    """
+    rows = catalog.load("releases")["releases"]
+    first = min(row["released"] for row in rows)
+    if to == NEWEST or _row_of(to, rows) or _month_of(to) >= first[2:7]:
+        return ""
+    shown = [row["name"] for row in rows]
+    near = names.nearest(to, [*shown, *(row["external_name"] for row in rows if row["external_name"]), NEWEST], 1)
+    meant = f". The nearest is {near[0]}" if near else ""
+    return f"no release is called {to}; there are {', '.join(shown)}, and {NEWEST}{meant}"
+
+
+def _month_of(name: str) -> str:
+    """`26-09`, of a name that says so; else what is before all months."""
+    if found := _BY_NUMBERS.match(name):
+        return f"{found['year']}-{found['month']}"
+    if found := _BY_MONTH.match(name):
+        return f"{found['year']}-{list(calendar.month_name).index(found['month']):02}"
+    return ""
 
 
 def asked(to: str) -> dict[str, Any]:

@@ -59,9 +59,15 @@ def _limits() -> dict[str, float]:
     }
 
 
-def _read(ctx: typer.Context, inventory: list[str], limit: str | None) -> tuple[Fleet, Report]:
-    order = Order("gb10.fleet.services", inventory, limit, words=ctx.obj)
+def _read(
+    ctx: typer.Context, inventory: list[str], limit: str | None, layout: str | None = None
+) -> tuple[Fleet, Report]:
+    """`layout`: what the inventory must have, or no host is asked."""
+    wanted = {} if layout is None else {"gb10_layout": layout}
+    order = Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj)
     outcome, report = run(order, quiet=True)
+    if outcome is Outcome.refused:
+        _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
     silent = sorted(host for host, counts in report.hosts.items() if host not in report.services)
     if outcome is not Outcome.done and not report.services:
         _said(report)
@@ -219,7 +225,7 @@ def layout(
     """Switch to a layout of gb10_layouts: its services run, those of others stand still. Without a name: list them."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
-    fleet, _ = _read(ctx, inventory, limit)
+    fleet, _ = _read(ctx, inventory, limit, name)
     running = {row.said["name"] for row in fleet.found if row.runs}
     try:
         known = layouts.parse(fleet.layouts, {row.said["name"] for row in fleet.found})

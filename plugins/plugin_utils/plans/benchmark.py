@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_service, waits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
@@ -157,6 +157,7 @@ def _refusals(view: View, said: BenchmarkSettings, model: VllmSettings) -> Itera
         yield f"benchmark_output_tokens is {asked}; it must be at least 2: the speed is that between two tokens"
     if said.benchmark_timeout < 1:
         yield f"benchmark_timeout is {said.benchmark_timeout}; it must be at least 1"
+    yield from waits.too_long(benchmark_timeout=said.benchmark_timeout)
     if 0 < model.vllm_max_model_len < given + asked:
         longest = model.vllm_max_model_len
         yield f"benchmark_input_tokens and benchmark_output_tokens are more than vllm_max_model_len, {longest}"

@@ -69,8 +69,8 @@ def plan(view: View) -> GatewayPlan:
         refusals=(*dict.fromkeys(_refusals(said, known)), *gateway_router.refusals(view)) if serves else (),
         serves=serves,
         routes=routes,
-        nginx_is_ours=serves and _is_ours(view, "nginx"),
-        haproxy_is_ours=routes and _is_ours(view, "haproxy"),
+        nginx_is_ours=serves and gateway_settings.is_ours(view, "nginx"),
+        haproxy_is_ours=routes and gateway_settings.is_ours(view, "haproxy"),
         address=addresses.in_url(said.gateway_address),
         upstream=f"unix:{ROUTER}:" if routes else _only(own, vllm),
         certificates=tuple(_certificates(said, routes)) if serves else (),
@@ -92,15 +92,6 @@ def _certificates(said: GatewaySettings, routes: bool) -> Iterator[str]:
         yield from (said.gateway_certificate, said.gateway_certificate_key)
     if routes and said.gateway_fleet_ca:
         yield said.gateway_fleet_ca
-
-
-def _is_ours(view: View, package: str) -> bool:
-    """The package starts a server of its own; that of NGINX with a page for everyone on port 80.
-
-    Where we bring the package, that one never starts, not even while it is installed; where somebody else brought it,
-    it is theirs.
-    """
-    return package not in view.facts["packages"] or package in view.facts["installed_by_us"]
 
 
 def _paths(said: GatewaySettings) -> Iterator[Path]:

@@ -39,3 +39,12 @@ def serves(view: View) -> bool:
     said = view.settings(GatewaySettings)
     asked = view.rank == 0 or bool(said.gateway_fleet_key and gateway_services.of(view))
     return said.gateway_address != "" and asked
+
+
+def is_ours(view: View, package: str) -> bool:
+    """The package starts a server of its own; that of NGINX with a page for everyone on port 80.
+
+    Where we bring the package, that one never starts, not even while it is installed; where somebody else brought it,
+    it is theirs.
+    """
+    return package not in view.facts["packages"] or package in view.facts["installed_by_us"]

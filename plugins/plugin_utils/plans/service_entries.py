@@ -39,7 +39,8 @@ _USED_BY_A_CONTAINER = {
 _TOLD_APART = {"model", "gpu_memory_utilization"}  # each with a refusal of its own
 _FREE_WORDS = {"args", "extra_args", "environment"}  # anything may stand there
 _FORMS = ("list", "dict")
-_PATH = re.compile(r"/[A-Za-z0-9._/-]*\Z")
+# From the server's root: without an empty part, which another host's name would follow, and without `..`.
+_PATH = re.compile(r"(?!.*/[.]{1,2}(/|\Z))/([A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*/?)?\Z")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,29}[a-z0-9])?\Z")
 _EXAMPLE = "{model: openai/gpt-oss-20b, port: 8001}"
 

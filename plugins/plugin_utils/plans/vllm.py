@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_budget, vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_budget, vllm_ports, vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
@@ -37,7 +37,11 @@ def plan(view: View) -> VllmPlan:
     said = view.variables.get("gb10_layouts")
     sets = layouts.of_host(said, services.declared_names(view) if said else None)
     return VllmPlan(
-        refusals=(*_named(made, "refusals"), *(() if _only_short(made) else vllm_budget.refusals(view, made, sets))),
+        refusals=(
+            *_named(made, "refusals"),
+            *vllm_ports.refusals(view, made),
+            *(sets.mistakes if _only_short(made) else vllm_budget.refusals(view, made, sets)),
+        ),
         joint_refusals=tuple(_named(made, "joint_refusals")),
         findings=tuple(_findings(made)),
         services=made,

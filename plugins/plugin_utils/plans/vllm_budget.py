@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import service_entries, services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import service_entries, services, vllm_ports
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.layouts import Layouts
@@ -87,6 +87,4 @@ def _between(one: ServicePlan, other: ServicePlan) -> Iterator[str]:
 
 def _line(service: ServicePlan, variable: str, value: object) -> str:
     """Of the inventory, for example."""
-    if service.name == services.SHORT:
-        return f"{variable}: {value}"
-    return f"vllm_services.{service.name}.{variable.removeprefix('vllm_')}: {value}"
+    return f"{vllm_ports.line(service, variable)}: {value}"

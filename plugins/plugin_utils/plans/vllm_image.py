@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import recipes
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker_words, waits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -25,6 +26,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 _FILE = re.compile(r"[A-Za-z0-9_.+-]+\Z")
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]*\Z")
 _FOLDER = re.compile(r"/[^:,\x00-\x1f\x7f]*\Z")
+_ARCHITECTURES = re.compile(r"(\d{1,2}[.]\d[af]?([+]PTX)?(?:[; ](?=\d)|\Z))*\Z")
 _ENVIRONMENT = re.compile(r"--env(?:-file)?(?:=|\Z)|-[A-Za-z]*e")
 
 
@@ -111,10 +113,28 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
             "vllm_image_docker_options sets the environment; everybody on the builder would read it in the list of "
             "processes. The small model is on the builder and needs no token: leave it out"
         )
+    if wide := docker_words.wide(said.vllm_image_docker_options):
+        yield (
+            f"vllm_image_docker_options holds {', '.join(wide)}, which gives the host to an image that nobody has "
+            "proven yet: leave it out"
+        )
+    if said.vllm_image_source and not _is_folder(said.vllm_image_source):
+        yield (
+            f"vllm_image_source is {said.vllm_image_source!a}; name the folder on the builder by its absolute path, "
+            "without `:`, `,` and `..`"
+        )
+    if not _ARCHITECTURES.match(said.vllm_image_architectures):
+        yield (
+            f"vllm_image_architectures is {said.vllm_image_architectures!a}; write it as PyTorch takes it, such as "
+            "12.0 or 12.0;12.1a+PTX, or leave it out"
+        )
     if not _NAME.match(said.vllm_image_name):
         yield f"vllm_image_name is '{said.vllm_image_name}'; give a name in small letters, without tag and digest"
     if not 0 < said.vllm_image_port < 65536:
         yield f"vllm_image_port is {said.vllm_image_port}; a port is 1 to 65535"
+    if said.vllm_image_ready_timeout < 1:
+        yield f"vllm_image_ready_timeout is {said.vllm_image_ready_timeout}; say 1 or more seconds"
+    yield from waits.too_long(vllm_image_ready_timeout=said.vllm_image_ready_timeout)
     if said.vllm_image_jobs < 0:
         yield f"vllm_image_jobs is {said.vllm_image_jobs}; 0 takes what the memory allows"
     for variable, entries in (("wheels", said.vllm_image_wheels), ("patches", said.vllm_image_patches)):

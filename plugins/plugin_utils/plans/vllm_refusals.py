@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     addresses,
+    docker_words,
     vllm_container,
     vllm_settings,
     vllm_widening,
+    waits,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
@@ -90,6 +92,11 @@ def of_a_container(view: View, said: VllmSettings, memory_gib: float | None) -> 
         yield (
             f"args hold {', '.join(flags)}, and everyone on the host can read them. Put the secret into a file that "
             "only root reads: mounts gives it to the container, and a flag or a variable may name its path."
+        )
+    if docker := docker_words.meant_for_docker(said.vllm_extra_args):
+        yield (
+            f"args hold {', '.join(docker)}, which is for `docker run`, and args go to the server inside. Leave it "
+            "out; mounts, security_options and ulimits say what the container may."
         )
     if any(_LINE_BREAK.search(str(word)) for word in (*said.vllm_extra_args, *said.vllm_environment.values())):
         yield "args or environment hold a line break. Each is one line."
@@ -243,6 +250,7 @@ def _bounds(view: View, said: VllmSettings) -> Iterator[str]:
         yield f"vllm_memory_gate_gib is {said.vllm_memory_gate_gib}. Say how many GiB; 0 is what the service takes."
     if said.vllm_ready_timeout < 1:
         yield f"vllm_ready_timeout is {said.vllm_ready_timeout}. Say how many seconds a start may take: 1 or more."
+    yield from waits.too_long(vllm_ready_timeout=said.vllm_ready_timeout)
     if said.vllm_port in (view.facts.get("ssh_ports") or ()):
         yield f"vllm_port is {said.vllm_port}, where this host is logged in to (SSH). Choose another, such as 8000."
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, waits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -41,7 +41,11 @@ def plan(view: View) -> WatchdogPlan:
         else ""
     )
     return WatchdogPlan(
-        refusals=tuple(filter(None, (refusal, _unknown(view, settings)))),
+        refusals=tuple(
+            filter(
+                None, (refusal, *waits.too_long(watchdog_after_s=settings.watchdog_after_s), _unknown(view, settings))
+            )
+        ),
         watches=settings.watchdog_allow_restart,
         services=settings.watchdog_services,
         rules={

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
+
 
 class LayoutError(ValueError):
     """`gb10_layouts` is wrong; the text names the layout and the way out."""
@@ -92,11 +94,27 @@ def need_gib(layouts: Mapping[str, Sequence[str]], memory_gib: Mapping[str, floa
     return max(sums.items(), key=lambda item: item[1])
 
 
+def fault(raw: Any, name: str) -> str:
+    """Why nobody can switch to a layout, as far as the inventory alone tells; empty where the hosts may be asked."""
+    try:
+        _known(parse(raw), name)
+    except LayoutError as error:
+        return str(error)
+    return ""
+
+
+def _known(layouts: Mapping[str, Sequence[str]], name: str) -> None:
+    if name in layouts:
+        return
+    known = ", ".join(layouts) or "none: docs/services.md says how to write gb10_layouts"
+    near = names.nearest(name, layouts, 1)
+    meant = f". The nearest is {near[0]}" if near else ""
+    raise LayoutError(f"no layout is called {name}; there are {known}{meant}")
+
+
 def switch(layouts: Mapping[str, Sequence[str]], name: str, running: Collection[str]) -> Switch:
     """To this layout from what runs now. LayoutError where there is no such layout."""
-    if name not in layouts:
-        known = ", ".join(layouts) or "none: docs/services.md says how to write gb10_layouts"
-        raise LayoutError(f"no layout is called {name}; there are {known}")
+    _known(layouts, name)
     wanted = layouts[name]
     others = dict.fromkeys(member for members in layouts.values() for member in members if member not in wanted)
     return Switch(

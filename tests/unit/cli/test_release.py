@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
-from gb10_fleet import release
+from gb10_fleet import cli, release
 from tests.unit.releases.test_scores import RECIPES, machine
 
 OWN = [{"file": "x", "sha256": recipe.name, "content": dict(recipe.content)} for recipe in RECIPES]
@@ -123,3 +125,24 @@ def test_a_release_is_asked_for_by_name_with_its_sets() -> None:
     asked = release.question("April 2026", [], {}).variables["gb10_release_plan"]
     assert asked["to"] == "OTA2604" and asked["releases"]["OTA2604"] in asked["sets"]
     assert release.question("newest", [], {}).variables["gb10_release_plan"]["to"] == "newest"
+
+
+@pytest.mark.parametrize(
+    ("to", "near"),
+    [("OTA26007", "OTA2607"), ("OTA9999", ""), ("july 2026", "July 2026"), ("newes", "newest"), ("OTA2404", "OTA2604")],
+)
+def test_a_release_that_no_host_can_have_is_refused_before_any_is_asked(
+    monkeypatch: pytest.MonkeyPatch, to: str, near: str
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(cli, "run", lambda order, **_: asked.append(order))
+    result = CliRunner().invoke(cli.app, ["release", "plan", "-i", "a,", "--to", to, "--json"])
+    assert (result.exit_code, asked) == (2, [])
+    error = json.loads(result.output)["error"]
+    assert error.startswith(f"--to: no release is called {to}; there are OTA0.1, ") and ", OTA2607, " in error
+    assert f"The nearest is {near}" in error if near else "nearest" not in error
+
+
+@pytest.mark.parametrize("to", ["newest", "OTA2607", "April 2026", "OTA2612", "OTA26.09.3", "December 2026", "OTA2606"])
+def test_a_release_that_only_hosts_may_know_is_asked_for(to: str) -> None:
+    assert release.wanted(to) == to

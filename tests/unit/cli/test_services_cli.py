@@ -174,6 +174,24 @@ def test_a_layout_stops_the_others_and_starts_its_own(ask: Ask) -> None:
     assert "split runs already" in result.output and len(hosts.orders) == 3
 
 
+def test_a_layout_is_judged_by_the_inventory_before_any_host_is_asked(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def refusing(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+        asked.append(order.variables)
+        return Outcome.refused, Report(messages={"a": ["no layout is called nihgt; there are night"]}, layouts={})
+
+    hosts = Hosts({})
+    monkeypatch.setattr(hosts, "run", refusing)
+    _, result = ask("layout", "nihgt", "--yes", hosts=hosts)
+    assert (result.exit_code, asked) == (Outcome.refused, [{"gb10_layout": "nihgt"}])
+    assert result.output == "no layout is called nihgt; there are night\n"
+    ask("layout", hosts=hosts)
+    assert asked[1:] == [{}], "without a name there is nothing to judge"
+
+
 def test_fetch_says_the_time_without_service_beforehand(ask: Ask) -> None:
     hosts, result = ask(
         "fetch", "chat", hosts=Hosts({"a": [said("chat", load_s=312.4)], "b": [said("chat", load_s=300)]})

@@ -58,6 +58,8 @@ def test_what_the_watchdog_goes_by() -> None:
 def test_a_hang_takes_longer_than_a_pause() -> None:
     assert watchdog.plan(View("a", {}, {"watchdog_after_s": 59})).refusals
     assert not watchdog.plan(View("a", {}, {"watchdog_after_s": 60})).refusals
+    assert not watchdog.plan(View("a", {}, {"watchdog_after_s": 86400})).refusals
+    assert "at most 86400 seconds" in watchdog.plan(View("a", {}, {"watchdog_after_s": 86401})).refusals[0]
     figures = catalog.load("watchdog")["figures"]
     assert figures["gap_s"]["value"] > 2 * figures["every_s"]["value"], "a look that is late is no gap"
     assert catalog.load("health")["limits"]["hang_s"]["value"] == 180, "the default of watchdog_after_s"

@@ -44,6 +44,10 @@ def planned(**variables: Any) -> benchmark.BenchmarkPlan:
             {"benchmark_output_tokens": 1},
             ["benchmark_output_tokens is 1; it must be at least 2: the speed is that between two tokens"],
         ),
+        (
+            {"benchmark_timeout": 10**9},
+            ["benchmark_timeout is 1000000000. Say at most 86400 seconds, which is 24 hours."],
+        ),
         ({"benchmark_timeout": 0}, ["benchmark_timeout is 0; it must be at least 1"]),
         ({"vllm_max_model_len": 640}, []),
         ({"vllm_max_model_len": 639}, [f"{TOO_LONG}639"]),

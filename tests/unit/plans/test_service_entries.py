@@ -179,6 +179,7 @@ def test_an_entry_takes_nothing_that_belongs_to_the_host_s_own_model() -> None:
         ({"memory_gate_gib": -5}, "vllm_memory_gate_gib is -5"),
         ({"ready_timeout": -1}, "vllm_ready_timeout is -1"),
         ({"ready_timeout": 0}, "vllm_ready_timeout is 0"),
+        ({"ready_timeout": 86401}, "vllm_ready_timeout is 86401. Say at most 86400 seconds, which is 24 hours."),
         ({"port": 22}, "vllm_port is 22, where this host is logged in to"),
     ],
 )
@@ -190,3 +191,70 @@ def test_figures_that_no_host_has_are_refused(entry: dict[str, Any], more: dict[
 def test_a_variable_with_keys_of_several_types_is_read() -> None:
     plan = vllm.plan(View("spark-a", view({}).own_facts, {"vllm_image": IMAGE, "vllm_accept": {1: "x", "a": "y"}}))
     assert plan.services
+
+
+@pytest.mark.parametrize("path", ["/", "/health", "/v1/health/", "/a.b/_c-1", "/.well-known/x"])
+def test_a_path_of_health(path: str) -> None:
+    assert vllm.plan(view({"one": HEAR | {"health": path}})).refusals == ()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "//x",
+        "//",
+        "/x//y",
+        "/x//",
+        "/a/../b",
+        "/..",
+        "/./a",
+        "/a\nb",
+        "/a\n",
+        "/\x07",
+        "/a b",
+        "/a?b",
+        "x",
+        "",
+        "/a" * 9 + "!",
+    ],
+)
+def test_a_path_of_health_that_a_server_may_read_otherwise_is_refused(path: str) -> None:
+    with pytest.raises(SettingsError, match=r"vllm_services\.one\.health is ") as said:
+        vllm.plan(view({"one": HEAR | {"health": path}}))
+    assert not any(character in str(said.value) for character in "\n\x07")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--privileged"],
+        ["--cap-add=ALL"],
+        ["--cap-add", "ALL"],
+        ["--pid=host"],
+        ["--security-opt", "seccomp=unconfined"],
+    ],
+)
+def test_options_of_docker_do_not_reach_it_by_args(args: list[str]) -> None:
+    (text,) = vllm.plan(view({"one": HEAR | {"args": ["--port", "8002", *args]}})).refusals
+    assert f"args hold {args[0]}, which is for `docker run`" in text
+    for word in ["--pid=/run/x.pid", "--device=cuda", "--network", "-v"]:
+        assert vllm.plan(view({"one": HEAR | {"args": [word]}})).refusals == ()
+
+
+@pytest.mark.parametrize("entry", [EMBED, HEAR], ids=["vllm", "container"])
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"security_options": ["--privileged"], "allow_security_options": True}, "Write seccomp=... or apparmor=..."),
+        ({"security_options": ["seccomp=unconfined"]}, "or set vllm_allow_security_options to true"),
+        ({"mounts": ["/var/run/docker.sock:/s"], "allow_mounts": True}, "belongs to the host's system"),
+        ({"mounts": ["/run/docker.sock:/s"], "allow_mounts": True}, "belongs to the host's system"),
+        ({"mounts": ["/:/host"], "allow_mounts": True}, "vllm_mounts holds '/:/host'"),
+        ({"mounts": ["/srv/voices:/voices"]}, "or set vllm_allow_mounts to true"),
+    ],
+)
+def test_a_service_gets_the_host_no_more_than_the_short_form_does(
+    entry: dict[str, Any], more: dict[str, Any], says: str
+) -> None:
+    (text,) = vllm.plan(view({"one": entry | more})).refusals
+    assert says in text

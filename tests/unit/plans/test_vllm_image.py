@@ -30,6 +30,23 @@ def test_what_serves_in_a_trial_is_left_as_it_is() -> None:
     assert planned(**given).refusals == ()
 
 
+@pytest.mark.parametrize("architectures", ["", "12.0", "12.0f", "12.1a", "12.0;12.1a+PTX", "8.0 9.0a 12.0+PTX", "10.3"])
+def test_architectures_are_taken_as_pytorch_writes_them(architectures: str) -> None:
+    assert planned(vllm_image_architectures=architectures).refusals == ()
+
+
+def test_a_folder_and_a_gpu_are_no_part_of_the_host() -> None:
+    options = [
+        "-v",
+        "/var/cache/gb10-triton:/root/.triton",
+        "--device",
+        "/dev/infiniband",
+        "--device=/dev/nvidia0",
+        "-it",
+    ]
+    assert planned(vllm_image_docker_options=options).refusals == ()
+
+
 def test_an_overlay_needs_no_source() -> None:
     assert planned(vllm_image_source="/srv/vllm").look["source"] == "/srv/vllm"
     assert planned(vllm_image_source="/srv/vllm", vllm_image_recipe="overlay").look["source"] == ""
@@ -42,6 +59,8 @@ def test_an_overlay_needs_no_source() -> None:
         ({"vllm_image_model": ""}, "no image serves that was not asked"),
         ({"vllm_image_name": "Mine:1"}, "without tag and digest"),
         ({"vllm_image_port": 0}, "a port is 1 to 65535"),
+        ({"vllm_image_ready_timeout": 0}, "vllm_image_ready_timeout is 0"),
+        ({"vllm_image_ready_timeout": 10**8}, "Say at most 86400 seconds"),
         ({"vllm_image_jobs": -1}, "0 takes what the memory allows"),
         ({"vllm_image_wheels": [{**WHEEL, "sha256": "abc"}]}, "vllm_image_wheels has the entry"),
         ({"vllm_image_wheels": [{**WHEEL, "path": "x.whl"}]}, "vllm_image_wheels has the entry"),
@@ -57,6 +76,35 @@ def test_an_overlay_needs_no_source() -> None:
             for words in (["--env=A=B"], ["--env"], ["-e"], ["-eA=B"], ["-ite"], ["--env-file"], ["--env-file=/x"])
         ),
         ({"vllm_image_patches": [{**WHEEL, "path": "/srv/a b.patch"}]}, "vllm_image_patches has the entry"),
+        *(
+            ({"vllm_image_source": path}, "vllm_image_source is")
+            for path in ("-c", "vllm", "/", "/a/../b", "/a\nb", "-")
+        ),
+        *(
+            ({"vllm_image_architectures": text}, "vllm_image_architectures is")
+            for text in ("-c", "sm_121", "12", "12.0;", "12.0,12.1", "12.0\n", '12.0" && id #', "12.1z", "12.0 ")
+        ),
+        *(
+            ({"vllm_image_docker_options": words}, f"holds {said}, which gives the host")
+            for words, said in (
+                (["--privileged"], "--privileged"),
+                (["--privileged", "--rm"], "--privileged"),
+                (["--privileged=true"], "--privileged=true"),
+                (["--pid=host"], "--pid=host"),
+                (["--pid", "host"], "--pid host"),
+                (["--cap-add=ALL"], "--cap-add=ALL"),
+                (["--cap-add", "SYS_ADMIN", "--rm"], "--cap-add SYS_ADMIN"),
+                (["--security-opt", "seccomp=unconfined"], "--security-opt seccomp=unconfined"),
+                (["-v", "/:/host"], "-v /:/host"),
+                (["-v/:/host"], "-v/:/host"),
+                (["--volume=/var/run/docker.sock:/s"], "--volume=/var/run/docker.sock:/s"),
+                (["--mount", "type=bind,src=/run/docker.sock,dst=/s"], "--mount type=bind,src=/run/docker.sock,dst=/s"),
+                (["-itv", "/etc/shadow:/s"], "-itv /etc/shadow:/s"),
+                (["-v", "/srv/../etc:/e"], "-v /srv/../etc:/e"),
+                (["--device=/dev/sda"], "--device=/dev/sda"),
+                (["--userns=host", "--uts=host"], "--userns=host, --uts=host"),
+            )
+        ),
     ],
 )
 def test_what_is_refused(variables: dict[str, Any], says: str) -> None:

@@ -84,6 +84,20 @@ def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
         layouts.switch(KNOWN, "both", [])
 
 
+@pytest.mark.parametrize(
+    ("raw", "name", "fault"),
+    [
+        (RAW, "cluster", ""),
+        (RAW, "clutser", "no layout is called clutser; there are split, cluster. The nearest is cluster"),
+        (RAW, "night", "no layout is called night; there are split, cluster"),
+        ({}, "night", "no layout is called night; there are none: docs/services.md says how to write gb10_layouts"),
+        (["chat"], "chat", "gb10_layouts: write a mapping, as {split: [chat, embed], cluster: [big]}"),
+    ],
+)
+def test_the_inventory_alone_says_that_there_is_no_such_layout(raw: Any, name: str, fault: str) -> None:
+    assert layouts.fault(raw, name) == fault
+
+
 def test_the_first_layout_runs_at_first() -> None:
     sets = layouts.of_host(RAW)
     assert sets.resting(SERVICES) == ["big"]
