@@ -199,12 +199,17 @@ def why(
     host: Annotated[str, typer.Argument(help="The host, as the inventory names it.", show_default=False)],
     watch: Annotated[int, typer.Option("--watch", min=0, help="Read for so many seconds; a hang takes 180.")] = 0,
     days: Annotated[int, typer.Option("--days", min=1, help="How far back the timeline goes.")] = 14,
+    load: Annotated[bool, typer.Option("--load", help="Keep an idle GPU busy for 10 s meanwhile.")] = False,
+    image: Annotated[str | None, typer.Option("--image", help="With --load: an image with torch.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say what happened to a host, with the likeliest cause and how sure that is. Changes nothing."""
     from gb10_fleet import why as reasons  # here, for no other command needs it: it reads catalogs
 
-    order = Order("gb10.fleet.why", inventory, host, variables=reasons.variables(watch), words=ctx.obj)
+    if (watch and load) or (image and not load):
+        raise typer.BadParameter("--load goes without --watch, and --image goes with --load")
+    asked = reasons.variables(watch, load=load, image=image)
+    order = Order("gb10.fleet.why", inventory, host, variables=asked, words=ctx.obj)
     outcome, report = run(order, quiet=True)
     try:
         found = reasons.answers(report.health, days)
