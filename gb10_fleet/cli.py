@@ -23,7 +23,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
 from rich.console import Console
 
-from gb10_fleet import __version__, catalog_cli, evidence_table, image, image_build, services_cli, top_cli
+from gb10_fleet import __version__, catalog_cli, image, image_build, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
@@ -452,6 +452,8 @@ def show_evidence(
     except ValueError as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}") from None
     try:
+        from gb10_fleet import evidence_table  # here, for no other command needs it: it reads catalogs
+
         evidence_table.show(data, Console(), page=file.with_name("index.html"))
     except (KeyError, TypeError, AttributeError):
         raise typer.BadParameter(f"{file} is no evidence of a proof; `gb10 validate` writes one") from None
