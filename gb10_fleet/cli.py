@@ -21,7 +21,7 @@ from typing import Annotated, NoReturn
 import typer
 from rich.console import Console
 
-from gb10_fleet import __version__, catalog_cli, evidence_table, image, image_build, plan_cli, services_cli, top_cli
+from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, show, wrong_answer, wrong_question
 from gb10_fleet.explain import lines
@@ -126,12 +126,17 @@ def why(
     host: Annotated[str, typer.Argument(help="The host, as the inventory names it.", show_default=False)],
     watch: Annotated[int, typer.Option("--watch", min=0, help="Read for so many seconds; a hang takes 180.")] = 0,
     days: Annotated[int, typer.Option("--days", min=1, help="How far back the timeline goes.")] = 14,
+    load: Annotated[bool, typer.Option("--load", help="Keep an idle GPU busy for 10 s meanwhile.")] = False,
+    image: Annotated[str | None, typer.Option("--image", help="With --load: an image with torch.")] = None,
     as_json: Json = False,
 ) -> None:
     """Say what happened to a host, with the likeliest cause and how sure that is. Changes nothing."""
     from gb10_fleet import why as reasons  # here, for no other command needs it: it reads catalogs
 
-    order = Order("gb10.fleet.why", inventory, host, variables=reasons.variables(watch), words=ctx.obj)
+    if (watch and load) or (image and not load):
+        raise typer.BadParameter("--load goes without --watch, and --image goes with --load")
+    asked = reasons.variables(watch, load=load, image=image)
+    order = Order("gb10.fleet.why", inventory, host, variables=asked, words=ctx.obj)
     outcome, report = run(order, quiet=True)
     try:
         found = reasons.answers(report.health, days)
@@ -232,6 +237,8 @@ def show_evidence(
     except ValueError as error:
         raise typer.BadParameter(f"{file} is not JSON: {error}") from None
     try:
+        from gb10_fleet import evidence_table  # here, for no other command needs it: it reads catalogs
+
         evidence_table.show(data, Console(), page=file.with_name("index.html"))
     except (KeyError, TypeError, AttributeError):
         raise typer.BadParameter(f"{file} is no evidence of a proof; `gb10 validate` writes one") from None

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient, schema, timeline
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
@@ -16,11 +17,21 @@ class WrongAnswer(ValueError):
     """A host's answer is not what the module gives."""
 
 
-def variables(watch_s: int) -> dict[str, Any]:
-    """For the playbook: how often to read. Without a watch it decides itself."""
+def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> dict[str, Any]:
+    """For the playbook: how often to read, and under which load. Without a watch it decides itself."""
+    if load:
+        return _loaded(image)
     if not watch_s:
         return {}
     return {"gb10_why_samples": math.ceil(watch_s / EVERY_S) + 1, "gb10_why_every_s": EVERY_S}
+
+
+def _loaded(image: str | None) -> dict[str, Any]:
+    """A sample each second while the load runs; the last one is behind its end, should it start late."""
+    limits = patient.rules().limits
+    figures = {name: limits[f"load_{name}"] for name in ("size", "free_gib", "start_s", "idle_percent")}
+    wish = {**figures, "seconds": limits["load_s"], **({"image": image} if image else {})}
+    return {"gb10_why_samples": limits["load_s"], "gb10_why_load": wish}
 
 
 def answers(readings: Mapping[str, Any], days: float) -> list[Answer]:
@@ -48,12 +59,24 @@ def lines(found: Answer) -> Iterator[str]:
         yield f"      way out: {finding.way_out}"
     for id_, reason in found.judgement.unsure.items():
         yield f"  cannot tell: {id_}: {reason}"
+    if found.load:
+        yield f"  {_load(found.load)}"
     if found.timeline:
         yield "  what happened (UTC):"
     for entry in found.timeline:
         yield f"    {timeline.utc(entry.at_s)}  {entry.kind:<16}  {entry.text}"
     if found.unknown:
         yield f"  {len(found.unknown)} values could not be read (--json has the reasons)"
+
+
+def _load(load: Load) -> str:
+    image = f" of {load['image']}" if load["image"] else ""
+    if load["state"] in ("refused", "failed"):
+        return f"no load of our own{image}: {load['reason']}"
+    speed = load["told"].get("teraflops")
+    said = [f"read under a load of our own{image}"]
+    said += [f"{speed:g} TFLOP/s in bfloat16"] if speed is not None else []
+    return ", ".join(said + ([load["reason"]] if load["reason"] else []))
 
 
 def _span(seconds: float) -> str:

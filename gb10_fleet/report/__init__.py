@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 
-from gb10_fleet.report import model, page
+from gb10_fleet.report import model
 from gb10_fleet.rollout.journal import Journal
 
 DOCUMENT, PAGE = "report.json", "index.html"
@@ -47,6 +47,8 @@ def put(journal: Journal, run: str | None = None) -> Path:
 
 def write(document: Mapping[str, Any], folder: Path) -> Path:
     """Each file whole or not at all; a run that went on gets them anew."""
+    from gb10_fleet.report import page  # templates and Ansible, which every other command would pay for
+
     folder.mkdir(parents=True, exist_ok=True)
     output.write(folder / DOCUMENT, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
     output.write(folder / PAGE, page.render(document, folder))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +51,20 @@ class ActionModule(ActionBase):
         return {**result, "changed": False, "hosts": self._once(names, task_vars, options)}
 
     def _once(self, names: list[str], task_vars: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-        """What each host said: its looks, or the reason of its silence."""
-        routes, message, ways = scan.Routes(self), carried.Message(), []
+        """What each host said: its looks, or the reason of its silence. The first are asked while ways are made."""
+        routes, message = scan.Routes(self), carried.Message()
         found: dict[str, Any] = {}
-        for name in names:
-            variables = task_vars["hostvars"].raw_get(name)
-            try:
-                ways.append(routes.way(name, variables, transport.command_of(routes, variables), message))
-            except AnsibleError as error:
-                found[name] = {"looks": [], "silent": printable(str(error))}
+
+        def ways() -> Iterator[scan.Way]:
+            for name in names:
+                variables = task_vars["hostvars"].raw_get(name)
+                try:
+                    yield routes.way(name, variables, transport.command_of(routes, variables), message)
+                except AnsibleError as error:
+                    found[name] = {"looks": [], "silent": printable(str(error))}
+
         limits = {"concurrency": options["concurrency"], "timeout_s": options["timeout_s"]}
-        for reply in scan.ask(ways, progress=lambda done, total: None, **limits):
+        for reply in scan.ask(ways(), progress=lambda done, total: None, **limits):
             found[reply.host] = looks.of_reply(reply, options["timeout_s"])
         return {name: found[name] for name in names}
 

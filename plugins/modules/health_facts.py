@@ -15,6 +15,7 @@ description:
   - Reads GPU, memory, rails, sensors and disks of an NVIDIA DGX Spark (GB10), and what its journal and apt's history
     tell of boots, faults and changes. One call.
   - Changes nothing, and is no part of a probe. Every external command is optional and has a deadline.
+  - With O(load) a container keeps the GPU busy for the time of the samples, and is removed.
   - What cannot be read is V(none), never 0, and C(unknown) in RV(health) has the reason.
 options:
   samples:
@@ -26,6 +27,36 @@ options:
     description: Seconds from one sample to the next.
     type: float
     default: 1.0
+  load:
+    description:
+      - Consent to a load of our own while the samples are taken, so that a power supply that holds the GPU back shows.
+        Matrix products by torch, in a container without a network, of an image that is on the host.
+      - It never runs beside a service that has requests or does not say, and ends where one gets some.
+    type: dict
+    suboptions:
+      image:
+        description: The image. By default that of a service of this host.
+        type: str
+      seconds:
+        description: How long it works.
+        type: float
+        required: true
+      size:
+        description: Rows and columns of the matrices.
+        type: int
+        required: true
+      free_gib:
+        description: Memory that must be available before it starts.
+        type: float
+        required: true
+      start_s:
+        description: How long Docker and torch may take to start.
+        type: float
+        required: true
+      idle_percent:
+        description: A GPU that works more than this is not loaded further.
+        type: float
+        required: true
 author:
   - gb10-fleet contributors (@gb10-fleet)
 extends_documentation_fragment: gb10.fleet.reads
@@ -62,17 +93,35 @@ health:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.health.load import Load, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.health.read import collect
+
+COUNTS = ("samples", "every_s")
+LOAD = {
+    "image": {"type": "str"},
+    "seconds": {"type": "float", "required": True},
+    "size": {"type": "int", "required": True},
+    "free_gib": {"type": "float", "required": True},
+    "start_s": {"type": "float", "required": True},
+    "idle_percent": {"type": "float", "required": True},
+}
 
 
 def main() -> None:
     """Read, return."""
-    spec = {"samples": {"type": "int", "default": 1}, "every_s": {"type": "float", "default": 1.0}}
+    spec = {
+        "samples": {"type": "int", "default": 1},
+        "every_s": {"type": "float", "default": 1.0},
+        "load": {"type": "dict", "options": LOAD},
+    }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)  # type: ignore[no-untyped-call]
-    for name in spec:
-        if not module.params[name] > 0:
-            module.fail_json(msg=f"{name} is {module.params[name]}; it must be above 0")
-    module.exit_json(changed=False, health=collect(HostReader(), module.params["samples"], module.params["every_s"]))
+    asked = module.params
+    for name in COUNTS:
+        if not asked[name] > 0:
+            module.fail_json(msg=f"{name} is {asked[name]}; it must be above 0")
+    host = HostReader()
+    loaded = Load(host, Wish(**asked["load"])) if asked["load"] and not module.check_mode else None
+    module.exit_json(changed=False, health=collect(host, asked["samples"], asked["every_s"], loaded=loaded))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 import binascii
 import json
 import os
-import shutil
 import sys
 import zlib
 from collections.abc import Mapping
@@ -76,6 +75,8 @@ def _remove(place: Path) -> None:
     if place.is_symlink() or place.is_file():
         place.unlink()
     else:
+        import shutil  # with its archives it is a tenth of what a call costs, and few calls need it
+
         shutil.rmtree(place, ignore_errors=True)
 
 

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health import (
     certificates,
     gpu,
     kernel_log,
+    load,
     memory,
     rails,
     sensors,
@@ -33,10 +34,17 @@ SCHEMA_VERSION = 1
 PRESSURES = ("cpu", "memory", "io")
 Asks = dict[str, Optional[Ask]]
 Make = Callable[[HostReader, str], Ask]
+Seen = Callable[[dict[str, Any]], None]
 
 
-def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Make = service.asker) -> dict[str, Any]:
-    """The whole reading; docs/health.md lists the keys."""
+def collect(
+    host: HostReader,
+    samples: int = 1,
+    every_s: float = 1.0,
+    server: Make = service.asker,
+    loaded: load.Load | None = None,
+) -> dict[str, Any]:
+    """The whole reading; docs/health.md lists the keys. With `loaded` the samples are those of a load of ours."""
     notes = Notes()
     now_s = host.time_of_day()
     uptime_s = notes.read("uptime_s", lambda: _uptime(host))
@@ -44,6 +52,8 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
     command_line = host.read("/proc/cmdline")
     booted_s = None if uptime_s is None else now_s - uptime_s
     several = _several(host)
+    asks = _askers(host, notes, several, server)
+    taken = _under(loaded, host, notes, samples, every_s, asks)
     return {
         "schema_version": SCHEMA_VERSION,
         "at_s": round(now_s, 2),
@@ -54,7 +64,8 @@ def collect(host: HostReader, samples: int = 1, every_s: float = 1.0, server: Ma
         "kho_off": None if command_line is None else "kho=off" in command_line.split(),
         "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
         "clock": read_clock(host),
-        "samples": _samples(host, notes, samples, every_s, _askers(host, notes, several, server)),
+        "samples": taken,
+        **({"load": loaded.as_dict()} if loaded else {}),
         "processes": notes.read("processes", lambda: gpu.read_processes(host)),
         "zones": notes.read("zones", lambda: sensors.read_zones(host)),
         "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
@@ -95,12 +106,28 @@ def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) ->
     return {path: notes.read(path, partial(server, host, name)) for path, name in paths.items()}
 
 
-def _samples(host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks) -> list[dict[str, Any]]:
+def _under(
+    loaded: load.Load | None, host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks
+) -> list[dict[str, Any]]:
+    """The samples, under a load of ours where one is wished for and may be."""
+    if loaded is None:
+        return _samples(host, notes, count, every_s, asks)
+    try:
+        loaded.begin(_sample(host, notes, asks))
+        return _samples(host, notes, count, every_s, asks, loaded.watch)
+    finally:
+        loaded.end()
+
+
+def _samples(
+    host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks, seen: Seen = lambda _sample: None
+) -> list[dict[str, Any]]:
     """Where several say why a value is missing, the last one counts."""
     taken: list[dict[str, Any]] = []
     for left in range(count, 0, -1):
         began = host.system.clock.now()
         taken.append(_sample(host, notes, asks))
+        seen(taken[-1])
         if (taken[-1]["gpu"] or {}).get("state") == "silent":
             break  # each more would take as long again
         if left > 1:

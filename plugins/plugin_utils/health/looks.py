@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.health.glance import LINE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
@@ -16,8 +16,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+
+if TYPE_CHECKING:  # it imports half of Ansible, which `gb10` itself does not need
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 
 
 class Counters(TypedDict):

@@ -180,6 +180,19 @@ class Certificate(TypedDict):
     ends_s: float
 
 
+class Told(TypedDict):
+    products: NotRequired[int]
+    seconds: NotRequired[float]
+    teraflops: NotRequired[float]
+
+
+class Load(TypedDict):
+    state: str
+    reason: str | None
+    image: str | None
+    told: Told
+
+
 class Reading(TypedDict):
     schema_version: int
     at_s: float
@@ -203,6 +216,7 @@ class Reading(TypedDict):
     unknown: dict[str, str]
     certificates: NotRequired[list[Certificate] | None]
     recorded: NotRequired[list[Line]]
+    load: NotRequired[Load]
 
 
 def problem(reading: object) -> str | None:

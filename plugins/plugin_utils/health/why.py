@@ -16,7 +16,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import signs, timeline
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import Judgement, judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import DAY_S, Patient, Rules
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Reading
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Load, Reading
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.timeline import Entry
 
 
@@ -43,6 +43,7 @@ class Answer:
     judgement: Judgement
     timeline: Sequence[Entry]
     unknown: Mapping[str, str]
+    load: Load | None = None  # of ours, where one was wished for
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -54,6 +55,7 @@ class Answer:
             "unsure": dict(self.judgement.unsure),
             "timeline": [entry.as_dict() for entry in self.timeline],
             "unknown": dict(self.unknown),
+            **({"load": dict(self.load)} if self.load else {}),
         }
 
 
@@ -64,7 +66,8 @@ def answer(host: str, reading: Reading, rules: Rules, days: float) -> Answer:
     found = rank(signs.of(patient, judgement.findings, entries), rules)
     since_s = reading["at_s"] - days * DAY_S
     shown = [entry for entry in entries if entry.at_s >= since_s]
-    return Answer(host, reading["at_s"], reading["uptime_s"], found, judgement, shown, reading["unknown"])
+    load = reading.get("load")
+    return Answer(host, reading["at_s"], reading["uptime_s"], found, judgement, shown, reading["unknown"], load)
 
 
 def rank(found: signs.Signs, rules: Rules) -> list[Cause]:

@@ -99,7 +99,32 @@ def test_a_watch_lasts_as_long_as_it_says(seconds: int, given: Record) -> None:
 def test_the_playbook_takes_what_the_command_gives() -> None:
     (play,) = yaml.safe_load(PLAYBOOK.read_text())
     words = json.dumps(play["tasks"])
-    assert all(name in words for name in why.variables(1))
+    assert all(name in words for name in {**why.variables(1), **why.variables(0, load=True)})
+
+
+@pytest.mark.parametrize(
+    ("load", "said"),
+    [
+        ({"state": "ended", "reason": None, "image": "a/b", "told": {"products": 8, "teraflops": 61.5}},
+         "read under a load of our own of a/b, 61.5 TFLOP/s in bfloat16"),
+        ({"state": "ended", "reason": "it was ended early: x", "image": "a/b", "told": {}},
+         "read under a load of our own of a/b, it was ended early: x"),
+        ({"state": "refused", "reason": "requests run on gb10-vllm", "image": "a/b", "told": {}},
+         "no load of our own of a/b: requests run on gb10-vllm"),
+        ({"state": "refused", "reason": "no image", "image": None, "told": {}}, "no load of our own: no image"),
+    ],
+)  # fmt: skip
+def test_a_load_of_our_own(monkeypatch: pytest.MonkeyPatch, load: Any, said: str) -> None:
+    seen = answered(monkeypatch, reading(load=load))
+    result = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", "--load", "--image", "a/b"])
+    assert f"  {said}" in result.output.splitlines()
+    assert seen["variables"]["gb10_why_load"]["image"] == "a/b"
+
+
+@pytest.mark.parametrize("words", [["--load", "--watch", "200"], ["--image", "a/b"]])
+def test_words_that_do_not_go_together(words: list[str]) -> None:
+    result = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", *words])
+    assert result.exit_code == 2 and "--image goes with --load" in result.output
 
 
 def test_the_days_bound_the_timeline_and_not_the_causes(monkeypatch: pytest.MonkeyPatch) -> None:
