@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     gpu = add("gpu", "choose how a host's simulated GPU behaves")
     gpu.add_argument("host")
     gpu.add_argument("scenario", choices=lifecycle.GPU_SCENARIOS)
-    add("image", "build the root image without starting anything")
+    add("image", "build the root image of machines without starting anything")
     add("deps", "install the Debian packages that the lab needs")
     return top
 
@@ -81,7 +81,7 @@ def dispatch(args: argparse.Namespace) -> None:
         "power-off": lambda: lifecycle.power_off(args.host),
         "power-on": lambda: lifecycle.power_on(args.host),
         "gpu": lambda: lifecycle.gpu(args.host, args.scenario),
-        "image": lambda: say(f"image {image.build(image.vendor_tree()).digest}"),
+        "image": lambda: say(f"image {image.build(image.vendor_tree(), 'machine').digest}"),
     }
     actions[args.command]()
 

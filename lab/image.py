@@ -1,11 +1,13 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The root image: two overlay layers in the cache, each named by the digest of its recipe.
+"""The root image: overlay layers in the cache, each named by the digest of its recipe.
 
 `debian-<digest>` is what mmdebstrap makes of PACKAGES. `spark-<digest>` is the upper layer that customize.sh leaves
-over it: lab/root's files and the packages that a freshly imaged Spark comes with, from the lab's own repository. A host
-adds a third layer of its own (lab.identity).
+over it: lab/root's files, the driver and the kernel of a Spark, from the lab's own repository. A machine has one layer
+more, `delivered-<digest>`: Docker and the container toolkit, which DGX OS comes with. Installed here they cost
+seconds, on an emulated CPU minutes. A container has no Docker, so it shows their installation from nothing (molecule).
+A host adds a layer of its own (lab.identity).
 
 Everything is mounted inside a private mount namespace (`unshare --mount`), so mounts end with the process that needs
 them, however it ends.
@@ -17,7 +19,7 @@ import hashlib
 import json
 import shlex
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +28,7 @@ from lab.shell import CACHE, run, step
 
 HERE = Path(__file__).resolve().parent
 INITRAMFS = HERE / "root/etc/initramfs-tools"
+CUSTOMIZE, INSTALL = HERE / "customize.sh", HERE / "install.sh"
 RELEASE = "trixie"
 PACKAGES = (
     # a host that Ansible can manage
@@ -93,20 +96,32 @@ def vendor_tree() -> vendor.VendorTree:
         return vendor.build(CACHE / "vendor")
 
 
-def build(tree: vendor.VendorTree) -> Image:
-    """The root image of today's recipe: from the cache, or built (about a minute, mostly Debian's packages)."""
+def build(tree: vendor.VendorTree, kind: str) -> Image:
+    """Today's root image for a kind of host, `machine` or `container`: from the cache, or built (about a minute)."""
     base = CACHE / f"debian-{digest((RELEASE, *PACKAGES), _files(INITRAMFS))}"
     if not base.is_dir():
         with step("Debian root by mmdebstrap (about 1 min)"):
             _debian(base)
-    name = digest((base.name, tree.digest), [HERE / "customize.sh", *_files(HERE / "root")])
+    name = digest((base.name, tree.digest), [INSTALL, CUSTOMIZE, *_files(HERE / "root")])
     spark = CACHE / f"spark-{name}"
     if not spark.is_dir():
         with step("Making a freshly imaged Spark of it (about 20 s)"):
-            _customize(spark, base, tree)
-    for kind, kept in (("debian", base), ("spark", spark)):
-        keep_newest(kind, kept)
-    return Image(name, (spark, base))
+            _run_over([base], spark, tree, CUSTOMIZE, tree.preinstalled, files=HERE / "root")
+    for layer, kept in (("debian", base), ("spark", spark)):
+        keep_newest(layer, kept)
+    if kind == "container":
+        return Image(name, (spark, base))
+    return _deliver(spark, base, tree)
+
+
+def _deliver(spark: Path, base: Path, tree: vendor.VendorTree) -> Image:
+    name = digest((spark.name, *tree.delivered), [INSTALL])
+    delivered = CACHE / f"delivered-{name}"
+    if not delivered.is_dir():
+        with step("Docker and the container toolkit, as DGX OS comes with them (about 10 s)"):
+            _run_over([spark, base], delivered, tree, INSTALL, tree.delivered)
+    keep_newest("delivered", delivered)
+    return Image(name, (delivered, spark, base))
 
 
 def keep_newest(kind: str, used: Path) -> None:
@@ -125,18 +140,28 @@ def _debian(target: Path) -> None:
     partial.rename(target)
 
 
-def _customize(target: Path, base: Path, tree: vendor.VendorTree) -> None:
-    scratch = _scratch("new-spark")
+def _run_over(
+    layers: Sequence[Path],
+    target: Path,
+    tree: vendor.VendorTree,
+    script: Path,
+    packages: Sequence[str],
+    files: Path | None = None,
+) -> None:
+    """A new layer over others: `files`, and what a script leaves that runs in there with the names of packages."""
+    scratch = _scratch(f"new-{target.name.partition('-')[0]}")
     upper = scratch / "upper"
-    shutil.copytree(HERE / "root", upper)
-    run(["chmod", "-R", "u=rwX,go=rX", upper])  # whatever umask the checkout was made under
+    if files:
+        shutil.copytree(files, upper)
+        run(["chmod", "-R", "u=rwX,go=rX", upper])  # whatever umask the checkout was made under
     inside = [
         *("systemd-nspawn", "--quiet", "--register=no", "--keep-unit", "--pipe", "--machine=gb10-lab-build"),
         *("--resolv-conf=off", "--timezone=off", f"--bind-ro={tree.path / 'apt'}:/run/lab-apt"),
-        *(f"--bind-ro={HERE / 'customize.sh'}:/run/customize.sh", "sh", "/run/customize.sh", *tree.preinstalled),
+        *(f"--bind-ro={path}:/run/{path.name}" for path in (INSTALL, CUSTOMIZE)),
+        *("sh", f"/run/{script.name}", *packages),
     ]
     command = f'{shlex.join(inside[:1])} --directory="$root" {shlex.join(inside[1:])}'
-    run(overlay([base], upper, command), log=CACHE / "customize.log")
+    run(overlay(layers, upper, command), log=CACHE / f"{script.stem}.log")
     upper.rename(target)
     shutil.rmtree(scratch)
 

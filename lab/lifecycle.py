@@ -116,7 +116,7 @@ def up(name: str, hosts: int) -> None:
     with state() as lab:
         _refuse_second(lab, plan)
         tree = images.vendor_tree()
-        image = images.build(tree)
+        image = images.build(tree, plan.hosts[0].kind)
         (MACHINE / "checkout").write_text(str(CHECKOUT))
         lab.up[plan.name] = len(plan.hosts)
         lab.save()

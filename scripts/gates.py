@@ -41,6 +41,7 @@ class Gate:
     work: Callable[[Gate], None]
     minutes: float = 1.0  # about how long, for the list that is printed before the start
     live: bool = False  # pass the output through while it comes: for what takes minutes
+    patient: bool = False  # nothing in it has a time limit: it may run beside machines that have one
 
     log: list[str] = field(default_factory=list)
     passed: int = 0

@@ -1,7 +1,8 @@
 """`make test`: the gates, the page in a browser, roles and engine on containers, and site.yml on two virtual Sparks.
 
-The containers run beside the gates, because their tests wait often. The machines come last and alone: what happens on
-them has time limits, and an emulated CPU needs both cores. docs/development/tests.md says where the minutes go.
+First come the tests with time limits or servers of their own, beside the lab's containers, whose tests wait often. Then
+come the machines. They have time limits too, and an emulated CPU needs both cores: beside them run only gates without a
+time limit, on what the machines leave. docs/development/tests.md says where the minutes go.
 """
 
 from __future__ import annotations
@@ -10,15 +11,20 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from scripts import check, release
 from scripts.gates import ROOT, Gate, execute, run_all, summarise
 
 AS_ROOT = ROOT / "scripts/as-root"
-
+FLEET = ROOT / "inventory/lab/fleet/hosts.yml"
+# Two containers for each group of tests, in an inventory that names no others. By the variable that the group reads.
+INVENTORIES = {"GB10_MOLECULE_INVENTORY": ".work/hosts/roles", "GB10_FLEET_INVENTORY": ".work/hosts/engine"}
 
 # What a test starts, by the Debian package that brings it. Without one of them its tests skip, and say so.
 PROGRAMS = {
@@ -58,15 +64,43 @@ def page(gate: Gate) -> None:
     gate.run("pytest", "tests/browser", "-v", tests=True)
 
 
+def hosts(gate: Gate) -> None:
+    """The containers of all tests, and the inventories of those who share them."""
+    gate.run(AS_ROOT, sys.executable, "-m", "lab", "up", "fleet", "--hosts", str(2 * len(INVENTORIES)))
+    parts = divided(yaml.safe_load(FLEET.read_text(encoding="utf-8")), len(INVENTORIES))
+    for folder, part in zip(INVENTORIES.values(), parts, strict=True):
+        (ROOT / folder).mkdir(parents=True, exist_ok=True)
+        (ROOT / folder / "hosts.yml").write_text(yaml.safe_dump(part, sort_keys=False), encoding="utf-8")
+
+
+def divided(inventory: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """The inventory of a fleet as several ones, with an equal share of its hosts each."""
+    everything = inventory["all"]
+    sparks = everything["children"]["sparks"]
+    names = list(sparks["hosts"])
+    size = len(names) // count
+    shares = [names[index * size : (index + 1) * size] for index in range(count)]
+    return [
+        {"all": {**everything, "children": {"sparks": {**sparks, "hosts": {it: sparks["hosts"][it] for it in share}}}}}
+        for share in shares
+    ]
+
+
+def _with_hosts(variable: str, *command: str) -> tuple[str | Path, ...]:
+    return (AS_ROOT, "env", f"{variable}={INVENTORIES[variable]}", *command)
+
+
 def roles(gate: Gate) -> None:
     """Of each role: check before converge, converge, again without a change, verify with testinfra, undo."""
-    gate.run(AS_ROOT, "molecule", "reset", "--scenario-name", "default")  # what a killed run says of its hosts is over
-    gate.run(AS_ROOT, "molecule", "test", "--all", tests=True)
+    molecule = _with_hosts("GB10_MOLECULE_INVENTORY", "molecule")
+    gate.run(*molecule, "reset", "--scenario-name", "default")  # what a killed run says of its hosts is over
+    gate.run(*molecule, "test", "--all", tests=True)
 
 
 def truth(gate: Gate) -> None:
     """Check mode, drift, undo and secrets tell and do exactly what they should, also after a kill."""
-    gate.run(AS_ROOT, "pytest", "tests/fleet", "-v", "-m", "not long", tests=True)
+    pytest = _with_hosts("GB10_FLEET_INVENTORY", "pytest")
+    gate.run(*pytest, "tests/fleet", "-v", "-m", "not long", tests=True)
 
 
 def attacks(gate: Gate) -> None:
@@ -84,21 +118,34 @@ def nothing_left(gate: Gate) -> None:
 
 
 def containers() -> list[Gate]:
-    """The lane of the lab's containers."""
-    molecule = Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=5, live=True)
-    fleet = Gate("engine's truth on systemd-nspawn hosts", truth, minutes=10, live=True)
-    return [execute(molecule), execute(fleet)]
+    """The lane of the lab's containers, which have no hosts in common and so run side by side."""
+    started = execute(Gate("hosts of the lab", hosts, minutes=1, live=True))
+    if started.failed:
+        return [started]
+    molecule = Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=8, live=True)
+    fleet = Gate("engine's truth on systemd-nspawn hosts", truth, minutes=14, live=True)
+    return [started, *run_all([molecule, fleet], workers=2)]
 
 
-def without_hosts() -> list[Gate]:
-    """The lane of everything that needs no host of the lab."""
+def in_time() -> list[Gate]:
+    """The lane of what needs no host of the lab, and both cores: its tests have time limits."""
     rest = (
-        Gate("release: the whole of it in a copy", release.rehearsal),
         Gate("unit tests that start Ansible", check.plays, minutes=3),
         Gate("evidence page in a browser", page, minutes=1, live=True),
         Gate("attackers", attacks, minutes=3, live=True),
     )
-    return run_all([*check.gates(), *rest], workers=1)
+    return run_all([*(gate for gate in check.gates() if not gate.patient), *rest], workers=1)
+
+
+def machines() -> list[Gate]:
+    return [execute(Gate("site.yml on two virtual Sparks", pair, minutes=15, live=True))]
+
+
+def patient() -> list[Gate]:
+    """The lane of what may take as long as it likes: it gets what the machines leave."""
+    os.nice(19)  # on Linux of this thread alone, and of what it starts
+    rehearsal = Gate("release: the whole of it in a copy", release.rehearsal)
+    return run_all([*(gate for gate in check.gates() if gate.patient), rehearsal], workers=1)
 
 
 def side_by_side(lanes: Sequence[Callable[[], list[Gate]]]) -> list[Gate]:
@@ -108,11 +155,12 @@ def side_by_side(lanes: Sequence[Callable[[], list[Gate]]]) -> list[Gate]:
 
 def main() -> int:
     started = time.monotonic()
-    print("Tools, gates, page, roles and truth side by side, then the pair; the lab needs root.", flush=True)
+    print("Containers beside tests, then machines beside gates that can wait; the lab needs root.", flush=True)
     done = [execute(Gate("tools of the tests", tools, minutes=3, live=True))]
     done.append(execute(Gate("lab of an earlier run", nothing_left)))
-    done += side_by_side((containers, without_hosts))
-    done.append(execute(Gate("site.yml on two virtual Sparks", pair, minutes=15, live=True)))
+    done += side_by_side((containers, in_time))
+    done.append(execute(Gate("end of the containers", nothing_left)))
+    done += side_by_side((machines, patient))
     return summarise(done, started)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from lab.vendor import debian, oci, repository
 from lab.vendor.debian import VendorError
-from lab.vendor.packages import PREINSTALLED
+from lab.vendor.packages import DELIVERED, PREINSTALLED
 
 __all__ = ["VendorError", "VendorTree", "build"]
 
@@ -22,6 +22,7 @@ class VendorTree:
     path: Path  # holds apt/ and registry/
     digest: str  # of the recipe: the same recipe gives the same tree
     preinstalled: list[str]  # packages of suite `base` that a fresh host has
+    delivered: list[str]  # those that a fresh machine has besides
     image_ref_path: str  # name@sha256:... of the simulated vLLM image, to be put behind "REGISTRY/"
 
 
@@ -53,7 +54,7 @@ def build(cache: Path) -> VendorTree:
             (new / "image").write_text(oci.build(new / "registry", root))
             if not path.exists():
                 new.replace(path)
-    return VendorTree(path, digest, list(PREINSTALLED), (path / "image").read_text())
+    return VendorTree(path, digest, list(PREINSTALLED), list(DELIVERED), (path / "image").read_text())
 
 
 def describe(tree: VendorTree) -> str:

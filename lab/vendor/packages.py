@@ -348,6 +348,15 @@ PREINSTALLED = [
     "gb10-lab-unrelated",
     "libnvidia-egl-wayland1",
 ]
+# What DGX OS comes with besides, in these versions: a machine has it from the start, a container never.
+DELIVERED = [
+    "docker-ce",
+    "docker-ce-cli",
+    "containerd.io",
+    "docker-buildx-plugin",
+    "docker-compose-plugin",
+    "nvidia-container-toolkit",
+]
 # Origin and label of the suites that are not the lab's own archive.
 ORIGINS = {"offer-security": ("gb10-lab", "gb10-lab-security"), "offer-third-party": ("graphics-ppa", "graphics-ppa")}
 

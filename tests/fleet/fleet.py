@@ -7,6 +7,7 @@ send, with the same program over SSH.
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import subprocess
@@ -31,7 +32,8 @@ _DERIVED = ("file:/etc/sysctl.d/90-gb10-", "file:/etc/modules-load.d/gb10-")
 
 
 class Fleet(Rig):
-    inventory = ROOT / "inventory/lab/fleet"
+    # `make test` runs other tests beside these, on other hosts of the same fleet: each has an inventory of its own.
+    inventory = ROOT / os.environ.get("GB10_FLEET_INVENTORY", "inventory/lab/fleet")
     playbook = "tests/fleet/site.yml"
 
     def __init__(self, count: int = 2, roles: Sequence[str] = ()) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lab import identity, image, inventory, machine
+from lab import identity, image, inventory, machine, vendor
 from lab.topology import topology
 
 IMAGE = image.Image("d1gest", (Path("/cache/spark-1"), Path("/cache/debian-1")))
@@ -117,3 +117,21 @@ def test_the_labs_overrides_render_to_yaml_without_placeholders() -> None:
     assert variables["vllm_image"] == "198.18.7.1:8180/gb10-lab/vllm-sim@sha256:1"
     assert all(len(reason.split()) > 3 for reason in variables["gb10_accept"].values())
     assert "{" not in text
+
+
+def test_a_machine_has_a_layer_more_than_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Docker and the toolkit are delivered with a machine, over the layers that a container has as well."""
+    monkeypatch.setattr(image, "CACHE", tmp_path)
+    monkeypatch.setattr(image, "_debian", lambda target: target.mkdir())
+    installed: dict[str, list[str]] = {}
+
+    def run_over(layers: object, target: Path, tree: object, script: Path, packages: list[str], **_: object) -> None:
+        installed[f"{target.name.partition('-')[0]} {script.name}"] = packages
+        target.mkdir()
+
+    monkeypatch.setattr(image, "_run_over", run_over)
+    tree = vendor.VendorTree(tmp_path, "tree", ["driver"], ["docker-ce"], "image")
+    container, machines = image.build(tree, "container"), image.build(tree, "machine")
+    assert [path.name.partition("-")[0] for path in machines.layers] == ["delivered", "spark", "debian"]
+    assert machines.layers[1:] == container.layers and machines.digest != container.digest
+    assert installed == {"spark customize.sh": ["driver"], "delivered install.sh": ["docker-ce"]}

@@ -198,7 +198,7 @@ def test_up_says_whose_lab_it_is_before_it_makes_anything(state_folder: Path, mo
         raise LabError("far enough")
 
     monkeypatch.setattr(lifecycle.images, "vendor_tree", lambda: None)
-    monkeypatch.setattr(lifecycle.images, "build", lambda _: None)
+    monkeypatch.setattr(lifecycle.images, "build", lambda *_: None)
     monkeypatch.setattr(network, "prepare", prepare)
     with pytest.raises(LabError, match="far enough"):
         lifecycle.up("pair", 0)

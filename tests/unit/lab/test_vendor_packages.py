@@ -9,11 +9,13 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lab.vendor import packages, repository
 from lab.vendor.kernel_module import stand_in
 from lab.vendor.packages import File, Package
 
+ROOT = Path(__file__).parents[3]
 SUITES = {name: list(listed) for name, listed in packages.suites().items()}
 # Names that the carried Debian packages provide.
 FROM_DEBIAN = {
@@ -47,8 +49,16 @@ def test_no_package_twice(suite: str) -> None:
     assert len(known) == len(set(known))
 
 
-def test_preinstalled_packages_are_in_base() -> None:
-    assert set(packages.PREINSTALLED) <= {package.name for package in SUITES["base"]}
+@pytest.mark.parametrize("names", [packages.PREINSTALLED, packages.DELIVERED])
+def test_what_a_host_comes_with_is_in_base(names: list[str]) -> None:
+    assert set(names) <= {package.name for package in SUITES["base"]}
+
+
+def test_a_machine_comes_with_the_versions_that_the_roles_accept() -> None:
+    base = {package.name: package.version for package in SUITES["base"]}
+    for role in ("docker", "container_toolkit"):
+        accepted = yaml.safe_load((ROOT / f"roles/{role}/defaults/main.yml").read_text())[f"{role}_version"]
+        assert accepted in {base[name] for name in packages.DELIVERED}, role
 
 
 def test_driver_parts_are_tied_together_but_for_the_two_that_can_drift() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from scripts import check, gates
+from scripts import test as make_test
 from scripts.gates import Gate, GateFailed, execute, summarise
 from scripts.test import side_by_side
 
@@ -138,3 +140,50 @@ def test_two_lanes_are_summed_up_together() -> None:
     done = side_by_side((lambda: lane(1), lambda: lane(0)))
     assert [(gate.passed, bool(gate.failed)) for gate in done] == [(2, True), (2, False)]
     assert summarise(done, 0.0) == 1
+
+
+def test_hosts_are_divided_so_that_no_two_groups_of_tests_share_one() -> None:
+    hosts = {f"spark-0{n}": {"ansible_host": f"198.18.7.10{n}"} for n in range(1, 5)}
+    sparks = {"hosts": hosts, "vars": {"fabric_topology": "none"}}
+    whole = {"all": {"vars": {"ansible_user": "spark"}, "children": {"sparks": sparks}}}
+    parts = make_test.divided(whole, 2)
+    found = [part["all"]["children"]["sparks"] for part in parts]
+    assert [list(part["hosts"]) for part in found] == [["spark-01", "spark-02"], ["spark-03", "spark-04"]]
+    assert {name: it for part in found for name, it in part["hosts"].items()} == hosts
+    assert all(part["all"]["vars"] == whole["all"]["vars"] and one["vars"] == sparks["vars"]
+               for part, one in zip(parts, found, strict=True))  # fmt: skip
+
+
+def test_every_gate_runs_once_and_only_what_can_wait_runs_beside_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    def record(gate: Gate) -> Gate:
+        return gate
+
+    monkeypatch.setattr(make_test, "execute", record)
+    monkeypatch.setattr(make_test, "run_all", lambda chosen, workers: [record(gate) for gate in chosen])
+    with ThreadPoolExecutor(max_workers=1) as pool:  # in a thread of its own: this one keeps its priority
+        lanes = {
+            lane.__name__: [gate.name for gate in pool.submit(lane).result()]
+            for lane in (make_test.containers, make_test.in_time, make_test.machines, make_test.patient)
+        }
+    assert sorted(lanes["in_time"] + lanes["patient"]) == sorted(
+        [gate.name for gate in check.gates()]
+        + ["unit tests that start Ansible", "evidence page in a browser", "attackers"]
+        + ["release: the whole of it in a copy"]
+    )
+    assert not [name for name in lanes["patient"] if "unit" in name or "pytest" in name]
+    assert len(lanes["containers"]) == 3 and len(lanes["machines"]) == 1
+
+
+def test_what_can_wait_leaves_the_cores_to_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands have the lowest priority; those of a lane beside it keep theirs."""
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    ask = "import os; print('priority', os.getpriority(os.PRIO_PROCESS, 0))"
+
+    def gate(name: str, **more: bool) -> Gate:
+        return Gate(name, lambda it: it.run(sys.executable, "-c", ask, cwd=gates.ROOT) and None, **more)
+
+    monkeypatch.setattr(check, "gates", lambda: [gate("waits", patient=True)])
+    monkeypatch.setattr(make_test.release, "rehearsal", lambda _: None)
+    waits, _, other = side_by_side((make_test.patient, lambda: [execute(gate("machine"))]))
+    assert waits.log[-1] == "priority 19"
+    assert other.log[-1] == f"priority {own}"
