@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.vendor.kernel_module import stand_in
-from lab.vendor.releases import CHECKER, recipe_files
+from lab.vendor.releases import CHECKER, RELEASES, recipe_files
 
 FILES = Path(__file__).parent / "files"
 
@@ -331,7 +331,17 @@ def releases() -> list[Package]:
     recipes = tuple(File(path, text.encode()) for path, text in recipe_files().items())
     return [
         Package("nvidia-spark-ota-check", CHECKER, files=recipes),
-        Package("fwupd", "1.9.30-0ubuntu5", "python3:any", files=(carried("fwupdmgr", "/usr/bin/fwupdmgr", 0o755),)),
+        Package(
+            "fwupd",
+            "1.9.30-0ubuntu5",
+            "mount, python3:any",
+            files=(
+                carried("fwupdmgr", "/usr/bin/fwupdmgr", 0o755),
+                carried("lab-board", "/usr/libexec/gb10-lab/lab-board", 0o755),
+                carried("lab-board.service", "/usr/lib/systemd/system/lab-board.service"),
+            ),
+            units=("lab-board.service",),
+        ),
     ]
 
 
@@ -410,7 +420,12 @@ def suites() -> Mapping[str, list[Package]]:
         "proprietary": modules("6.17.0-1014", "6.17.0-1014.14", DRIVER, flavour=""),
     }
     updates = unrelated("2.0-1")
+    each_release = {
+        release.suite: [*driver_set(release.driver), *kernel(release.kernel, release.upload, release.driver)]
+        for release in RELEASES
+    }
     return {
         "base": [*base, *unrelated("1.0-1")],
         **{f"offer-{name}": [*packages, *updates] for name, packages in offers.items()},
+        **{name: [*packages, *updates] for name, packages in each_release.items()},
     }
