@@ -359,7 +359,14 @@ PREINSTALLED = [
     "libnvidia-egl-wayland1",
 ]
 # Origin and label of the suites that are not the lab's own archive.
-ORIGINS = {"offer-security": ("gb10-lab", "gb10-lab-security"), "offer-third-party": ("graphics-ppa", "graphics-ppa")}
+ORIGINS = {
+    "offer-security": ("gb10-lab", "gb10-lab-security"),
+    "offer-third-party": ("graphics-ppa", "graphics-ppa"),
+    # The labels by which the vendor's own preferences know these sources of a Spark.
+    "offer-vendor-spark": ("NVIDIA", "NVIDIA Spark Updates Repository"),
+    "offer-vendor-cuda": ("NVIDIA", "NVIDIA CUDA"),
+    "offer-vendor-edge": ("LP-PPA-canonical-nvidia-nvidia-desktop-edge", "nvidia-desktop-edge"),
+}
 
 
 def unrelated(version: str) -> list[Package]:
@@ -418,6 +425,17 @@ def suites() -> Mapping[str, list[Package]]:
         "third-party": [*driver_set("580.199.01", "0ppa1"), *driver_set(NEXT_DRIVER, "0ppa1")],
         "security": floor,
         "proprietary": modules("6.17.0-1014", "6.17.0-1014.14", DRIVER, flavour=""),
+        "vendor-spark": floor,
+        "vendor-cuda": [
+            *driver_set("580.199.01", "1ubuntu1"),
+            *driver_set(NEXT_DRIVER, "1ubuntu1"),
+            *renamed_driver_set(NEXT_DRIVER),
+            *cuda(NEXT_DRIVER),
+        ],
+        "vendor-edge": [
+            *kernel("7.0.0-1019", "7.0.0-1019.19~24.04.2", LATER_DRIVER),
+            *modules("6.17.0-1014", "6.17.0-1014.14", LATER_DRIVER, build=1000),
+        ],
     }
     updates = unrelated("2.0-1")
     each_release = {

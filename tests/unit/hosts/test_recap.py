@@ -24,9 +24,10 @@ PLAYBOOKS = {
 }
 KINDS = ("ok", "away", "key", "nosudo", "nopython")
 VARIABLES: dict[str, Any] = {
-    "reboot_leave": "6.17.0-1022-nvidia", "gb10_roles": ["page_cache"], "ansible_become": False, "gb10_undo": "all", "reboot_allow": True,
+    "gb10_roles": ["page_cache"], "ansible_become": False, "gb10_undo": "all", "reboot_allow": True,
     "gb10_image": "i:1", "release_update_to": "newest", "release_update_allow": True, "trial_boot_allow": True,
     "trial_boot_kernel": "6.17.0-1014-nvidia", "gb10_wish": {"service": "vllm", "state": "stopped"},
+    "reboot_leave": "6.17.0-1022-nvidia",
 }  # fmt: skip
 
 
