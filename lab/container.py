@@ -24,6 +24,20 @@ INOTIFY = {"max_user_instances": 8192, "max_user_watches": 524288}
 KNOBS = Path("/proc/sys/fs/inotify")
 MOUNTS = Path("/proc/mounts")
 CGROUP = "gb10-lab"  # below the root of each hierarchy; one child for each container
+# nspawn ends with 133 where the container wants to boot again. The shell that starts it anew is what is recorded, so it
+# passes a request to halt on, and nspawn does not outlive it. A signal interrupts `wait`, which is then repeated.
+AGAIN = """status=133
+trap 'kill -TERM "$nspawn"' TERM
+while [ "$status" -eq 133 ]; do
+	setpriv --pdeathsig KILL {nspawn} &
+	nspawn=$!
+	wait "$nspawn"
+	status=$?
+	while kill -0 "$nspawn" 2>/dev/null; do
+		wait "$nspawn"
+		status=$?
+	done
+done"""
 
 
 def raise_limits(record: Path) -> None:
@@ -91,8 +105,9 @@ class Container:
         ]
         environment = "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network"
         join = " && ".join(f"echo $$ >{shlex.quote(str(group))}/cgroup.procs" for group in cgroups(self.host.name))
-        nspawn = f'{join} && exec env {environment} systemd-nspawn --directory="$root" {shlex.join(options)}'
-        argv = overlay(self.image.layers, self.folder / "layer", nspawn)
+        nspawn = f'env {environment} systemd-nspawn --directory="$root" {shlex.join(options)}'
+        command = f"{{ {join}\n{AGAIN.format(nspawn=nspawn)}\n}}"
+        argv = overlay(self.image.layers, self.folder / "layer", command)
         process.start(argv, self.record, self.folder / "console.log")
 
     def power_off(self) -> None:

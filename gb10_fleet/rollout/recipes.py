@@ -28,6 +28,7 @@ _SITE = ("gb10.fleet.doctor", "gb10.fleet.converge")
 _MOVES = {"driver_host_set": ("driver_allow_move", "driver"), "vllm_image": ("vllm_allow_tag", "vllm")}
 _RELEASE = "release_update_to"  # a release: its set, and steps that a rollback leaves out, for nothing takes them back
 _ONE_WAY = ("release", "packages")
+_OLDER = "gb10.fleet.older_kernel"
 _NOBODY_KNOWS: Mapping[str, Any] = {"": None}  # where a run that moved a host ended badly
 _FULL_NAME = re.compile(r"[a-z_]\w*\.[a-z_]\w*\.[a-z_]\w*")
 _IMAGE = re.compile(r"\w[\w./:-]*(@sha256:[0-9a-f]{64}|:\w[\w.-]*)")
@@ -195,6 +196,7 @@ def back(
     to: dict[str, Any] = {}
     for key in _MOVES.keys() & forward.to.keys():
         to |= _before(key, touched, record, earlier) or {}
+    forward = replace(forward, steps=[*_older(forward.to), *steps])
     if forward.to and ("driver_host_set" in to or "driver_host_set" not in forward.to):
         return replace(forward, to=to)
     roles = [role for role in sorted(_roles(*hosts_of(record))) if role == "driver" or not forward.to]
@@ -204,7 +206,18 @@ def back(
     undo = {"import_playbook": "gb10.fleet.undo", "vars": {"gb10_undo": ",".join(roles)}}
     consent = {"driver_allow_move": True} if "driver" in roles else {}
     again = list(forward.steps[-1:]) if "vllm_image" in forward.to else []  # with the image of the inventory
-    return replace(forward, steps=[Step("undo", [undo]), *again], to={**to, **consent})
+    older = _older(forward.to)
+    boot = _move()[-1:] if older else []
+    return replace(forward, steps=[*older, Step("undo", [undo]), *boot, *again], to={**to, **consent})
+
+
+def _older(to: Mapping[str, Any]) -> list[Step]:
+    """A release has rebooted into its kernel, which cannot be taken away while it runs."""
+    if _RELEASE not in to:
+        return []
+    kernel = catalog.load("host_sets")["host_sets"][to["driver_host_set"]]["kernel"]
+    said = {"reboot_allow": True, "reboot_leave": f"{kernel}-nvidia"}
+    return [Step("older kernel", [{"import_playbook": _OLDER, "vars": said}])]
 
 
 def _touched(record: Mapping[str, Any]) -> set[str]:

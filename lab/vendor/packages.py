@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from lab.vendor.kernel_module import stand_in
-from lab.vendor.releases import CHECKER, recipe_files
+from lab.vendor.releases import CHECKER, RELEASES, recipe_files
 
 FILES = Path(__file__).parent / "files"
 
@@ -331,7 +331,17 @@ def releases() -> list[Package]:
     recipes = tuple(File(path, text.encode()) for path, text in recipe_files().items())
     return [
         Package("nvidia-spark-ota-check", CHECKER, files=recipes),
-        Package("fwupd", "1.9.30-0ubuntu5", "python3:any", files=(carried("fwupdmgr", "/usr/bin/fwupdmgr", 0o755),)),
+        Package(
+            "fwupd",
+            "1.9.30-0ubuntu5",
+            "mount, python3:any",
+            files=(
+                carried("fwupdmgr", "/usr/bin/fwupdmgr", 0o755),
+                carried("lab-board", "/usr/libexec/gb10-lab/lab-board", 0o755),
+                carried("lab-board.service", "/usr/lib/systemd/system/lab-board.service"),
+            ),
+            units=("lab-board.service",),
+        ),
     ]
 
 
@@ -358,7 +368,14 @@ DELIVERED = [
     "nvidia-container-toolkit",
 ]
 # Origin and label of the suites that are not the lab's own archive.
-ORIGINS = {"offer-security": ("gb10-lab", "gb10-lab-security"), "offer-third-party": ("graphics-ppa", "graphics-ppa")}
+ORIGINS = {
+    "offer-security": ("gb10-lab", "gb10-lab-security"),
+    "offer-third-party": ("graphics-ppa", "graphics-ppa"),
+    # The labels by which the vendor's own preferences know these sources of a Spark.
+    "offer-vendor-spark": ("NVIDIA", "NVIDIA Spark Updates Repository"),
+    "offer-vendor-cuda": ("NVIDIA", "NVIDIA CUDA"),
+    "offer-vendor-edge": ("LP-PPA-canonical-nvidia-nvidia-desktop-edge", "nvidia-desktop-edge"),
+}
 
 
 def unrelated(version: str) -> list[Package]:
@@ -417,9 +434,25 @@ def suites() -> Mapping[str, list[Package]]:
         "third-party": [*driver_set("580.199.01", "0ppa1"), *driver_set(NEXT_DRIVER, "0ppa1")],
         "security": floor,
         "proprietary": modules("6.17.0-1014", "6.17.0-1014.14", DRIVER, flavour=""),
+        "vendor-spark": floor,
+        "vendor-cuda": [
+            *driver_set("580.199.01", "1ubuntu1"),
+            *driver_set(NEXT_DRIVER, "1ubuntu1"),
+            *renamed_driver_set(NEXT_DRIVER),
+            *cuda(NEXT_DRIVER),
+        ],
+        "vendor-edge": [
+            *kernel("7.0.0-1019", "7.0.0-1019.19~24.04.2", LATER_DRIVER),
+            *modules("6.17.0-1014", "6.17.0-1014.14", LATER_DRIVER, build=1000),
+        ],
     }
     updates = unrelated("2.0-1")
+    each_release = {
+        release.suite: [*driver_set(release.driver), *kernel(release.kernel, release.upload, release.driver)]
+        for release in RELEASES
+    }
     return {
         "base": [*base, *unrelated("1.0-1")],
         **{f"offer-{name}": [*packages, *updates] for name, packages in offers.items()},
+        **{name: [*packages, *updates] for name, packages in each_release.items()},
     }

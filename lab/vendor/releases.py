@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+BOARD = "/var/lib/gb10-lab/board"  # of a host: lab-board plays what lies there
 METADATA = "/opt/nvidia/spark-ota-check/metadata"
 CHECKER = "1.0.16-1"
 GUIDS = {
@@ -30,7 +31,13 @@ class Release:
     driver: str
     kernel: str
     firmware: Mapping[str, str]
+    upload: str  # version of the kernel's packages
     checker: str = CHECKER
+
+    @property
+    def suite(self) -> str:
+        """Of the lab's repository."""
+        return f"release-{self.name.removeprefix('OTA')}"
 
     @property
     def packages(self) -> dict[str, str]:
@@ -66,10 +73,10 @@ def _firmware(soc: str, controller: str, ports: str) -> dict[str, str]:
 _MARCH, _APRIL = _firmware("2.148.26", "2.78.24", "0.5.7"), _firmware("2.152.15", "3.3.2", "0.5.22")
 _JULY = _firmware("2.155.11", "3.5.8", "0.5.22")
 RELEASES = (
-    Release("OTA2.2", "March 2026", "2026-03-31", "580.126.09", "6.17.0-1008", _MARCH),
-    Release("OTA2604", "April 2026", "2026-04-21", "580.142", "6.17.0-1014", _APRIL),
-    Release("OTA2607", "July 2026", "2026-07-15", "580.159.03", "6.17.0-1022", _JULY),
-    Release("OTA26.09.2", "", "2026-09-14", "580.178.04", "7.0.0-1019", _JULY),
+    Release("OTA2.2", "March 2026", "2026-03-31", "580.126.09", "6.17.0-1008", _MARCH, "6.17.0-1008.8"),
+    Release("OTA2604", "April 2026", "2026-04-21", "580.142", "6.17.0-1014", _APRIL, "6.17.0-1014.14"),
+    Release("OTA2607", "July 2026", "2026-07-15", "580.159.03", "6.17.0-1022", _JULY, "6.17.0-1022.22"),
+    Release("OTA26.09.2", "", "2026-09-14", "580.178.04", "7.0.0-1019", _JULY, "7.0.0-1019.19~24.04.2"),
 )
 
 
@@ -100,6 +107,18 @@ def fwupd(board: str, firmware: Mapping[str, str], offers: Mapping[str, str] | N
     """The devices of a board as `fwupdmgr get-devices --json` words them. A partner's board knows none of the GUIDs."""
     own = {"nvidia": GUIDS, "asus": {"SOCFW": "5e8b7b53-0000-4b10-8121-00000000a505"}}[board]
     return {"devices": [_device(VENDORS[board], own[name], firmware[name], (offers or {}).get(name)) for name in own]}
+
+
+def board_files(board: str, has: Release, offered: Release | None = None) -> dict[str, bytes]:
+    """What lies below BOARD on a host: its firmware now, and what it is once a boot has applied all that is offered."""
+
+    def firmware(release: Release, offers: Mapping[str, str] | None = None) -> dict[str, bytes]:
+        told = json.dumps(fwupd(board, release.firmware, offers))
+        return {"DMI": smbios(release.firmware), "fwupd.json": told.encode()}
+
+    newer = offered.firmware.items() - has.firmware.items() if offered else ()
+    flashed = {f"flashed/{name}": content for name, content in firmware(offered).items()} if offered else {}
+    return {"board_vendor": f"{VENDORS[board]}\n".encode(), **firmware(has, dict(newer)), **flashed}
 
 
 def _device(vendor: str, guid: str, version: str, offered: str | None) -> dict[str, Any]:

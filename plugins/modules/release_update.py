@@ -22,6 +22,12 @@ options:
     type: list
     elements: str
     default: []
+  leave:
+    description:
+      - The release of a kernel. Where it runs, GRUB boots the kernel of before the last update once, so that the set
+        can move back. The module does not reboot.
+      - Alone; packages and firmware stay.
+    type: str
 attributes:
   check_mode:
     description: Says what it would do, with the apt lists that are there.
@@ -55,6 +61,11 @@ staged:
   returned: always
   type: bool
   sample: false
+boots:
+  description: The kernel of the next boot, with O(leave); null where another one runs than the one to leave.
+  returned: with O(leave)
+  type: str
+  sample: 6.17.0-1014-nvidia
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -68,12 +79,17 @@ def main() -> None:
         argument_spec={
             "packages": {"type": "bool", "default": False},
             "guids": {"type": "list", "elements": "str", "default": []},
+            "leave": {"type": "str"},
         },
+        mutually_exclusive=[("leave", "packages"), ("leave", "guids")],
         supports_check_mode=True,
     )
     system, check = System(), module.check_mode
     installs: list[str] = []
     try:
+        if module.params["leave"]:
+            boots = update.boot_before(system, module.params["leave"], check=check)
+            module.exit_json(changed=boots is not None, installs=[], staged=False, boots=boots)
         if not check:
             update.keep(system, read.read_release(HostReader(system)))
             system.forget()

@@ -63,10 +63,11 @@ def gate(root: Sandbox) -> tuple[str, ...]:
 def offered(column: Sandbox, offer: Offer) -> Sandbox:
     """The column's host with the offer in sight."""
     root = column.over(f"{column.upper.name}-{ROWS.index(offer)}")
+    suites = " ".join(f"offer-{name}" for name in offer.suite.split())
     root.must(f"""
 {offer.before}
 source=/etc/apt/sources.list.d
-sed 's/^Suites: .*/Suites: offer-{offer.suite}/' $source/dgx.sources >$source/offer.sources
+sed 's/^Suites: .*/Suites: {suites}/' $source/dgx.sources >$source/offer.sources
 apt-get -qq update
 {offer.after}""")
     return root

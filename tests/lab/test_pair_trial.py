@@ -1,19 +1,26 @@
-"""A trial boot on a virtual machine: a proven kernel stays, and one whose controller died is left by the host itself.
+"""A trial boot on a virtual machine: a proven kernel stays, and each of four bad ones is left without a hand.
 
 GRUB is simulated at boot (`/etc/gb10-lab/boots-by-grub`), and so is the initramfs of kernels that are stand-ins. Real
-are the boots, systemd's timer, the way back and grub-editenv.
+are the boots, systemd's timer, softdog with the script that loads it, the way back and grub-editenv. GB10_TRIAL_ROUNDS
+(1) repeats all five, each time with the kernel that does not run:
+
+    GB10_TRIAL_ROUNDS=10 pytest tests/lab/test_pair_trial.py -m long
 """
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from .conftest import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
+ROUNDS = pytest.mark.parametrize("number", range(int(os.environ.get("GB10_TRIAL_ROUNDS", "1"))))
 
 HOST, OLD, NEW = "spark-a", "6.17.0-1014-nvidia", "6.17.0-1032-nvidia"
 SAID = {"reboot_wait": 600, "trial_boot_allow": True, "trial_boot_grub_saved": True}
@@ -45,6 +52,39 @@ sudo mkdir -p /etc/default/grub.d
 echo GRUB_DEFAULT=saved | sudo tee /etc/default/grub.d/10-lab.cfg >/dev/null
 sudo update-grub
 """  # noqa: S608 - "update" and "set" of a shell, not of a database
+FAULT, FAULT_UNIT = "/usr/local/sbin/gb10-lab-fault", "/etc/systemd/system/gb10-lab-fault.service"
+# What goes wrong in a boot of the trial kernel, and the unit that it happens in.
+LATE = """[Unit]
+After=lab-gpu.service lab-rails.service
+[Service]
+Type=oneshot
+ExecStart=/usr/local/sbin/gb10-lab-fault
+[Install]
+WantedBy=multi-user.target
+"""
+EARLY = """[Unit]
+DefaultDependencies=no
+After=systemd-remount-fs.service
+Before=sysinit.target
+[Service]
+Type=oneshot
+TimeoutStartSec=infinity
+ExecStart=/usr/local/sbin/gb10-lab-fault
+[Install]
+WantedBy=sysinit.target
+"""
+ONLY_THERE = '[ "$(cat /proc/sys/kernel/osrelease)" = {kernel} ] || exit 0\n'
+NO_DRIVER = ONLY_THERE + "umount /proc/driver\nrm /run/gb10-lab/loaded-driver\n"
+NO_RAILS = ONLY_THERE + "for name in $(ls /sys/class/infiniband); do rdma link delete $name; done\n"
+# QEMU brings the initramfs, so systemd stands still in its place, before it has a watchdog. What GRUB does first
+# is done here, and the script of the initramfs is run.
+HANG = """grub-editenv /boot/grub/grubenv list | grep -q '^next_entry=.*{kernel}' || exit 0
+grub-editenv /boot/grub/grubenv unset next_entry
+sync
+echo 1 >/sys/fs/cgroup/init.scope/cgroup.freeze
+sh /etc/initramfs-tools/scripts/init-top/gb10-trial
+exec sleep infinity
+"""
 CLEAN = f"""
 sudo rm -rf /etc/gb10-lab/boots-by-grub /etc/default/grub.d/10-lab.cfg /usr/local/sbin/update-initramfs {SOURCE}
 sudo apt-get -qq purge -y linux-image-{NEW} linux-modules-nvidia-580-open-{NEW}
@@ -68,28 +108,95 @@ def boot(pair: Pair) -> None:
     pair.until(HOST, f"test $({BOOT}) != {before} && systemctl is-system-running --wait")
 
 
-def test_a_proven_kernel_stays(pair: Pair, host: str) -> None:
-    said = json.dumps({**SAID, "trial_boot_kernel": NEW})
+def kernels(pair: Pair) -> tuple[str, str]:
+    """The one that runs, and the one to try: to GRUB an older one is another one like any."""
+    back = pair.ssh(HOST, KERNEL).strip()
+    return back, NEW if back == OLD else OLD
+
+
+def arm(pair: Pair, folder: Path, kernel: str, *, watchdog: int) -> str:
+    """As a controller does that dies after it. Returns the boot id of before."""
+    asked = {
+        "action": "arm", "kernel": kernel, "deadline": 60, "watchdog": watchdog, "panic": 60, "allow_saved": True,
+    }  # fmt: skip
+    said = pair.ask(folder, "gb10.fleet.trial_boot", asked, hosts=HOST)
+    assert said[HOST]["trial"]["back"] == kernels(pair)[0]
+    return pair.ssh(HOST, BOOT).strip()
+
+
+def nothing_is_left(pair: Pair) -> None:
+    left = "ls /usr/local/sbin/gb10-trial-back /etc/systemd/system/gb10-trial-back.timer 2>/dev/null | wc -l"
+    assert pair.ssh(HOST, left).strip() == "0", "the end of a trial takes the way back away"
+
+
+@pytest.fixture
+def fault(pair: Pair, host: str) -> Any:
+    """Puts a fault into the boots of a kernel."""
+
+    def put(unit: str, script: str, kernel: str) -> None:
+        for path, text in ((FAULT, f"#!/bin/sh\nset -eu\n{script.format(kernel=kernel)}"), (FAULT_UNIT, unit)):
+            encoded = base64.b64encode(text.encode()).decode()
+            pair.ssh(host, f"echo {encoded} | base64 -d | sudo tee {path} >/dev/null && sudo chmod 755 {path}")
+        pair.ssh(host, "sudo systemctl daemon-reload && sudo systemctl enable gb10-lab-fault.service")
+
+    yield put
+    pair.ssh(host, f"sudo systemctl disable gb10-lab-fault.service; sudo rm -f {FAULT} {FAULT_UNIT}")
+
+
+@ROUNDS
+def test_a_proven_kernel_stays(pair: Pair, host: str, number: int) -> None:
+    _, kernel = kernels(pair)
+    said = json.dumps({**SAID, "trial_boot_kernel": kernel})
     run = pair.play("-e", said, "--limit", host, playbook="playbooks/trial_boot.yml")
     assert run.rc == 0
-    assert pair.ssh(host, KERNEL).strip() == NEW
-    left = "ls /usr/local/sbin/gb10-trial-back /etc/systemd/system/gb10-trial-back.timer 2>/dev/null | wc -l"
-    assert pair.ssh(host, left).strip() == "0", "a proof takes the way back away"
-    assert NEW in pair.ssh(host, "sudo grub-editenv /boot/grub/grubenv list")
+    assert pair.ssh(host, KERNEL).strip() == kernel
+    nothing_is_left(pair)
+    assert kernel in pair.ssh(host, "sudo grub-editenv /boot/grub/grubenv list")
 
 
-def test_without_its_controller_the_host_comes_back_by_itself(pair: Pair, host: str, tmp_path: Path) -> None:
-    """The trial is the older kernel now: to GRUB it is another one like any."""
-    arm = {
-        "action": "arm", "kernel": OLD, "deadline": 60, "watchdog": 180, "panic": 60, "allow_saved": True,
-    }  # fmt: skip
-    said = pair.ask(tmp_path, "gb10.fleet.trial_boot", arm, hosts=host)
-    assert said[host]["trial"]["back"] == NEW
-    before = pair.ssh(host, BOOT).strip()
+@ROUNDS
+@pytest.mark.parametrize(
+    ("script", "why"), [(NO_DRIVER, "driver_silent"), (NO_RAILS, "rails_gone")], ids=["driver", "rails"]
+)
+def test_without_driver_or_rails_the_controller_sends_it_back(
+    pair: Pair, host: str, fault: Any, script: str, why: str, number: int
+) -> None:
+    back, kernel = kernels(pair)
+    fault(LATE, script, kernel)
+    said = json.dumps({**SAID, "trial_boot_kernel": kernel})
+    run = pair.play("-e", said, "--limit", host, playbook="playbooks/trial_boot.yml")
+    assert run.rc != 0
+    assert f"{kernel} is not proven, and {back} runs again" in run.tasks and why in run.tasks
+    assert pair.ssh(host, KERNEL).strip() == back
+    nothing_is_left(pair)
+
+
+@ROUNDS
+def test_a_boot_that_hangs_before_systemd_is_ended_by_the_watchdog(
+    pair: Pair, host: str, fault: Any, tmp_path: Path, number: int
+) -> None:
+    back, kernel = kernels(pair)
+    before = arm(pair, tmp_path, kernel, watchdog=60)
+    fault(EARLY, HANG, kernel)
     pair.lab("ssh", host, "sudo systemctl reboot", check=False)
-    pair.until(host, f"test $({BOOT}) != {before} && test $({KERNEL}) = {OLD}")
+    pair.until(host, f"test $({BOOT}) != {before} && test $({KERNEL}) = {back}", limit_s=900)
+    # It has come back on a boot of its own; the timer then notes it.
+    pair.until(host, "sudo grep -q came_back /var/lib/gb10-fleet/trial/outcome")
+    said = pair.ask(tmp_path, "gb10.fleet.trial_boot", {"action": "settle"}, hosts=host)
+    assert said[host]["trial"]["state"] == "none"
+    nothing_is_left(pair)
+
+
+@ROUNDS
+def test_without_its_controller_the_host_comes_back_by_itself(
+    pair: Pair, host: str, tmp_path: Path, number: int
+) -> None:
+    back, kernel = kernels(pair)
+    before = arm(pair, tmp_path, kernel, watchdog=180)
+    pair.lab("ssh", host, "sudo systemctl reboot", check=False)
+    pair.until(host, f"test $({BOOT}) != {before} && test $({KERNEL}) = {kernel}")
     # Nobody proves it. The next boot is the host's own.
-    pair.until(host, f"test $({KERNEL}) = {NEW} && systemctl is-system-running --wait")
+    pair.until(host, f"test $({KERNEL}) = {back} && systemctl is-system-running --wait")
     outcome = pair.ssh(host, "sudo cat /var/lib/gb10-fleet/trial/outcome").strip()
     assert outcome == "not_proven"
     said = pair.ask(tmp_path, "gb10.fleet.trial_boot", {"action": "settle"}, hosts=host)

@@ -193,8 +193,23 @@ def settle(system: System) -> dict[str, Any]:
         raise HostError(f"the trial kernel {now['kernel']} runs: boot {now['back']} first, or prove it")
     _remove(system, f"{STATE}/armed")
     _set(system, saved_entry=path_of(system, str(now["back"])))
-    _unset_next(system)
+    clear_once(system)
     return {**now, "state": "none", "default": _end(system, str(now["back"]))}
+
+
+def boot_once(system: System, kernel: str) -> None:
+    """Let the next boot take this kernel, with or without a GPU. `clear_once` afterwards, for some GRUBs cannot."""
+    _set(system, next_entry=path_of(system, kernel))
+    try:
+        _must_boot(system, kernel)
+    except HostError:
+        clear_once(system)
+        raise
+
+
+def clear_once(system: System) -> None:
+    if system.path(ENVIRONMENT).exists():
+        system.ask(["grub-editenv", str(system.path(ENVIRONMENT)), "unset", "next_entry"])
 
 
 def go_back(system: System) -> dict[str, Any]:
@@ -255,10 +270,6 @@ def _path(menu: Sequence[Entry], kernel: str) -> list[Entry] | None:
 def _set(system: System, **values: str) -> None:
     words = [f"{name}={value}" for name, value in values.items()]
     system.ask(["grub-editenv", str(system.path(ENVIRONMENT)), "set", *words])
-
-
-def _unset_next(system: System) -> None:
-    system.ask(["grub-editenv", str(system.path(ENVIRONMENT)), "unset", "next_entry"])
 
 
 def _must_boot(system: System, kernel: str) -> None:

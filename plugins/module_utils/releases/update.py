@@ -22,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
+from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial
 
 BEFORE = "/var/lib/gb10-fleet/release-before.json"
 CAPSULES_S = 900.0
@@ -89,3 +90,26 @@ def firmware(system: System, guids: Sequence[str], *, check: bool) -> bool:
     if done.rc not in (0, _NOTHING):
         raise HostError(f"fwupdmgr could not stage the firmware: {done.words}; fwupdmgr get-history says more")
     return done.rc == 0
+
+
+def boot_before(system: System, leave: str, *, check: bool) -> str | None:
+    """Let the kernel of before the update boot once, where the host runs the one to leave; else None.
+
+    The running kernel cannot be taken away, so a move back of the set begins with that boot. A move has left the image
+    of the kernel that ran, and an update keeps its name before any reboot.
+    """
+    if trial.running(system) != leave:
+        if not check:
+            trial.clear_once(system)
+        return None
+    before = str((kept(system) or {}).get("kernel") or "")
+    if before == leave:
+        return None
+    if not before:
+        raise HostError(
+            f"{BEFORE} does not name the kernel of before, and the running {leave} has to go: boot the older kernel by"
+            ' hand (docs/driver.md, "Move back"), then run again'
+        )
+    if not check:
+        trial.boot_once(system, before)
+    return before

@@ -27,6 +27,8 @@ def chosen(release: Mapping[str, Any], to: str) -> dict[str, Any]:
         board = release["board_vendor"] or "the board's maker"
         left = [] if offers else [f"{board} has published no newer firmware"]
         return {"guids": [device["guids"][0] for device in offers], "left": left}
+    if release["fwupd"] is None:
+        return {"guids": [], "left": ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]}
     return _of_nvidia(release, offers, to)
 
 

@@ -30,7 +30,7 @@ VERBS = {
 @dataclass(frozen=True)
 class Offer:
     name: str
-    suite: str
+    suite: str  # or several, with blanks between
     explicit: str  # arguments of `apt-get -y`
     before: str = ""  # what stands on the host already, as shell script; the offer's suite is not known yet
     after: str = ""  # what happens when it is
@@ -44,6 +44,27 @@ def preferences(name: str, text: str) -> str:
     return f"cat >/etc/apt/preferences.d/{name} <<'PIN'\n{text}PIN\n"
 
 
+def vendor_pins() -> str:
+    """What DGX OS has in preferences.d, by file (anakronox/spark-fleet-updates at 69129d4, reference/node-sparky)."""
+    cuda, ubuntu = "release l=NVIDIA CUDA", "origin *ubuntu.com*"
+    of_580 = ("libnvidia-*580", "nvidia-*580", "nvidia-*580*-open", "xserver-xorg-video-nvidia-580")
+    others = ("nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced", "libnvidia-nscq")
+    files = {
+        "nvidia-spark-repo": [("*", "release l=NVIDIA Spark Updates Repository", 700)],
+        "cuda-compute-repo-lowpri": [
+            ("cuda-drivers*", cuda, -1),
+            *((name, ubuntu, -1) for name in ("nsight-compute", "nsight-systems")),
+        ],
+        "cuda-compute-repo-lowpri2": [(name, cuda, -1) for name in (*of_580, *others)],
+    }
+
+    def stanza(row: tuple[str, str, int]) -> str:
+        return f"Package: {row[0]}\nPin: {row[1]}\nPin-Priority: {row[2]}\n"
+
+    return "".join(preferences(name, "\n".join(map(stanza, rows))) for name, rows in files.items())
+
+
+VENDOR = "vendor-spark vendor-cuda vendor-edge"
 DOWNLOADED = " ".join(f"{package.name}={package.version}" for package in driver_set(LATER_DRIVER))
 
 OFFERS = [
@@ -83,6 +104,13 @@ OFFERS = [
         before=preferences("graphics-ppa-pin-600", "Package: *\nPin: release o=graphics-ppa\nPin-Priority: 600\n"),
     ),
     Offer("security suite", "security", "install nvidia-driver-580-open linux-nvidia-hwe-24.04"),
+    Offer(
+        "vendor's sources and pins",
+        VENDOR,
+        "install nvidia-driver-580-open linux-nvidia-hwe-24.04",
+        before=vendor_pins(),
+    ),
+    Offer("vendor's, CUDA by name", VENDOR, "install cuda-13-1", before=vendor_pins() + install("cuda")),
     Offer("proprietary flavour", "proprietary", "install linux-modules-nvidia-580-6.17.0-1014-nvidia"),
 ]
 # No pin and no hold keeps dpkg from installing a file: what counts is that it is told and that apt makes nothing worse.

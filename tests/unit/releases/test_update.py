@@ -121,7 +121,7 @@ SOC = "0x029B0B00"  # 2.155.11
         ),
         ("a", [device("SOCFW", SOC)], [], []),
         ("a", [device("SOCFW", "0x02980F00", SOC) | {"plugin": "nvme"}], [], []),
-        ("a", None, [], []),
+        ("a", None, [], ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]),
         ("b", [device("SOCFW", "1")], [], ["ASUSTeK COMPUTER INC. has published no newer firmware"]),
         ("b", None, [], ["ASUSTeK COMPUTER INC. has published no newer firmware"]),
         ("b", [device("SOCFW", "1", "2") | {"guids": ["asus"]}], ["asus"], []),

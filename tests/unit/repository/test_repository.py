@@ -146,9 +146,9 @@ def test_every_role_that_a_playbook_names_exists() -> None:
     assert named <= {f"gb10.fleet.{role}" for role in ROLES}
 
 
-@pytest.mark.parametrize("role", sorted({*ROLES} - {"benchmark", "fabric", "release_update", "trial_boot", "vllm"}))
+@pytest.mark.parametrize("role", sorted({*ROLES} - {"benchmark", "fabric", "vllm"}))
 def test_every_role_of_the_host_has_a_scenario(role: str) -> None:
-    """Rails, a model that serves and a boot of another kernel take machines: tests/lab. release_update has none yet."""
+    """Rails and a model that serves take machines: tests/lab."""
     assert (ROOT / "molecule" / role / "molecule.yml").is_file()
 
 

@@ -50,8 +50,11 @@ def test_a_rollback_leaves_out_what_nothing_takes_back() -> None:
     to = {"driver_host_set": "ubuntu24.04-580.142-6.17.0-1014", "driver_allow_move": True}
     earlier = {**record, "run": "r1", "order": {**record["order"], "to": to}}
     back = recipes.back(record, [earlier])
-    assert [step.name for step in back.steps] == ["move", "reboot", "work"]
+    assert [step.name for step in back.steps] == ["older kernel", "move", "reboot", "work"]
+    assert back.steps[0].plays[0]["vars"] == {"reboot_allow": True, "reboot_leave": "6.17.0-1022-nvidia"}
     assert back.to == to
+    undone = recipes.back(record, [])
+    assert [step.name for step in undone.steps] == ["older kernel", "undo", "reboot"], "the first move there was"
 
 
 def test_what_is_accepted_has_a_reason(tmp_path: Path) -> None:
