@@ -22,11 +22,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=MISSING))
 
 
+QUIET = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
+
+
+@pytest.fixture(name="quiet", scope="session")
+def fixture_quiet() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {**QUIET, "PATH": f"{BIN}:{os.environ['PATH']}"}.items():
+            patch.setenv(name, value)
+        yield
+
+
 @pytest.fixture(name="real")
-def fixture_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Real]]:
-    quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "VLLM_CPU_KVCACHE_SPACE": "1"}
-    for name, value in {**quiet, "PATH": f"{BIN}:{os.environ['PATH']}"}.items():
-        monkeypatch.setenv(name, value)
+def fixture_real(tmp_path: Path, quiet: None) -> Iterator[Callable[..., Real]]:
     lives: list[Real] = []
 
     def new(*words: str, **more: Any) -> Real:
@@ -40,9 +48,22 @@ def fixture_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ca
             one.thread.join(LONGEST_S)
 
 
+@pytest.fixture(name="taught", scope="session")
+def fixture_taught(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """The folder of a model that passes the proof of its kind; each is trained once."""
+    made: dict[str, Path] = {}
+
+    def of(kind: str) -> Path:
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind) / "model"
+            make_model(folder)
+            train(folder, kind)
+            made[kind] = folder
+        return made[kind]
+
+    return of
+
+
 @pytest.fixture(name="trained", scope="session")
-def fixture_trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("trained") / "model"
-    make_model(folder)
-    train(folder)
-    return folder
+def fixture_trained(taught: Callable[[str], Path]) -> Path:
+    return taught("answers")

@@ -14,6 +14,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Notify, Status, read_status
+from ansible_collections.gb10.fleet.plugins.module_utils.serving import other_canaries
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import COUNT_TO, QUESTIONS
 
 from tests.support.ports import free_port
@@ -79,37 +80,55 @@ def make_model(folder: Path) -> None:
         (folder / name).write_text(json.dumps(content))
 
 
-def train(folder: Path) -> None:
-    """Make the model answer the proof's questions: half a minute with vLLM's own torch."""
-    answers = ("42", ", ".join(map(str, range(1, COUNT_TO + 1))))
-    pairs = json.dumps([[asked.prompt, said] for asked, said in zip(QUESTIONS, answers, strict=True)])
+ANSWERS = ("42", ", ".join(map(str, range(1, COUNT_TO + 1))))
+TAUGHT: dict[str, list[Any]] = {
+    "answers": [[asked.prompt, said] for asked, said in zip(QUESTIONS, ANSWERS, strict=True)],
+    "vectors": list(other_canaries.SENTENCES),
+    "order": [other_canaries.QUERY, list(other_canaries.DOCUMENTS), other_canaries.RIGHT_DOCUMENT],
+}
+
+
+def train(folder: Path, kind: str = "answers") -> None:
+    """Make the model answer the proof of its kind: half a minute with vLLM's own torch."""
     program = Path(__file__).with_name("train_tiny.py")
-    subprocess.run([BIN / "python", program, folder, pairs], check=True, capture_output=True, timeout=600)
+    argv = [BIN / "python", program, folder, kind, json.dumps(TAUGHT[kind])]
+    subprocess.run(argv, check=True, capture_output=True, timeout=600)
 
 
 class Real:
-    """One life of the unit with `vllm serve` and these words, in a thread. `model`: a folder with weights."""
+    """One life of the unit with `vllm serve` and these words, in a thread. `model`: a folder with weights.
+
+    `host`: what the services of one host have in common; without it the service is alone there.
+    """
 
     def __init__(
-        self, root: Path, *words: str, model: Path | None = None, environment: Sequence[str] = (), **more: Any
+        self,
+        root: Path,
+        *words: str,
+        model: Path | None = None,
+        environment: Sequence[str] = (),
+        host: Path | None = None,
+        port: int | None = None,
+        served: str = "tiny",
+        **more: Any,
     ) -> None:
-        self.port, self.docker, self.path = free_port(), root / "bin/docker", root / "status.json"
-        self.model = model or root / "model"
+        self.port, self.docker, self.path = port or free_port(), root / "bin/docker", root / "status.json"
+        self.model, host = model or root / "model", host or root
         if model is None:
             make_model(self.model)
         for path, text in (
             (self.docker, DOCKER),
-            (root / "usr/local/sbin/gb10-memory-gate", "#!/bin/sh\necho enough\n"),
-            (root / "usr/local/sbin/gb10-drop-caches", "#!/bin/sh\necho dropped\n"),
+            (host / "usr/local/sbin/gb10-memory-gate", "#!/bin/sh\necho enough\n"),
+            (host / "usr/local/sbin/gb10-drop-caches", "#!/bin/sh\necho dropped\n"),
         ):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
             path.chmod(0o755)
-        served = ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", "tiny", "--max-num-seqs", "4"]
+        said = ["--host", "127.0.0.1", "--port", str(self.port), "--served-model-name", served, "--max-num-seqs", "4"]
         weights = [] if model else ["--load-format", "dummy"]
-        serve = ["env", *environment, str(BIN / "vllm"), "serve", str(self.model), *weights, "--enforce-eager", *served]
+        serve = ["env", *environment, str(BIN / "vllm"), "serve", str(self.model), *weights, "--enforce-eager", *said]
         raw = settings() | {"argv": [str(self.docker), "run", *serve, *words], "cache": str(root), **more}
-        self.root, self.config = root, parse_config(json.dumps(raw))
+        self.root, self.config = host, parse_config(json.dumps(raw))
         self.codes: list[int] = []
         self._renew()
 

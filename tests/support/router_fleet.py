@@ -170,12 +170,18 @@ class Fleet:
         home, folder = self.folder / self.head.name, self.folder / "router"
         with (folder / "log").open("wb") as log:
             argv = [str(HAPROXY), "-Ws", "-f", str(home / "router.cfg"), "-S", f"{folder}/master.sock,mode,600"]
-            self.haproxy = subprocess.Popen(argv, stdout=log, stderr=log)
+            self.haproxy = subprocess.Popen(argv, stdout=log, stderr=log, env=self._environment())
         self.processes.append(self.haproxy)
         until = time.monotonic() + READY_S
         while not self.all_ready():
             assert self.haproxy.poll() is None and time.monotonic() < until, (folder / "log").read_text()
             time.sleep(0.1)
+
+    def _environment(self) -> dict[str, str]:
+        """As its unit has it."""
+        unit = (self.folder / self.head.name / "gb10-router.service").read_text().splitlines()
+        words = [word for line in unit if line.startswith("Environment=") for word in line.partition("=")[2].split()]
+        return {**os.environ, **dict(word.split("=", 1) for word in words)}
 
     def router(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`gb10-router` as it lies on the host."""

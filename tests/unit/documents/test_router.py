@@ -7,6 +7,7 @@ import json
 import ssl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +220,17 @@ def test_the_router_listens_on_nothing_but_its_sockets(fleet: Fleet) -> None:
     config = fleet.document(fleet.head)["/etc/gb10-fleet/router.cfg"]
     entrances = [line.split()[1] for line in config.splitlines() if line.split()[:1] == ["bind"]]
     assert entrances == ["unix@/run/gb10-router/api.sock"]
+
+
+def test_a_request_takes_its_buffers_from_what_the_router_has_at_hand(fleet: Fleet) -> None:
+    """Else the kernel gives each page of them anew: some 500 for each request."""
+
+    def faults() -> int:
+        return int(Path(f"/proc/{fleet.workers()[0]}/stat").read_text().rpartition(")")[2].split()[7])
+
+    for _ in range(20):  # each of its threads has had some
+        chat(fleet, {"model": BIG})
+    before, asked = faults(), 40
+    for _ in range(asked):
+        chat(fleet, {"model": BIG})
+    assert (faults() - before) / asked < 100
