@@ -151,8 +151,8 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
     assert refusing == {"converge": 3, "undo": 2, "wish": 1, "services": 1, "reboot": 3, "benchmark": 2}
     for name in refusing:
         for task in tasks[name]:
-            step = playbook.REFUSE if "refuse" in task["name"].lower() else None
-            assert task.get("vars", {}).get(playbook.STEP) == step, task["name"]
+            refuses = task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE
+            assert refuses == ("refuse" in task["name"].lower()), task["name"]
 
 
 def test_plays_and_results_of_others_are_nothing_of_ours() -> None:
