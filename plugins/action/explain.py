@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -13,10 +13,17 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, origins
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, service_entries, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, service_entries, settings, vllm_secrets
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
-HIDDEN = "(hidden)"
+HIDDEN = vllm_secrets.HIDDEN
+# Where anything may stand, a secret too; beside its refusal nobody is to read it.
+_FREE: Mapping[str, Callable[[Any], Any]] = {
+    "vllm_extra_args": vllm_secrets.words_shown,
+    "vllm_environment": vllm_secrets.environment_shown,
+    "vllm_image_serve_args": vllm_secrets.words_shown,
+    "vllm_image_docker_options": vllm_secrets.words_shown,
+}
 LONG = 200  # characters of a value; a longer one is told by its size
 
 
@@ -64,6 +71,8 @@ def _value(name: str, option: Mapping[str, Any], variables: Mapping[str, Any]) -
         if not isinstance(given, Mapping):
             return HIDDEN
         return {service: _without_secrets(entry) for service, entry in given.items()}
+    if name in _FREE:
+        return _FREE[name](given)
     return HIDDEN if option.get("no_log") and given else given
 
 

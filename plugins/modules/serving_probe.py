@@ -172,6 +172,7 @@ def main() -> None:
         timeout_s=0 if module.check_mode else arguments["timeout_s"],
         answer_timeout_s=arguments["answer_timeout_s"],
         health=arguments["health"],
+        **({"unit": arguments["container"]} if arguments["container"] else {}),
         status=serving.status_reader(arguments["status_file"]),
     )
     module.exit_json(changed=False, ok=proof.verdict == "serving", **asdict(proof))

@@ -60,6 +60,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--own", required=True)
     parser.add_argument("--port", required=True, type=int)
     parser.add_argument("--timeout", required=True, type=float)
+    parser.add_argument("--unit", default="gb10-vllm")
     options, rest = parser.parse_known_args(words[:cut])
     options.ray = rest
     options.command = words[cut + 1 :]
@@ -149,6 +150,9 @@ class Launcher:
         finally:
             self._stop()
 
+    def _why(self) -> str:
+        return f"`journalctl -u {self.options.unit}` there says why"
+
     def _lead(self) -> int:
         """Ray's head, then vLLM as soon as every host is a living node, until one of them ends."""
         wanted, alive, stopping = set(self.options.hosts), set[str](), False
@@ -161,7 +165,7 @@ class Launcher:
                 alive = set(what)
                 lost = ", ".join(sorted(wanted - alive))
                 if serving and lost and not stopping:
-                    raise End(1, f"{lost} is no longer a living node of Ray; `journalctl -u gb10-vllm` there says why")
+                    raise End(1, f"{lost} is no longer a living node of Ray; {self._why()}")
                 if not serving and not lost:
                     say(f"all {len(wanted)} hosts are nodes of Ray")
                     environment = {**os.environ, "RAY_ADDRESS": f"{self.head}:{self.options.port}"}
@@ -176,7 +180,7 @@ class Launcher:
                 raise End(
                     1,
                     f"after {self.options.timeout:g} s {missing} is no node of Ray at {self.head}:{self.options.port}; "
-                    "`journalctl -u gb10-vllm` there says why",
+                    f"{self._why()}",
                 )
             elif what[0] == "vllm":
                 return int(what[1])

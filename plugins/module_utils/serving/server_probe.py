@@ -39,17 +39,17 @@ PATIENCE_S = 180.0
 FAILED_LIVES = 2
 # Of the unit's phases those that lead to the last one by themselves, as far as it knows.
 ON_THE_WAY = tuple(phase for phase in PHASES if phase not in ("waiting", "ready"))
-# Ways out of the verdicts on an answer.
+# Ways out of the verdicts on an answer; {unit} is that of the service.
 WAYS_OUT = {
     "garbage": "do not use this server: compare image, quantization and kernel flags with what works on SM121",
     "rejected": "see the reply: a base model has no chat template, a short context has no room (vllm_max_model_len)",
     "still_thinking": "it may be well, and nothing is proven: read its thoughts, ask it by hand; raise"
     " vllm_max_model_len if its context ended the thoughts, or let it think less"
     " (--default-chat-template-kwargs in vllm_extra_args)",
-    "engine_dead": "read `journalctl -u gb10-vllm` for the first error",
+    "engine_dead": "read `journalctl -u {unit}` for the first error",
 }
 STRANGER = "stranger"
-LOADS_LONG = "read `journalctl -u gb10-vllm`; a large model needs ten minutes and more (timeout_s)"
+LOADS_LONG = "read `journalctl -u {unit}`; a large model needs ten minutes and more (timeout_s)"
 
 
 @dataclass(frozen=True)
@@ -253,6 +253,7 @@ def probe(
     questions: Sequence[Question] = QUESTIONS,
     status: ReadStatus = dict,
     health: str = "/health",
+    unit: str = "gb10-vllm",
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Proof:
@@ -261,13 +262,14 @@ def probe(
     ``status`` gives what the unit says of itself: why there is no use in waiting on.
     """
     started = clock()
-    unit = Unit(status, clock)
-    proof = _wait_for_health(ask, health, unit, started + timeout_s, clock, sleep)
+    said = Unit(status, clock)
+    proof = _wait_for_health(ask, health, said, started + timeout_s, clock, sleep)
     if proof is None:
         proof = _ask_model(
             ask, model, answer_timeout_s, questions, Proof("serving", "", "", round(clock() - started, 3)), clock
         )
-    return unit.on(proof)
+    proof = said.on(proof)
+    return replace(proof, way_out=proof.way_out.replace("{unit}", unit))
 
 
 def _wait_for_health(
@@ -288,7 +290,7 @@ def _wait_for_health(
         if dead >= DEAD_POLLS:
             text = "/health answers 503: the engine died, the server around it is still there"
             return Proof(
-                "engine_dead", text, "read `journalctl -u gb10-vllm` for the first error; systemd restarts the unit"
+                "engine_dead", text, "read `journalctl -u {unit}` for the first error; systemd restarts the unit"
             )
         if clock() >= until:
             return unit.last_word() or _not_ready(reply)
@@ -310,7 +312,7 @@ def _not_ready(reply: Reply) -> Proof:
         return Proof(
             "not_listening",
             f"nobody listens ({reply.problem}); vLLM only listens once the model is loaded",
-            "see `systemctl status gb10-vllm`, and whether it listens on this port (vllm_port)",
+            "see `systemctl status {unit}`, and whether it listens on this port (vllm_port)",
         )
     seen = f"HTTP {reply.status}" if reply.status else f"the connection was {reply.problem}"
     return Proof(

@@ -29,15 +29,17 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.timeline import 
 )
 
 _DRIVER, _KERNEL = re.compile(r"\bnvidia-(driver|kernel)\S*|\blibnvidia-\S+"), re.compile(r"\blinux-(image|modules)\S*")
+_UNIT = re.compile(r"\bgb10-vllm(-[a-z0-9-]*[a-z0-9])?\b")
 _SERVING = re.compile(r"gb10-vllm|vllm", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
 class Sign:
-    """`at_s`: when it was last so."""
+    """`at_s`: when it was last so. `unit`: of the service that it is about, where it is about one."""
 
     text: str
     at_s: float
+    unit: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Signs:
 
 def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) -> Signs:
     recent = [entry for entry in entries if patient.recent(entry.at_s)]
-    found = {finding.id: Sign(finding.fact, _last(patient, finding.id, recent)) for finding in findings}
+    found = {finding.id: _of_finding(patient, finding, recent) for finding in findings}
     xids = [sign for id_, sign in found.items() if id_.startswith("xid_")]
     if xids:
         found["log_xid"] = xids[-1]
@@ -66,8 +68,18 @@ def of(patient: Patient, findings: Sequence[Finding], entries: Sequence[Entry]) 
         found.update(_before_end(patient, ends[-1], recent))
     for entry in recent:
         if entry.kind == SERVICE:
-            found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s)
+            found[f"service_{entry.key}"] = found["service_failed"] = Sign(entry.text, entry.at_s, _unit(entry.text))
     return Signs(found, [change for entry in entries for change in _changes(entry)])
+
+
+def _of_finding(patient: Patient, finding: Finding, entries: Sequence[Entry]) -> Sign:
+    return Sign(finding.fact, _last(patient, finding.id, entries), _unit(finding.way_out))
+
+
+def _unit(text: str) -> str:
+    """The first unit of a service that is named."""
+    found = _UNIT.search(text)
+    return found[0] if found else ""
 
 
 def _last(patient: Patient, id_: str, entries: Sequence[Entry]) -> float:

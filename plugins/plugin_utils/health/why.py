@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.health import units
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import signs, timeline
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import Judgement, judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import DAY_S, Patient, Rules
@@ -88,7 +89,8 @@ def _cause(rule: Mapping[str, Any], found: signs.Signs, rules: Rules) -> Cause:
     score = round(min(1.0, max(0.0, rule["score"] + rules.step * (len(more) - len(less)))), 2)
     word = next(level["word"] for level in rules.sure if score >= level["least"])
     told = dict.fromkeys(sign.text for sign in (*needed, *more))
-    return Cause(rule["value"], score, word, rule["fact"], rule["way_out"], list(told))
+    unit = next((sign.unit for sign in needed if sign.unit), units.long_name(units.SHORT))
+    return Cause(rule["value"], score, word, rule["fact"], rule["way_out"].replace("{unit}", unit), list(told))
 
 
 def _weighing(names: Sequence[str], found: signs.Signs, fault_s: float, rules: Rules) -> list[signs.Sign]:

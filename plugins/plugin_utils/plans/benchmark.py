@@ -65,11 +65,12 @@ class Watch:
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkPlan(RolePlan):
-    """``service``, ``members`` and ``rank`` are of the service that is measured. ``loads`` are the steps in their
-    order, ``request`` is what all of them share, and ``wait_s`` is how long Ansible waits for one. ``conditions`` are
-    noted beside each figure, which is worth nothing without them."""
+    """``service``, ``unit``, ``members`` and ``rank`` are of the service that is measured. ``loads`` are the steps in
+    their order, ``request`` is what all of them share, and ``wait_s`` is how long Ansible waits for one. ``conditions``
+    are noted beside each figure, which is worth nothing without them."""
 
     service: str
+    unit: str
     served_name: str
     members: tuple[str, ...]
     rank: int
@@ -95,6 +96,7 @@ def plan(view: View) -> BenchmarkPlan:
     return BenchmarkPlan(
         refusals=tuple(_refusals(view, said, model)),
         service=made.name,
+        unit=made.unit.removesuffix(".service"),
         served_name=made.served_name,
         members=made.members,
         rank=made.rank,

@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     addresses,
     docker_words,
     vllm_container,
+    vllm_secrets,
     vllm_settings,
     vllm_widening,
     waits,
@@ -29,7 +30,6 @@ _OWN_FLAGS = {
 }
 # Where the library would look elsewhere for the files, or not at all.
 _MOVES_THE_FILES = {"HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME"}
-_PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _MODEL = re.compile(r"[\w/][\w./@:-]*\Z")
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?\Z")
 _METHOD = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -48,11 +48,6 @@ _DIRECTORY = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colo
 _DOTS = re.compile(r"/[.][.]?(/|\Z)")
 _OF_THE_SYSTEM = re.compile(r"/(bin|boot|dev|etc|home(/[^/]+)?|lib|proc|root|run|sbin|sys|tmp|usr|var)\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_SECRET = re.compile(
-    r"(^|_)(token|secret|password|passwd|passphrase|credentials?|api_?key|(access|private|secret|account|encryption)_?key)(_|$)",
-    re.IGNORECASE,
-)
-_FILE = re.compile(r"/[^:]*\Z")  # a path is no secret
 
 
 def refusals(view: View, said: VllmSettings, memory_gib: float | None = None) -> Iterator[str]:
@@ -88,7 +83,7 @@ def of_a_container(view: View, said: VllmSettings, memory_gib: float | None) -> 
     for check in (_image, _listening, _bounds, _name, _secrets, _registry, _environment, vllm_widening.refusals):
         yield from check(view, said)
     yield from _share(said, memory_gib)
-    if flags := [word.partition("=")[0] for word in said.vllm_extra_args if _says_a_secret(word)]:
+    if flags := [word.partition("=")[0] for word in said.vllm_extra_args if vllm_secrets.is_flag(word)]:
         yield (
             f"args hold {', '.join(flags)}, and everyone on the host can read them. Put the secret into a file that "
             "only root reads: mounts gives it to the container, and a flag or a variable may name its path."
@@ -100,7 +95,7 @@ def of_a_container(view: View, said: VllmSettings, memory_gib: float | None) -> 
         )
     if any(_LINE_BREAK.search(str(word)) for word in (*said.vllm_extra_args, *said.vllm_environment.values())):
         yield "args or environment hold a line break. Each is one line."
-    if any(_PASSWORD_IN_URL.search(word) for word in said.vllm_extra_args):
+    if any(vllm_secrets.PASSWORD_IN_URL.search(word) for word in said.vllm_extra_args):
         yield "a URL in args holds a password, and everyone on the host can read it. Name a server that asks for none."
 
 
@@ -279,12 +274,6 @@ def _words(_view: View, said: VllmSettings) -> Iterator[str]:
         yield "a variable of vLLM holds a line break. Arguments and environment are one line each."
 
 
-def _says_a_secret(word: str) -> bool:
-    """Whether a word is the flag of a secret, and not of a file with one."""
-    flag = word.partition("=")[0].lstrip("-").replace("-", "_")
-    return word.startswith("-") and bool(_SECRET.search(flag)) and not flag.endswith(("_file", "_path"))
-
-
 def _name(_view: View, said: VllmSettings) -> Iterator[str]:
     if _NOT_SHOWN.search(said.vllm_served_model_name):
         yield (
@@ -329,7 +318,7 @@ def _directory(_view: View, said: VllmSettings) -> Iterator[str]:
 
 def _environment(_view: View, said: VllmSettings) -> Iterator[str]:
     given = {str(name): str(value) for name, value in said.vllm_environment.items()}
-    if any(not _VARIABLE.match(name) or (_SECRET.search(name) and not _FILE.match(given[name])) for name in given):
+    if any(not _VARIABLE.match(name) or vllm_secrets.is_variable(name, given[name]) for name in given):
         yield (
             f"vllm_environment holds {', '.join(given)}. Names are letters, digits and _; everyone on the host can "
             "read it, so secrets go into vllm_api_key and vllm_huggingface_token. Others go into a file that only root "
@@ -339,9 +328,9 @@ def _environment(_view: View, said: VllmSettings) -> Iterator[str]:
     with_password = [  # a proxy's, for example
         f"{name} of vllm_environment"
         for name, value in said.vllm_environment.items()
-        if _PASSWORD_IN_URL.search(str(value))
+        if vllm_secrets.PASSWORD_IN_URL.search(str(value))
     ]
-    if any(_PASSWORD_IN_URL.search(word) for word in said.vllm_extra_args):
+    if any(vllm_secrets.PASSWORD_IN_URL.search(word) for word in said.vllm_extra_args):
         with_password.append("vllm_extra_args")
     if with_password:
         yield (

@@ -214,7 +214,7 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
         *("/usr/bin/docker", "run", *vllm_container.docker_options(said, view.size, names.container)),
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
         *vllm_container.files(said, names, secrets=bool(made.secrets), gid=gid),
-        *_inside(view, said, made.image_name, addresses_of),
+        *_inside(service, made.image_name, addresses_of),
     )
     log = catalog.load("units")["vllm_log"]
     program = {
@@ -279,15 +279,17 @@ def _held(name: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
     return found or {}
 
 
-def _inside(view: View, said: VllmSettings, image: str, addresses_of: Mapping[str, str]) -> list[str]:
+def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> list[str]:
     """What runs in the container. A node of Ray that is not the head runs what vLLM sends it, and serves nothing."""
+    view, said = service.view, service.said
     head = addresses_of.get(view.members[0], "")
     serve = ["serve", said.vllm_model, *vllm_container.serve_words(said, view.size, view.rank, head)]
     if not said.by_ray:
         return ["--entrypoint", "vllm", image, *serve]
     hosts = [addresses_of[member] for member in view.members]
     start = vllm_container.ray_words(said, addresses_of[view.host], hosts)
-    return ["--entrypoint", "python3", image, *start, *(["--", "vllm", *serve] if view.rank == 0 else [])]
+    named = ["--unit", service.names.container] if service.name != SHORT else []
+    return ["--entrypoint", "python3", image, *start, *named, *(["--", "vllm", *serve] if view.rank == 0 else [])]
 
 
 def _memory_gib(view: View, said: VllmSettings) -> int:

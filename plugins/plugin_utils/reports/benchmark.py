@@ -118,6 +118,7 @@ def _worst(verdicts: Sequence[str]) -> str:
 
 def _cluster(name: str, members: Mapping[str, Mapping[str, Any]], limits: Limits) -> Record:
     conditions = next(dict(host["conditions"]) for host in members.values() if host.get("conditions"))
+    unit = conditions.pop("unit", "gb10-vllm")
     conditions["hosts"] = len(members)
     conditions["quantization"] = quantization(conditions["model"], conditions["args"])
     conditions["args"] = without_secrets(conditions["args"])
@@ -126,7 +127,7 @@ def _cluster(name: str, members: Mapping[str, Mapping[str, Any]], limits: Limits
     steps = []
     for index in range(count):
         of_hosts = {host: said["steps"][index] for host, said in members.items() if index < len(said["steps"])}
-        steps.append(_step(of_hosts, conditions, limits))
+        steps.append(_step(of_hosts, conditions, limits, unit))
     return {
         "name": name,
         "hosts": list(members),
@@ -141,7 +142,9 @@ def _version(members: Mapping[str, Mapping[str, Any]]) -> str | None:
     return next((load["version"] for load in loads if load.get("version")), None)
 
 
-def _step(of_hosts: Mapping[str, Mapping[str, Any]], conditions: Mapping[str, Any], limits: Limits) -> Record:
+def _step(
+    of_hosts: Mapping[str, Mapping[str, Any]], conditions: Mapping[str, Any], limits: Limits, unit: str
+) -> Record:
     asked = next(step for step in of_hosts.values() if step.get("load"))
     concurrency, load = asked["concurrency"], asked["load"]
     gpus = {host: gpu(step.get("readings") or [], limits) for host, step in of_hosts.items()}
@@ -151,7 +154,7 @@ def _step(of_hosts: Mapping[str, Mapping[str, Any]], conditions: Mapping[str, An
     # An expectation of several requests is their sum, an expectation of one its own speed.
     ratio = each * expected.requests / expected.tokens[0] if each and expected else None
     problem = load.get("error") or _unanswered(result)
-    verdict, text, way_out = judge(problem, ratio, expected, why, gpus, limits)
+    verdict, text, way_out = judge(problem, ratio, expected, why, gpus, limits, unit)
     others = load.get("others") or 0
     return {
         "concurrency": concurrency,
@@ -261,10 +264,11 @@ def judge(
     why: str,
     gpus: Mapping[str, Gpu],
     limits: Limits,
+    unit: str,
 ) -> tuple[str, str, str]:
     """Verdict, fact and way out. A GPU that throttles under load is at fault at any speed."""
     if problem:
-        return "failed", problem, "sudo journalctl -u gb10-vllm on the first host says what the server makes of it"
+        return "failed", problem, f"sudo journalctl -u {unit} on the first host says what the server makes of it"
     speed = f"{ratio:.2f} of the expected {expected.text}" if ratio is not None and expected else ""
     beside = f"; {speed}" if speed else ""
     low = {host: found for host, found in gpus.items() if _throttles(found, limits)}

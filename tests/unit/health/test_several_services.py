@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.read import coll
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema, timeline
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import answer
 
 from tests.support import health
 from tests.support.health import NOW, RULES, event, gpu, reading, sample
@@ -122,3 +123,19 @@ def test_each_service_tells_its_failure_once() -> None:
     record = reading(services={"chat": kept, "embed": kept}, events=[told])
     entries = [entry.text for entry in timeline.build(record, 0) if entry.kind == "service"]  # type: ignore[arg-type]
     assert sorted(entries) == ["gb10-vllm-chat: killed: it was killed", "gb10-vllm-embed: killed: it was killed"]
+
+
+def test_a_cause_names_the_unit_of_the_service_that_it_is_about() -> None:
+    samples = [
+        sample(NOW + 100 * place, gpu=gpu(2300, 20.0, 96), servings={"chat": health.serving(3, 100)})
+        for place in range(3)
+    ]
+    record = reading(samples, processes=[{"pid": 1, "memory_mib": 90000}])
+    (hung, *_) = answer("spark-a", record, RULES, 14).causes  # type: ignore[arg-type]
+    assert hung.id == "engine_hung" and "restart gb10-vllm-chat on all" in hung.way_out
+    assert "`journalctl -u gb10-vllm-chat`" in hung.way_out
+    for service, unit in (("chat", "gb10-vllm-chat"), (None, "gb10-vllm")):
+        said = event("service", NOW - 300, "start_failed", f"{unit}: start_failed: exit status 1")
+        told = {**said, "service": service} if service else said
+        (failed,) = answer("spark-a", reading(events=[told]), RULES, 14).causes  # type: ignore[arg-type]
+        assert failed.id == "service_failed" and f"`journalctl -u {unit}` has" in failed.way_out

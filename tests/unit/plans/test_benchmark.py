@@ -110,3 +110,9 @@ def test_a_number_that_is_none_is_named() -> None:
 )
 def test_a_role_for_tasks_only_plans_and_declares_no_resources(role: str, alone: bool) -> None:
     assert plans.serves_tasks_only(role) is alone
+
+
+def test_the_unit_is_that_of_the_service_that_is_measured() -> None:
+    assert planned().unit == "gb10-vllm"
+    entry = {"model": MODEL, "port": 8001, "memory_gib": 20, "image": "i@sha256:1"}
+    assert planned(vllm_model="", vllm_services={"chat": entry}).unit == "gb10-vllm-chat"

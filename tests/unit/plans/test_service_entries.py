@@ -258,3 +258,30 @@ def test_a_service_gets_the_host_no_more_than_the_short_form_does(
 ) -> None:
     (text,) = vllm.plan(view({"one": entry | more})).refusals
     assert says in text
+
+
+SHOWN = [
+    ("vllm_extra_args", ["--seed", "5", "--tool-call-parser=hermes"], ["--seed", "5", "--tool-call-parser=hermes"]),
+    ("vllm_extra_args", ["--api-key", SECRET, "--seed", "5"], ["--api-key", "(hidden)", "--seed", "5"]),
+    ("vllm_extra_args", ["--hf_token=" + SECRET], ["--hf_token=(hidden)"]),
+    ("vllm_extra_args", ["--api-key", "--seed"], ["--api-key", "--seed"]),
+    ("vllm_extra_args", ["--proxy", f"http://me:{SECRET}@host"], ["--proxy", "http://(hidden)@host"]),
+    ("vllm_extra_args", ['{"a": "b", "api_key": "' + SECRET + '"}'], ['{"a": "b", "api_key": "(hidden)"}']),
+    (
+        "vllm_extra_args",
+        ["--header", f"Authorization: Bearer {SECRET}"],
+        ["--header", "Authorization: Bearer (hidden)"],
+    ),
+    ("vllm_extra_args", ["--ssl-key-file", "/srv/key.pem"], ["--ssl-key-file", "/srv/key.pem"]),
+    ("vllm_environment", {"A": 1, "B": "x"}, {"A": 1, "B": "x"}),
+    ("vllm_environment", {"MY_TOKEN": SECRET, "X": "y"}, {"MY_TOKEN": "(hidden)", "X": "y"}),
+    ("vllm_environment", {"MY_SECRET": "/srv/file"}, {"MY_SECRET": "/srv/file"}),
+    ("vllm_environment", {"HTTPS_PROXY": f"http://me:{SECRET}@host"}, {"HTTPS_PROXY": "http://(hidden)@host"}),
+]
+
+
+@pytest.mark.parametrize(("name", "given", "shown"), SHOWN)
+def test_the_short_form_is_explained_without_its_secrets(name: str, given: Any, shown: Any) -> None:
+    option = catalog.declared_variables().roles["vllm"][name]
+    assert explain._value(name, option, {name: given}) == shown
+    assert explain._value(name, option, {}) == option["default"]

@@ -274,3 +274,11 @@ def test_the_example_of_many_services_fits(host: str, names: list[str]) -> None:
     plan = vllm.plan(seen)
     assert (plan.refusals, plan.joint_refusals) == ((), ()) and [each.name for each in plan.services] == names
     assert not [each for each in plan.findings if "reranker_as_chat" in str(each)]
+
+
+def test_ray_of_a_named_service_knows_its_unit() -> None:
+    by_ray = {"executor": "ray", "ray_token": "x" * 32}
+    named = made({"chat": CHAT | by_ray}, hosts=2)["chat"].argv
+    assert after(named, "--unit") == "gb10-vllm-chat" and named.index("--unit") < named.index("--")
+    short = {f"vllm_{name}": value for name, value in by_ray.items()}
+    assert "--unit" not in made({}, hosts=2, vllm_model="openai/gpt-oss-120b", **short)["vllm"].argv

@@ -800,6 +800,20 @@ def test_a_file_that_nobody_can_read_is_a_verdict(tmp_path: Path, monkeypatch: p
         assert read_status(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
 
 
+@pytest.mark.parametrize(("words", "unit"), [([], "gb10-vllm"), (["chat"], "gb10-vllm-chat")])
+def test_a_way_out_names_the_unit_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], unit: str
+) -> None:
+    monkeypatch.setattr(main, "STATUS", str(tmp_path / "status.json"))
+    monkeypatch.setattr(main, "CONFIG", str(tmp_path / "{stem}.json"))
+    monkeypatch.setitem(failures.WAYS_OUT, "bad_settings", failures.WAYS_OUT["start_failed"])
+    assert main.main(words) == 1
+    said = f"the first error in `journalctl -u {unit}` is the cause"
+    assert read_status(tmp_path / "status.json")["failure"]["way_out"] == said
+    assert capsys.readouterr().out.endswith(f"; {said}\n")
+    assert [text for text in failures.WAYS_OUT.values() if "gb10-vllm" in text] == []
+
+
 def test_a_named_service_has_settings_and_status_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "CONFIG", str(tmp_path / "{stem}.json"))
     monkeypatch.setattr(main, "STATUS", str(tmp_path / "{stem}-status.json"))

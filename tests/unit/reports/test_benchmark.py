@@ -182,6 +182,12 @@ def test_a_load_that_failed(load: dict[str, Any], said: str) -> None:
     assert step["verdict"] == "failed" and said in step["text"] and step["way_out"]
 
 
+def test_a_load_that_failed_names_the_unit_of_the_service() -> None:
+    assert "sudo journalctl -u gb10-vllm on" in build({"spark-a": readings(*FAULT)}, result={})["way_out"]
+    judged = benchmark.judge("it did not end", None, None, "", {}, THRESHOLDS, "gb10-vllm-chat")
+    assert judged[2].startswith("sudo journalctl -u gb10-vllm-chat on the first host")
+
+
 def test_figures_and_what_people_read() -> None:
     step = build({"spark-a": readings(*HEALTHY)}, 58.0, others=2)
     assert (step["tokens_per_s"], step["tokens_per_s_sum"]) == (58.0, 51.2)

@@ -8,6 +8,7 @@ import email.policy
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -81,6 +82,19 @@ class Server:
             clock=lambda: self.now,
             sleep=self.sleep,
         )
+
+
+@pytest.mark.parametrize("unit", ["gb10-vllm", "gb10-vllm-chat"])
+def test_a_way_out_names_the_unit_of_the_service(unit: str) -> None:
+    for server in (
+        Server(health=[REFUSED]),
+        Server(health=[Reply(502)]),
+        Server(health=[Reply(503)]),
+        Server(chat=[Reply(500, "EngineCore encountered an issue")]),
+    ):
+        clock = {"clock": lambda server=server: server.now, "sleep": server.sleep}
+        proof = serving.probe(server, "gpt", timeout_s=5, answer_timeout_s=10, unit=unit, **clock)
+        assert re.findall(r"(?:journalctl -u|systemctl status) ([\w{}-]+)`", proof.way_out) == [unit]
 
 
 def test_serving() -> None:

@@ -12,8 +12,9 @@ LASTING = (
     *("model_missing", "model_incomplete", "token_refused", "context_too_long", "kv_cache_short"),
     *("unknown_architecture", "unknown_quantization", "kernel_unsupported", "gpu_dead"),
 )
+# {unit}: the unit of the service, which has the same name on all hosts of a cluster.
 WAYS_OUT = {
-    "bad_settings": "run site.yml: the role vllm writes /etc/gb10-fleet/vllm.json anew",
+    "bad_settings": "run site.yml: the role vllm writes the file anew",
     "docker_down": "`systemctl status docker` and `journalctl -u docker` say why",
     "docker_refused": "the text is Docker's own; without the GPU's CDI file no container starts: gb10.fleet.doctor",
     "image_missing": "run site.yml: the role vllm pulls it; or `docker pull` it",
@@ -26,11 +27,11 @@ WAYS_OUT = {
     "rail_down": "look at cable, switch port and the other host's power; it goes on by itself when the rail is back",
     "gid_not_as_planned": "run `ansible-playbook gb10.fleet.site -i INVENTORY --tags fabric`",
     "join_port_busy": "`ss -ltnp` names the process that has the port; set another vllm_join_port on the cluster",
-    "waiting_for_peers": "`systemctl status gb10-vllm` on the hosts that are missing says why; a firewall must"
+    "waiting_for_peers": "`systemctl status {unit}` on the hosts that are missing says why; a firewall must"
     " let vllm_join_port pass",
     "another_loads": "one service of a host loads at a time; it goes on by itself when that one serves or ends",
     "peers_differ": "run site.yml for all hosts of the cluster, so that they get the same settings",
-    "peer_lost": "the host that is named has the cause: `journalctl -u gb10-vllm` there; all start again together",
+    "peer_lost": "the host that is named has the cause: `journalctl -u {unit}` there; all start again together",
     "port_busy": "`ss -ltnp` names the process that has the port; end it, or set another vllm_port (vllm_master_port"
     " between hosts)",
     "refused_flag": "vLLM of this image does not take a flag or its value: `gb10 plan` says which it knows",
@@ -51,11 +52,15 @@ WAYS_OUT = {
     "gpu_dead": "the GPU or its driver does not answer any more: `journalctl -k | grep -i -e xid -e nvrm`, then reboot"
     " the host (playbook gb10.fleet.reboot)",
     "out_of_memory": "`gb10 plan` says what fits: most often a shorter vllm_max_model_len, or another checkpoint",
-    "killed": "`journalctl -u docker -u gb10-vllm` around that time; a `docker kill` or `docker stop` by hand does it",
-    "start_failed": "the first error in `journalctl -u gb10-vllm` is the cause",
-    "engine_died": "the first error in `journalctl -u gb10-vllm` is the cause; without one, see `journalctl -k` around"
+    "killed": "`journalctl -u docker -u {unit}` around that time; a `docker kill` or `docker stop` by hand does it",
+    "start_failed": "the first error in `journalctl -u {unit}` is the cause",
+    "engine_died": "the first error in `journalctl -u {unit}` is the cause; without one, see `journalctl -k` around"
     " that time; it starts again by itself",
 }
+
+
+def way_out(verdict: str, unit: str) -> str:
+    return WAYS_OUT[verdict].replace("{unit}", unit)
 
 
 class Failure(Exception):

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
-from .failures import WAYS_OUT, Failure, Stopped
+from .failures import Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_of_gone
 from .seal import read_secret
@@ -91,7 +91,7 @@ class Life:
             self.status.stop()
             return 0
         except Failure as failure:
-            say(f"{failure}; {WAYS_OUT[failure.verdict]}")
+            say(f"{failure}; {self.status.way_out(failure.verdict)}")
             self.status.fail(failure, self.log.tail)
             self._leave(str(failure))
             return 1

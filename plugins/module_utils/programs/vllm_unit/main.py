@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .config import parse_config
-from .failures import WAYS_OUT, Failure
+from .failures import Failure
 from .life import Life
 from .status import Notify, Status, say
 
@@ -39,10 +39,11 @@ def main(words: Sequence[str] = ()) -> int:
         config = parse_config(text)
     except (OSError, ValueError, KeyError, TypeError) as error:
         failure = Failure("bad_settings", f"{settings}: {type(error).__name__}: {error}")
-        Status(state, notify, "").fail(failure, [])
-        say(f"{failure}; {WAYS_OUT[failure.verdict]}")
+        status = Status(state, notify, "", unit=f"gb10-{stem}")
+        status.fail(failure, [])
+        say(f"{failure}; {status.way_out(failure.verdict)}")
         return 1
-    life = Life(config, Status(state, notify, config.digest), notify)
+    life = Life(config, Status(state, notify, config.digest, unit=f"gb10-{stem}"), notify)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, life.stop)
     signal.signal(signal.SIGUSR1, life.announce)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from .failures import LASTING, WAYS_OUT, Failure
+from .failures import LASTING, Failure, way_out
 
 # In the order of a life, which only goes forward.
 PHASES = ("starting", "waiting", "formation", "weights", "graphs", "ready")
@@ -41,8 +41,15 @@ class Status:
     row that ended before the model was ready; other settings begin anew.
     """
 
-    def __init__(self, path: Path, notify: Notify, digest: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self.path, self.notify, self.clock = path, notify, clock
+    def __init__(
+        self,
+        path: Path,
+        notify: Notify,
+        digest: str,
+        clock: Callable[[], float] = time.monotonic,
+        unit: str = "gb10-vllm",
+    ) -> None:
+        self.path, self.notify, self.clock, self.unit = path, notify, clock, unit
         former = read_status(path)
         same = former.get("settings") == digest
         self.attempt = _count(former.get("attempt")) + 1
@@ -67,7 +74,7 @@ class Status:
 
     def wait(self, verdict: str, text: str) -> None:
         """What is missing; nothing has failed."""
-        waiting = {"verdict": verdict, "text": text, "way_out": WAYS_OUT[verdict]}
+        waiting = {"verdict": verdict, "text": text, "way_out": self.way_out(verdict)}
         if (self.phase, self.waiting) != ("waiting", waiting):
             self.enter("waiting", text)
             self.waiting = waiting
@@ -78,13 +85,16 @@ class Status:
         self.failure = {
             "verdict": failure.verdict,
             "text": failure.text,
-            "way_out": WAYS_OUT[failure.verdict],
+            "way_out": self.way_out(failure.verdict),
             "lasting": failure.verdict in LASTING,
             "at": _utc(),
             "attempt": self.attempt,
             "lines": list(lines),
         }
         self.enter("failed", str(failure))
+
+    def way_out(self, verdict: str) -> str:
+        return way_out(verdict, self.unit)
 
     def stop(self) -> None:
         self.failures = 0
