@@ -97,7 +97,7 @@ def plan(
             flags, given = service_plan.asked(service, flags, memory, given)
         found = recipe_plan.found(ctx, accepted) if recipe else serving_plan.plan(
             str(model), [memory] * (hosts or 1), image, version, max_model_len, concurrency, only, flags, accepted,
-            executor, driver, None, known, second, given,
+            executor, driver, facts=known, draft=second, given=given,
         )  # fmt: skip
     except (serving_plan.PlanError, recipes.RecipeError, model_files.FactsError) as error:
         wrong_question(str(error), as_json)

@@ -88,12 +88,19 @@ def test_the_catalog_says_where_a_cold_start_helps() -> None:
     }
 
 
+def tasks_of(file: str) -> list[dict[str, Any]]:
+    """Of the role, with those that a file imports in their place."""
+    tasks: list[dict[str, Any]] = yaml.safe_load((ROOT / "roles/reboot/tasks" / file).read_text())
+    imports = "ansible.builtin.import_tasks"
+    return [each for task in tasks for each in (tasks_of(task[imports]) if imports in task else [task])]
+
+
 @pytest.mark.parametrize(
     ("said", "allowed"), [(True, True), ("true", True), (False, False), ("false", False), ("no", False)]
 )
 def test_a_consent_as_text_is_taken_as_it_is_meant(said: Any, allowed: bool) -> None:
     """`-e reboot_allow=true` is text to Ansible, which takes no text for a condition."""
-    tasks = yaml.safe_load((ROOT / "roles/reboot/tasks/main.yml").read_text())
+    tasks = tasks_of("main.yml")
     condition = trust_as_template(tasks[0]["ansible.builtin.assert"]["that"])
     variables = {"reboot_allow": said, "ansible_check_mode": False}
     assert Templar(None, variables).evaluate_conditional(condition) is allowed
@@ -108,7 +115,7 @@ def test_a_consent_as_text_is_taken_as_it_is_meant(said: Any, allowed: bool) -> 
     ],
 )
 def test_nothing_is_rebooted_in_the_middle_of_an_installation(apt: dict[str, Any], words: str | None) -> None:
-    tasks = yaml.safe_load((ROOT / "roles/reboot/tasks/main.yml").read_text())
+    tasks = tasks_of("main.yml")
     names = [task["name"] for task in tasks]
     place = names.index("Refuse in the middle of an installation")
     assert place < next(index for index, name in enumerate(names) if name.startswith("Reboot into"))

@@ -50,7 +50,7 @@ def declared(view: View) -> tuple[services.Service, ...]:
     if not _has_the_role(view):
         return ()
     try:
-        return services.expand(view)
+        return view.plan(services.expand)
     except SettingsError:
         return ()
 
