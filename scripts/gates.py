@@ -27,6 +27,9 @@ _PYTEST_SKIP = re.compile(r"^[^\w\n]*SKIPPED \[\d+\] (.+)$", re.MULTILINE)
 _FAILED_TEST = re.compile(r"(FAILED|ERROR) \S+::\S+")  # of pytest's short summary
 _PROGRESS = re.compile(r"[.sxFEX]+ +\[ *\d+%\]$")  # pytest's dots
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
+# Some machines forbid Python to keep its bytecode. Then each process of a gate compiles our files anew, and a run has
+# thousands of processes: a lab command needs 0.55 CPU seconds instead of 0.12.
+_NOT_HANDED_ON = ("PYTHONDONTWRITEBYTECODE",)
 
 
 class GateFailed(Exception):
@@ -59,7 +62,7 @@ class Gate:
         process = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}", **(env or {})},
+            env={**_own_environment(), "PATH": f"{BIN}:{os.environ['PATH']}", **(env or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -97,6 +100,10 @@ class Gate:
         self.skips += _PYTEST_SKIP.findall(output)
         if not self.passed and not self.failed and not self.skips:
             raise GateFailed("no test ran")
+
+
+def _own_environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name not in _NOT_HANDED_ON}
 
 
 def execute(gate: Gate) -> Gate:

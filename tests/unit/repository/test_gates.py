@@ -187,3 +187,10 @@ def test_what_can_wait_leaves_the_cores_to_the_machines(monkeypatch: pytest.Monk
     waits, _, other = side_by_side((make_test.patient, lambda: [execute(gate("machine"))]))
     assert waits.log[-1] == "priority 19"
     assert other.log[-1] == f"priority {own}"
+
+
+def test_commands_of_a_gate_keep_their_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    ask = "import sys; print('forbidden' if sys.dont_write_bytecode else 'kept')"
+    gate = execute(Gate("example", lambda it: it.run(sys.executable, "-c", ask, cwd=gates.ROOT) and None))
+    assert gate.log[-1] == "kept"
