@@ -13,7 +13,7 @@ help:
 	@echo "make demo       two virtual Sparks, provisioned and proven by site.yml  (15 min at most, 6 the second time; root)"
 	@echo "make test       every gate, role tests, the pair suite, the page        (45 min at most on 2 cores; root)"
 	@echo "make test-all   the tests on the lab's hosts, those included that take long         (3.5 hours; root)"
-	@echo "make test-realvllm   the unit's lives with a real vLLM on the CPU, if GB10_REAL_VLLM names one   (10 min)"
+	@echo "make test-realvllm   the unit's lives with a real vLLM on the CPU, if GB10_REAL_VLLM names one   (20 min)"
 	@echo "make check      the gates that need neither root nor a lab              (3 min, the first time 6)"
 	@echo "make lab-up     two virtual Sparks, nothing on them yet                 (5 min, the second time seconds; root)"
 	@echo "make lab-down   stop them and remove their state                        (seconds; root)"
@@ -36,9 +36,9 @@ test-all: .venv/.installed-dev
 	@scripts/as-root $(PYTHON) -m scripts.attacks --whole
 	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v
 
-test-realvllm: .venv/.installed-dev
-	@echo "Lives of vLLM's unit with the real program, of the folder that GB10_REAL_VLLM names. Takes about 10 minutes."
-	@$(PYTHON) -m pytest tests/realvllm -v
+test-realvllm: .venv/.installed-dev .venv-openai/.installed-openai
+	@echo "Lives of vLLM's unit with the real program, of the folder that GB10_REAL_VLLM names. Takes about 20 minutes."
+	@GB10_OPENAI=$(CURDIR)/.venv-openai/bin $(PYTHON) -m pytest tests/realvllm -v
 
 check: .venv/.installed-dev
 	@$(PYTHON) -m scripts.check
@@ -73,7 +73,10 @@ bench: .venv/.installed-run
 
 clean:
 	@echo "Removing build outputs, caches and virtual environments of this checkout."
-	@rm -rf .venv .venv-3.13 .work build dist site .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf .venv .venv-3.13 .venv-openai .work build dist site .mypy_cache .pytest_cache .ruff_cache
 
 .venv/.installed-%: pyproject.toml
 	@scripts/venv .venv $*
+
+.venv-openai/.installed-%: pyproject.toml
+	@scripts/venv .venv-openai $*

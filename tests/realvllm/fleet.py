@@ -121,6 +121,7 @@ def running(models: Mapping[str, Sequence[str]], model_of: Callable[[str], Path]
         for number, (name, here) in enumerate(models.items(), 1)
     ]  # fmt: skip
     fleet = Fleet(folder, sparks, 0, ())
+    fleet.patience_s = LONGEST_S
     head = sparks[0]
     assert isinstance(head, RealSpark)
     watch = Watch(head)

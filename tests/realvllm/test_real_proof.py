@@ -58,3 +58,14 @@ def test_a_model_that_lies_is_found_out(real: Callable[..., Real], trained: Path
         serving.http_client(f"http://127.0.0.1:{one.port}", None), "tiny", timeout_s=60, answer_timeout_s=120
     )
     assert proof.verdict == "garbage", proof
+
+
+def test_a_reranker_passes_the_proof_of_its_kind(real: Callable[..., Real], taught: Callable[[str], Path]) -> None:
+    """That of an embedding model: test_real_services.py."""
+    one = real("--max-model-len", "2048", "--runner", "pooling", model=taught("order")).start()
+    one.reaches("ready")
+    ask = serving.http_client(f"http://127.0.0.1:{one.port}", None)
+    proof = serving.probe(ask, "tiny", timeout_s=60, answer_timeout_s=120)
+    assert (proof.verdict, [answer["name"] for answer in proof.answers]) == ("serving", ["reranking"]), proof
+    one.life.stop()
+    assert one.end() == 0

@@ -77,6 +77,8 @@ class Spark:
 class Fleet:
     """Sparks with a gateway each; the first one has the router, and `alone` have none. Use `running`."""
 
+    patience_s = READY_S * 2  # for a command of the router, a drain among them
+
     def __init__(self, folder: Path, sparks: list[Spark], gap_s: float, alone: Sequence[str]) -> None:
         self.folder, self.sparks, self.gap_s, self.alone = folder, sparks, gap_s, alone
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -186,7 +188,7 @@ class Fleet:
     def router(self, *words: str) -> subprocess.CompletedProcess[str]:
         """`gb10-router` as it lies on the host."""
         argv = [sys.executable, str(program.__file__), "--folder", str(self.folder / "router"), *words]
-        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=READY_S * 2)
+        return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=self.patience_s)
 
     def show(self) -> list[dict[str, Any]]:
         done = self.router("show")
