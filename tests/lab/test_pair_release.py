@@ -1,6 +1,7 @@
 """A pair goes from one release to the next with `gb10 rollout`, and back: in one wave, and one reboot after the other.
 
-Simulated are the boards, their firmware and fwupd, and which kernel a boot takes. apt, the boots and the rails are real.
+Simulated are the boards, their firmware and fwupd, and which kernel a boot takes. apt, the boots and the rails are
+real.
 """
 
 from __future__ import annotations
