@@ -30,8 +30,8 @@ SOURCE = "/etc/apt/sources.list.d/kernel.sources"
 MODEL = "/etc/systemd/system/gb10-vllm.service"  # it would wait for the other host of its cluster
 # A host that has booted: not is-system-running, for the coherence check fails where a kernel is on trial.
 UP = "systemctl is-active --quiet lab-gpu.service"
-# The newer kernel with modules of the driver that is there, past our own pins, and held as ours are; a softdog that modules.dep names; and an
-# update-initramfs that builds nothing.
+# The newer kernel with modules of the driver that is there, past our own pins, and held; a softdog that modules.dep
+# names; and an update-initramfs that builds nothing.
 PREPARE = f"""
 set -e
 sudo mkdir -p /etc/gb10-lab
