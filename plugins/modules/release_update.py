@@ -26,7 +26,7 @@ options:
     description:
       - The release of a kernel. Where it runs, GRUB boots the kernel of before the last update once, so that the set
         can move back. The module does not reboot.
-      - Alone; packages and firmware stay.
+      - Packages and firmware stay then, whatever the other options say.
     type: str
 attributes:
   check_mode:
@@ -81,7 +81,6 @@ def main() -> None:
             "guids": {"type": "list", "elements": "str", "default": []},
             "leave": {"type": "str"},
         },
-        mutually_exclusive=[("leave", "packages"), ("leave", "guids")],
         supports_check_mode=True,
     )
     system, check = System(), module.check_mode

@@ -3,28 +3,39 @@
 from __future__ import annotations
 
 import base64
-from pathlib import PurePosixPath
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any
 
 from lab.vendor import releases
-from lab.vendor.releases import BOARD, METADATA, Release
+from lab.vendor.releases import BOARD, METADATA, RELEASES, Release
 
 SOURCES = "/etc/apt/sources.list.d/dgx.sources"
 SOURCE = "/etc/apt/sources.list.d/release.sources"
 BOOTS_BY_GRUB = "/etc/gb10-lab/boots-by-grub"
+_, APRIL, JULY, _ = RELEASES
+# Driver, kernel, and a package of the rest.
+SEEN = """dpkg-query -W -f '${Version} ' nvidia-driver-580-open
+tr '\\n' ' ' </proc/sys/kernel/osrelease
+dpkg-query -W -f '${Version}' gb10-lab-unrelated"""
+BEFORE = f"{APRIL.driver}-0ubuntu0.24.04.1 {APRIL.kernel}-nvidia 1.0-1"
+AFTER = f"{JULY.driver}-0ubuntu0.24.04.1 {JULY.kernel}-nvidia 2.0-1"
+BACK = BEFORE.replace(" 1.0-1", " 2.0-1")  # packages of the rest stay
 
 
-def become(board: str, has: Release, offered: Release | None) -> str:
-    """A script for root: the host has that release's firmware, and its archive offers the packages of the other one.
+def become(board: str, has: Release, to: Release) -> str:
+    """A script for root: the host has one release's firmware, and knows no release that is newer than the other.
 
-    `offered`: what fwupd offers, too. The host's checker knows no release that is newer than those two.
+    The maker of NVIDIA's board has published that one's firmware, and the partner has not.
     """
-    newest = offered or has
-    unknown = [each for each in releases.RELEASES if each.date > newest.date]
+    unknown = [each for each in RELEASES if each.date > to.date]
+    files = releases.board_files(board, has, to if board == "nvidia" else None)
     lines = [
         "apt-get -qq update",
         "DEBIAN_FRONTEND=noninteractive apt-get -qq install -y fwupd nvidia-spark-ota-check >/dev/null",
         *(f"rm -f {path}" for path in releases.recipe_files(unknown)),
-        *(_written(f"{BOARD}/{name}", text) for name, text in releases.board_files(board, has, offered).items()),
+        *(_written(f"{BOARD}/{name}", text) for name, text in files.items()),
         f"mkdir -p {PurePosixPath(BOOTS_BY_GRUB).parent} && touch {BOOTS_BY_GRUB}",
         "systemctl restart lab-gpu.service lab-board.service",
     ]
@@ -55,3 +66,23 @@ apt-get -qq install -y --allow-downgrades --allow-change-held-packages \\
 rm -rf {METADATA} /var/lib/gb10-fleet/release-before.json
 systemctl restart lab-gpu.service
 """
+
+
+def proofs(report: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The release of each host of a rollout, as the evidence of its wave has it."""
+    found = {}
+    for wave in report["waves"]:
+        told = json.loads((Path(wave["evidence"]) / "evidence.json").read_text())
+        found |= {host: told["hosts"][host]["release"] for host in (each["host"] for each in wave["hosts"])}
+    return found
+
+
+def judge(report: Mapping[str, Any], board: Callable[[str], str]) -> None:
+    """From April to July, as the proof of each host says it; a partner's board has no newer firmware."""
+    for host, now in proofs(report).items():
+        before, told = now["before"], (host, now)
+        wanted = {"nvidia": "current", "asus": "waiting_for_firmware"}[board(host)]
+        assert (now["release"], now["state"]) == (JULY.name, wanted), told
+        assert (before["release"], before["state"]) == (APRIL.name, "behind"), told
+        assert now["recipe"] and before["recipe"], told
+        assert wanted != "current" or (now["score"]["torn"], before["score"]["torn"]) == (0, 0), told

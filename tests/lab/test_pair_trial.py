@@ -27,8 +27,11 @@ SAID = {"reboot_wait": 600, "trial_boot_allow": True, "trial_boot_grub_saved": T
 KERNEL = "cat /proc/sys/kernel/osrelease"
 BOOT = "cat /proc/sys/kernel/random/boot_id"
 SOURCE = "/etc/apt/sources.list.d/kernel.sources"
-# The newer kernel with modules of the driver that is there, past our own pins; a softdog that modules.dep names; and an
-# update-initramfs that builds nothing.
+MODEL = "/etc/systemd/system/gb10-vllm.service"  # it would wait for the other host of its cluster
+# A host that has booted: not is-system-running, for the coherence check fails where a kernel is on trial.
+UP = "systemctl is-active --quiet lab-gpu.service"
+# The newer kernel with modules of the driver that is there, past our own pins, and held; a softdog that modules.dep
+# names; and an update-initramfs that builds nothing.
 PREPARE = f"""
 set -e
 sudo mkdir -p /etc/gb10-lab
@@ -38,6 +41,8 @@ sed 's/^Suites: .*/Suites: offer-kernel-with-modules/' /etc/apt/sources.list.d/d
 sudo apt-get -qq update
 sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends \\
     -oDir::Etc::PreferencesParts=/dev/null linux-image-{NEW} linux-modules-nvidia-580-open-{NEW}
+sudo apt-mark hold linux-image-{NEW} linux-modules-{NEW} linux-modules-nvidia-580-open-{NEW} >/dev/null
+[ ! -e {MODEL} ] || sudo systemctl disable --now gb10-vllm.service
 for kernel in {OLD} {NEW}; do
     sudo mkdir -p /lib/modules/$kernel/kernel/drivers/watchdog
     echo kernel/drivers/watchdog/softdog.ko: | sudo tee -a /lib/modules/$kernel/modules.dep >/dev/null
@@ -87,7 +92,8 @@ exec sleep infinity
 """
 CLEAN = f"""
 sudo rm -rf /etc/gb10-lab/boots-by-grub /etc/default/grub.d/10-lab.cfg /usr/local/sbin/update-initramfs {SOURCE}
-sudo apt-get -qq purge -y linux-image-{NEW} linux-modules-nvidia-580-open-{NEW}
+sudo apt-get -qq purge -y --allow-change-held-packages linux-image-{NEW} linux-modules-nvidia-580-open-{NEW}
+[ ! -e {MODEL} ] || sudo systemctl enable gb10-vllm.service
 sudo apt-get -qq update
 sudo update-grub
 """
@@ -105,7 +111,7 @@ def host(pair: Pair) -> str:
 def boot(pair: Pair) -> None:
     before = pair.ssh(HOST, BOOT).strip()
     pair.lab("ssh", HOST, "sudo systemctl reboot", check=False)
-    pair.until(HOST, f"test $({BOOT}) != {before} && systemctl is-system-running --wait")
+    pair.until(HOST, f"test $({BOOT}) != {before} && {UP}")
 
 
 def kernels(pair: Pair) -> tuple[str, str]:
@@ -196,7 +202,7 @@ def test_without_its_controller_the_host_comes_back_by_itself(
     pair.lab("ssh", host, "sudo systemctl reboot", check=False)
     pair.until(host, f"test $({BOOT}) != {before} && test $({KERNEL}) = {kernel}")
     # Nobody proves it. The next boot is the host's own.
-    pair.until(host, f"test $({KERNEL}) = {back} && systemctl is-system-running --wait")
+    pair.until(host, f"test $({KERNEL}) = {back} && {UP}")
     outcome = pair.ssh(host, "sudo cat /var/lib/gb10-fleet/trial/outcome").strip()
     assert outcome == "not_proven"
     said = pair.ask(tmp_path, "gb10.fleet.trial_boot", {"action": "settle"}, hosts=host)

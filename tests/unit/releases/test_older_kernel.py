@@ -1,0 +1,65 @@
+"""Leaving a kernel for the one of before the update, so that the set can move back."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.releases import update
+
+from tests.unit.releases.test_trial import NEW, OLD, Host
+
+pytestmark = pytest.mark.skipif(shutil.which("grub-editenv") is None, reason="needs grub-editenv, of grub-common")
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """It was updated, and runs the newer kernel, which has the only module that fits the driver."""
+    monkeypatch.setattr(
+        System, "account_id", lambda self, database, name: os.getuid() if database == "passwd" else os.getgid()
+    )
+    found = Host(tmp_path)
+    update.keep(found.system, {"kernel": OLD})
+    found.put("/proc/sys/kernel/osrelease", f"{NEW}\n")
+    del found.modules[OLD]
+    return found
+
+
+def test_it_boots_once_also_without_a_gpu(host: Host) -> None:
+    assert update.boot_before(host.system, NEW, check=True) == OLD
+    assert "next_entry" not in host.environment(), "a check arms nothing"
+    assert update.boot_before(host.system, NEW, check=False) == OLD
+    assert (host.boot(), host.boot()) == (OLD, NEW)
+
+
+def test_where_grub_cannot_clear_its_entry_the_second_call_does(host: Host) -> None:
+    update.boot_before(host.system, NEW, check=False)
+    host.put("/proc/sys/kernel/osrelease", f"{OLD}\n")
+    assert "next_entry" in host.environment()
+    assert update.boot_before(host.system, NEW, check=False) is None
+    assert "next_entry" not in host.environment()
+
+
+def test_a_host_that_never_came_to_the_new_kernel_stays(host: Host) -> None:
+    """What an earlier update has kept counts for nothing then."""
+    host.put("/proc/sys/kernel/osrelease", "6.17.0-1008-nvidia\n")
+    assert update.boot_before(host.system, NEW, check=False) is None
+    assert host.environment() == {}
+
+
+def test_an_update_on_one_kernel_needs_no_boot(host: Host) -> None:
+    update.keep(host.system, {"kernel": NEW})
+    assert update.boot_before(host.system, NEW, check=False) is None
+
+
+def test_without_a_name_or_a_menu_entry_it_is_refused(host: Host) -> None:
+    (host.root / "boot" / f"vmlinuz-{OLD}").unlink()
+    host.update_grub()
+    with pytest.raises(HostError, match=f"{OLD} is not in GRUB's menu"):
+        update.boot_before(host.system, NEW, check=False)
+    (host.root / update.BEFORE.lstrip("/")).unlink()
+    with pytest.raises(HostError, match="does not name the kernel of before"):
+        update.boot_before(host.system, NEW, check=False)
