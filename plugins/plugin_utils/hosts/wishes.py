@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 
 def is_asleep(wish: Wish) -> bool:
     """Whether a request starts it; nobody has stopped it."""
-    return wish["who"] == ON_DEMAND
+    return wish.get("who") == ON_DEMAND
 
 
 def said_of(wish: Wish, me: str = RUN.partition(" ")[0]) -> str:

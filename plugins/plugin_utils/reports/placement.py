@@ -130,7 +130,13 @@ def _bar(host: str, proof: Mapping[str, Any], colours: Mapping[str, str]) -> Rec
             {"name": name, "colour": colour, "gib": f"{gib:.1f}", "percent": f"{100 * gib / whole:.2f}"}
             for name, colour, gib in parts
         ],
-        "stopped": ", ".join(
-            f"{each['name']} {each['memory_gib']:.1f}" for each in _placed(proof) if _wish(each, proof)
-        ),
+        "stopped": _still(proof, asleep=False),
+        "asleep": _still(proof, asleep=True),
     }
+
+
+def _still(proof: Mapping[str, Any], *, asleep: bool) -> str:
+    """What takes no memory now: stopped by an operator, or asleep until somebody asks for it."""
+    wished = ((each, _wish(each, proof)) for each in _placed(proof))
+    chosen = [each for each, wish in wished if wish is not None and is_asleep(wish) is asleep]
+    return ", ".join(f"{each['name']} {each['memory_gib']:.1f}" for each in chosen)
