@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns
 
 RUNS = ("active", "activating", "reloading")
@@ -38,6 +38,12 @@ class Row(NamedTuple):
     @property
     def runs(self) -> bool:
         return self.said["state"] in RUNS
+
+    @property
+    def wakes(self) -> bool:
+        """Whether a request would start it."""
+        wish = self.said["wish"]
+        return wish is not None and is_asleep(wish)
 
 
 class WrongAnswer(Exception):

@@ -226,7 +226,8 @@ def layout(
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
     fleet, _ = _read(ctx, inventory, limit, name)
-    running = {row.said["name"] for row in fleet.found if row.runs}
+    # One that is asleep in another layout would be started by a request, into memory that is not its own.
+    running = {row.said["name"] for row in fleet.found if row.runs or row.wakes}
     try:
         known = layouts.parse(fleet.layouts, {row.said["name"] for row in fleet.found})
         if name is None:

@@ -48,7 +48,7 @@ _SANITY_LEFT_OUT = (
 # Unit tests that start Ansible, 2 s each, or servers: part of `make test`, once. By their file names, without `.py`.
 _PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_callbacks", "test_fabric_play",
           "test_notify", "test_playbook_events", "test_proof_play", "test_pull_login", "test_real_prometheus",
-          "test_recap", "test_router", "test_target",
+          "test_recap", "test_router*", "test_target",
           *(f"test_rollout_{it}" for it in ("canaries", "cli", "drain", "pull")))  # fmt: skip
 # Unit tests of what is in the checkout only: by the packages that they import, and by their folders.
 _CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)

@@ -57,7 +57,8 @@ options:
         reload, while it goes on with its work; C(consent), the variable that allows a restart; C(wait), false for
         a unit that is up only when other hosts are, so that only its start is awaited; C(resting), true for a unit
         in whose place another one runs at first, so that it stands still by a wish (M(gb10.fleet.wish)) until somebody
-        starts it; C(probe), the arguments of a command that succeeds while what the running unit has set up still
+        starts it; C(woken_by), a socket whose first request starts the unit, in place of C(state) - a wish closes the
+        socket, too; C(probe), the arguments of a command that succeeds while what the running unit has set up still
         stands - where it fails, the unit is restarted.'
       - 'C(sysctl): a name. C(value); set live and in C(/etc/sysctl.d/90-gb10-ROLE.conf).'
       - 'C(kernel_module): a name; loaded now and by C(/etc/modules-load.d/gb10-ROLE.conf). C(state) C(present) or

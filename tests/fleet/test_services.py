@@ -42,7 +42,22 @@ systemctl daemon-reload
 """
 CHAT = {"model": "openai/gpt-oss-120b", "memory_gib": 80, "max_model_len": 8192}
 EMBED = {"model": "Qwen/Qwen3-Embedding-0.6B", "port": 8001, "memory_gib": 8}
-SAID = {"vllm_image": "registry.example/vllm@sha256:" + "0" * 64}
+SAID = {
+    "vllm_image": "registry.example/vllm@sha256:" + "0" * 64,
+    "gateway_address": "192.0.2.11",  # that a service may sleep; the role vllm makes none
+}
+SOCKET, ENTRANCE = "gb10-wake@vllm-embed.socket", "/run/gb10-wake/vllm-embed.sock"
+# Asks as the gateway does: as its user, at the socket.
+ASK = f"""runuser -u www-data -- python3 - <<'END'
+import socket
+with socket.socket(socket.AF_UNIX) as one:
+    one.settimeout(30)
+    one.connect("{ENTRANCE}")
+    one.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
+    print(b"".join(iter(lambda: one.recv(65536), b"")).decode())
+END
+"""
+GATE = "/usr/local/sbin/gb10-memory-gate"
 WAIT_S = 60.0
 
 
@@ -97,3 +112,55 @@ def test_a_service_comes_changes_and_goes_and_its_neighbour_stays(host: tuple[Fl
     assert fleet.shell(name, left) == ""
     assert served(fleet, name, "chat") == chat
     assert apply(fleet, name, {"chat": CHAT}) == set()
+
+
+def stands(fleet: Fleet, name: str, unit: str) -> str:
+    return fleet.shell(name, f"systemctl is-active {unit} || true").strip()
+
+
+def test_the_first_request_starts_a_service_by_systemd_and_no_request_one_that_was_stopped(
+    host: tuple[Fleet, str],
+) -> None:
+    """A real systemd, and nobody with a privilege: www-data may ask at a socket, and nobody else."""
+    fleet, name = host
+    sleeper, unit = {"chat": CHAT, "embed": EMBED | {"on_demand": True}}, "gb10-vllm-embed.service"
+    apply(fleet, name, sleeper)
+    chat = served(fleet, name, "chat")
+    assert (stands(fleet, name, unit), stands(fleet, name, SOCKET)) == ("inactive", "active")
+    said = fleet.engine(name, "drift")
+    assert said["changes"] == [] and [(each["unit"], each["who"]) for each in said["wishes"]] == [(unit, "on_demand")]
+    refused = ASK.replace("www-data", "nobody").replace("<<'END'", "2>&1 <<'END' || true")
+    assert "PermissionError" in fleet.shell(name, refused)
+
+    # A start that its gate refuses is said, and leaves the neighbour alone.
+    fleet.shell(name, f"printf '#!/bin/sh\\nexit 1\\n' >{GATE}")
+    answer = fleet.shell(name, ASK)
+    assert answer.startswith("HTTP/1.1 503 ") and "Retry-After: 300" in answer
+    until = time.monotonic() + WAIT_S
+    while "its last start failed (memory_short)" not in fleet.shell(name, ASK):
+        assert time.monotonic() < until, fleet.shell(name, f"systemctl status {unit} || true")
+    fleet.shell(name, f"printf '#!/bin/sh\\n' >{GATE}; systemctl stop {unit}; systemctl reset-failed {unit} || true")
+
+    assert "the model was asleep and starts now" in fleet.shell(name, ASK)
+    embed = served(fleet, name, "embed")
+    assert apply(fleet, name, sleeper) == set() and served(fleet, name, "embed") == embed
+
+    wish = {"unit": unit, "state": "stopped", "until": ""}
+    assert fleet.engine(name, "wish", wish=wish)["error"] is None
+    assert (stands(fleet, name, unit), stands(fleet, name, SOCKET)) == ("inactive", "inactive")
+    assert fleet.shell(name, f"test -e {ENTRANCE} || echo gone").strip() == "gone", (
+        "the gateway says that it is stopped"
+    )
+    fleet.shell(name, "systemctl daemon-reexec; systemctl start multi-user.target sockets.target")  # as a boot does
+    assert (stands(fleet, name, unit), stands(fleet, name, SOCKET)) == ("inactive", "inactive")
+
+    assert fleet.engine(name, "wish", wish=wish | {"state": "started"})["error"] is None
+    assert served(fleet, name, "embed") != embed and stands(fleet, name, SOCKET) == "active"
+    assert served(fleet, name, "chat") == chat
+
+    apply(fleet, name, {"chat": CHAT})
+    left = (
+        "ls /etc/systemd/system /usr/local/sbin /run/gb10-wake 2>&1 | grep -e wake -e embed | grep -v 'No such' || true"
+    )
+    assert fleet.shell(name, left).strip() in ("", "/run/gb10-wake:")
+    assert stands(fleet, name, SOCKET) == "inactive" and served(fleet, name, "chat") == chat

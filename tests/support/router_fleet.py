@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +29,7 @@ MISSING = not (NGINX and HAPROXY and shutil.which("openssl"))
 WHY = "THE ROUTER IS NOT TESTED: needs nginx, haproxy and openssl on this machine"
 KEY, FLEET_KEY = "a-key-of-the-tests-and-of-nothing-else", "another-key-that-opens-replicas-only"
 READY_S = 60.0
+_REPLICA = Path(__file__).parent / "replica.py"
 BARE: dict[str, Any] = {"packages": {}, "installed_by_us": []}
 
 
@@ -41,25 +42,37 @@ class Spark:
     models: tuple[str, ...]
     ports: tuple[int, ...]
     gateway_port: int = field(default_factory=free_port)
-    replicas: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    replicas: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    sleeps: frozenset[str] = frozenset()  # models that their first request starts
 
     @property
     def port(self) -> int:
         return self.ports[0]
 
     def start(self, gap_s: float) -> None:
-        script = Path(__file__).parent / "replica.py"
-        for model, port in zip(self.models, self.ports, strict=True):
-            argv = [sys.executable, script, str(port), self.name, "--gap", str(gap_s), "--model", model]
-            self.replicas.append(subprocess.Popen(argv))
-        for port, replica in zip(self.ports, self.replicas, strict=True):
-            await_port("127.0.0.1", port, replica)
+        for model in self.models:
+            if model not in self.sleeps:
+                self.serve(model, gap_s)
+        for model, replica in self.replicas.items():
+            await_port("127.0.0.1", self.ports[self.models.index(model)], replica)
+
+    def serve(self, model: str, gap_s: float = 0.005) -> None:
+        """Start the server of a model, if it is not up."""
+        if model not in self.replicas:
+            port = self.ports[self.models.index(model)]
+            argv = [sys.executable, str(_REPLICA), str(port), self.name, "--gap", str(gap_s), "--model", model]
+            self.replicas[model] = subprocess.Popen(argv)
 
     def kill(self) -> None:
-        for replica in self.replicas:
+        for replica in self.replicas.values():
             replica.terminate()
             replica.wait(READY_S)
         self.replicas.clear()
+
+    def stem(self, model: str) -> str:
+        """Of the names of its service."""
+        number = self.models.index(model)
+        return f"vllm-more{number - 1}" if number else "vllm"
 
     def variables(self) -> dict[str, Any]:
         more = zip(self.models[1:], self.ports[1:], strict=True)
@@ -67,8 +80,14 @@ class Spark:
             "vllm_model": self.models[0],
             "vllm_port": self.port,
             "vllm_api_key": f"key-of-{self.models[0]}".replace("/", "-"),
+            "vllm_on_demand": self.models[0] in self.sleeps,
             "vllm_services": {
-                f"more{number}": {"model": model, "port": port, "api_key": f"key-of-{model}"}
+                f"more{number}": {
+                    "model": model,
+                    "port": port,
+                    "api_key": f"key-of-{model}",
+                    "on_demand": model in self.sleeps,
+                }
                 for number, (model, port) in enumerate(more)
             },
         }
@@ -147,6 +166,7 @@ class Fleet:
             for old, new in (
                 ("/run/gb10-router/", f"{self.folder}/router/"),
                 ("/run/gb10-gateway/router/", f"{home}/router/"),
+                ("/run/gb10-wake/", f"{home}/wake/"),
                 ("/etc/gb10-fleet/", f"{home}/"),
                 ("/var/lib/gb10-fleet/", f"{home}/"),
                 ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway,severity=debug", f"{home}/strangers.log"),
@@ -196,7 +216,7 @@ class Fleet:
 
     def all_ready(self) -> bool:
         found = self.show()
-        return bool(found) and all(replica["state"] == "ready" for replica in found)
+        return bool(found) and all(replica["state"] in ("ready", "asleep") for replica in found)
 
     def await_state(self, host: str, state: str) -> None:
         until = time.monotonic() + READY_S
@@ -236,11 +256,18 @@ class Fleet:
 
 
 @contextmanager
-def running(models: Mapping[str, Sequence[str]], gap_s: float = 0.005, alone: Sequence[str] = ()) -> Iterator[Fleet]:
-    """A fleet with these models by host."""
+def running(
+    models: Mapping[str, Sequence[str]],
+    gap_s: float = 0.005,
+    alone: Sequence[str] = (),
+    sleeps: Collection[str] = (),
+) -> Iterator[Fleet]:
+    """A fleet with these models by host; those of `sleeps` are not up."""
     folder = Path(tempfile.mkdtemp(prefix="gb10r"))
     sparks = [
-        Spark(name, f"127.0.0.{number}", tuple(here), tuple(free_port() for _ in here))
+        Spark(
+            name, f"127.0.0.{number}", tuple(here), tuple(free_port() for _ in here), sleeps=frozenset(sleeps) & {*here}
+        )
         for number, (name, here) in enumerate(models.items(), 1)
     ]
     fleet = Fleet(folder, sparks, gap_s, alone)

@@ -49,7 +49,7 @@ def drift(system: System) -> Outcome | None:
             if entry.orphan
         ],
         recorded=known.unfinished is None,
-        wishes=wishes.told(known.wishes, now),
+        wishes=[*wishes.told(known.wishes, now), *wishes.asleep(known, system)],
     )
 
 

@@ -24,6 +24,7 @@ STATE_DIRECTORY = "/var/lib/gb10-fleet"
 MANIFEST = f"{STATE_DIRECTORY}/manifest.json"
 FORMAT = 1
 UTC = "%Y-%m-%dT%H:%M:%SZ"
+ON_DEMAND = "on_demand"  # where a wish says whose it is: nobody's, the unit is asleep until a request starts it
 
 Record = Mapping[str, Any]
 

@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import UTC, Manifest, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit, inactive_of
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
@@ -94,9 +94,14 @@ def from_the_start(known: Manifest, resources: Iterable[Resource], now: str) -> 
 def heeded(resources: Iterable[Resource], wishes: Mapping[str, Wish], now: str) -> tuple[Resource, ...]:
     """The resources as the wishes have them; of a wish that is over, what it may have left goes."""
     counting = in_force(wishes, now)
+    declared = tuple(resources)
+    closed = {each.woken_by for each in declared if isinstance(each, Unit) and each.label in counting}
     found: list[Resource] = []
-    for resource in resources:
-        if not isinstance(resource, Unit) or resource.label not in wishes:
+    for resource in declared:
+        if isinstance(resource, Unit) and resource.name in closed:
+            # In front of its unit: what was stopped, no request starts.
+            found.append(replace(resource, enabled=False, state="stopped", restart_on=()))
+        elif not isinstance(resource, Unit) or resource.label not in wishes:
             found.append(resource)
         elif resource.label in counting:
             found += standing_still(resource, counting[resource.label])
@@ -106,7 +111,10 @@ def heeded(resources: Iterable[Resource], wishes: Mapping[str, Wish], now: str) 
 
 
 def standing_still(unit: Unit, wish: Wish) -> list[Resource]:
-    """The unit stopped over a boot as well, and the timer that starts it again. A unit comes after its files."""
+    """The unit stopped over a boot as well, and the timer that starts it again, or the socket that does so when asked.
+
+    A unit comes after its files.
+    """
     still = replace(
         unit, index=unit.index + 1, enabled=False, state="stopped", restart_on=(), reload_on=(), probe=(), consent=None
     )
@@ -115,8 +123,9 @@ def standing_still(unit: Unit, wish: Wish) -> list[Resource]:
     timer, service, stamp = _names(unit)
     calendar = datetime.strptime(wish.until, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     files = f"{UNITS}/{timer} {UNITS}/{service} {stamp}"
-    run = _SERVICE.format(unit=unit.name, timer=timer, files=files)
-    when = _TIMER.format(unit=unit.name, calendar=calendar)
+    again = unit.woken_by or unit.name
+    run = _SERVICE.format(unit=again, timer=timer, files=files)
+    when = _TIMER.format(unit=again, calendar=calendar)
     return [
         File(unit.index, f"{UNITS}/{service}", unit.role, content=run.encode()),
         File(unit.index, f"{UNITS}/{timer}", unit.role, content=when.encode()),
@@ -147,6 +156,19 @@ def told(wishes: Mapping[str, Wish], now: str) -> list[dict[str, str]]:
         {"unit": label.partition(":")[2], **wish._asdict(), "shown": _shown(wish.until, now)}
         for label, wish in in_force(wishes, now).items()
     ]
+
+
+def asleep(known: Manifest, system: System) -> list[dict[str, str]]:
+    """The units that stand still until a request starts them, in the form of a wish without an end."""
+    counting = in_force(known.wishes, system.clock.utc())
+    names = [
+        str(entry.declared[Unit.KIND])
+        for label, entry in known.resources.items()
+        if entry.declared.get("woken_by") and not entry.orphan and label not in counting
+    ]
+    still = inactive_of(system, names) if names else ()
+    nobody = Wish(manifests.ON_DEMAND, "", "")._asdict()
+    return [{"unit": name, **nobody, "shown": ""} for name in names if name in still]
 
 
 def _shown(until: str, now: str) -> str:
@@ -191,40 +213,43 @@ def end(text: str, now: str) -> str:
 
 def stop(system: System, unit: str, who: str, until: str, *, check_mode: bool) -> Outcome:
     """The unit stands still from now on. HostError before the first change, ApplyError after it."""
-    known, resource = _declared(system, unit)
+    known, resource, socket = _declared(system, unit)
     now = system.clock.utc()
     former = in_force(known.wishes, now).get(resource.label)
     wish = Wish(who, former.since if former else now, end(until, now) if until else "")
     # On the disk before the first change: a run that is killed here is ended by the next one.
     wished = known._replace(wishes={**known.wishes, resource.label: wish})
-    return _done(system, wished, standing_still(resource, wish), check_mode=check_mode)
+    wanted = heeded([*socket, resource], {resource.label: wish}, now)
+    return _done(system, wished, wanted, check_mode=check_mode)
 
 
 def start(system: System, unit: str, *, check_mode: bool) -> Outcome:
-    """The unit is again what its role declares."""
-    known, resource = _declared(system, unit)
+    """The unit is again what its role declares; one that requests start runs at once, too."""
+    known, resource, socket = _declared(system, unit)
     # Over, and not forgotten: where this run is killed, the next one takes the timer away.
     over = {label: wish._replace(until=wish.since) for label, wish in known.wishes.items() if label == resource.label}
     known = known._replace(wishes={**known.wishes, **over})
     # What else has changed under it waits for the next run of its role.
-    plain = replace(resource, restart_on=(), reload_on=(), probe=())
-    outcome = _done(system, known, [*gone(resource), plain], check_mode=check_mode)
+    plain = replace(resource, state="started", restart_on=(), reload_on=(), probe=())
+    outcome = _done(system, known, [*gone(resource), *socket, plain], check_mode=check_mode)
     if over and not check_mode:
         rest = {label: wish for label, wish in known.wishes.items() if label != resource.label}
         manifests.save(system, known._replace(wishes=rest))
     return outcome
 
 
-def _declared(system: System, unit: str) -> tuple[Manifest, Unit]:
+def _declared(system: System, unit: str) -> tuple[Manifest, Unit, list[Resource]]:
+    """What its role says of a unit, and of the socket that wakes it where there is one."""
     known = manifests.load(system)
     label = f"{Unit.KIND}:{unit}"
     entry = known.resources.get(label)
     if entry is None or entry.orphan:
         raise HostError(f"{unit}: no role has put this unit on this host; `gb10 ps` lists the services")
     resource = remembered(known, [label], {})[0]
-    if not isinstance(resource, Unit) or resource.state != "started":
+    if not isinstance(resource, Unit) or not (resource.state == "started" or resource.woken_by):
         raise HostError(f"{unit}: its role does not start it, so there is nothing to stop or to start")
-    return known, resource
+    label = f"{Unit.KIND}:{resource.woken_by}"
+    return known, resource, remembered(known, [label], {}) if label in known.resources else []
 
 
 def _done(system: System, manifest: Manifest, resources: Sequence[Resource], *, check_mode: bool) -> Outcome:

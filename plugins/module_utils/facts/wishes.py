@@ -12,9 +12,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader impor
 
 
 def read_wishes(host: HostReader) -> list[dict[str, str]]:
-    """None of a manifest that nobody can read: the engine says that it is damaged."""
+    """With those that are asleep. None of a manifest that nobody can read: the engine says that it is damaged."""
     try:
-        known = manifests.load(host.system).wishes
+        known = manifests.load(host.system)
+        return [*wishes.told(known.wishes, host.system.clock.utc()), *wishes.asleep(known, host.system)]
     except HostError:
         return []
-    return wishes.told(known, host.system.clock.utc())

@@ -32,6 +32,7 @@ STILL_BUSY, NOT_UP = 3, 4  # exit status; 2 is that of wrong arguments, and of a
 _DEADLINE_S = 10.0
 _SERVERS_ONLY = "show stat -1 4 -1"
 _WORKER = re.compile(r"^(\d+)\s+worker\s", re.MULTILINE)
+ASLEEP = ":asleep"  # behind the host's name, of the server that a backend has where no replica is ready
 _OLD = "# old workers"
 
 
@@ -56,19 +57,27 @@ class Router:
     def replicas(self) -> list[dict[str, Any]]:
         """Each replica as the newest process sees it, with what is in flight in all of them."""
         newest, old = self._workers()
-        found = {(row["pxname"], row["svname"]): _replica(row) for row in self._servers(newest)}
+        rows = list(self._servers(newest))
+        found = {(row["pxname"], row["svname"]): _replica(row) for row in rows if not _wakes(row)}
+        for row in filter(_wakes, rows):
+            one = found[(row["pxname"], row["svname"][: -len(ASLEEP)])]
+            one["on_demand"] = True
+            one["in_flight"] += int(row["scur"] or 0)
+            one["state"] = "asleep" if one["state"] == "sick" else one["state"]
         for process in old:
             for row in self._servers(process):
-                if (row["pxname"], row["svname"]) in found:
-                    found[(row["pxname"], row["svname"])]["in_flight"] += int(row["scur"] or 0)
+                name = row["svname"][: -len(ASLEEP)] if _wakes(row) else row["svname"]
+                if (row["pxname"], name) in found:
+                    found[(row["pxname"], name)]["in_flight"] += int(row["scur"] or 0)
         return [found[key] for key in sorted(found)]
 
     def set(self, replicas: Sequence[dict[str, Any]], state: str) -> None:
         newest, _ = self._workers()
         for replica in replicas:
-            said = self._ask(f"@!{newest} set server {replica['model']}/{replica['host']} state {state}").strip()
-            if said:
-                raise RouterError(f"{replica['host']}: {said}")
+            for name in (replica["host"], *([replica["host"] + ASLEEP] if replica["on_demand"] else [])):
+                said = self._ask(f"@!{newest} set server {replica['model']}/{name} state {state}").strip()
+                if said:
+                    raise RouterError(f"{replica['host']}: {said}")
 
     def save(self) -> None:
         newest, _ = self._workers()
@@ -110,7 +119,13 @@ def _replica(row: dict[str, str]) -> dict[str, Any]:
         "state": _state(row["status"]),
         "in_flight": int(row["scur"] or 0),
         "requests": int(row["stot"] or 0),
+        "on_demand": False,
     }
+
+
+def _wakes(row: dict[str, str]) -> bool:
+    """Whether it is the way to a replica that is asleep, and not the replica itself."""
+    return row["svname"].endswith(ASLEEP)
 
 
 def _state(status: str) -> str:

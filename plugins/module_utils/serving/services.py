@@ -61,7 +61,7 @@ def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[s
         "enabled": live.get("UnitFileState") == "enabled",
         "since": int(since) if since.isdigit() else None,
         "phase": said.get("phase") if live.get("ActiveState") in ("active", "activating") else None,
-        "load_s": load_seconds(said.get("phases")),
+        "load_s": load_seconds(said.get("phases")) or _seconds(said.get("load_s")),
         "members": members,
         "rank": int(join.get("rank", 0)),
         "memory_gib": settings.get("memory_gib"),
@@ -76,6 +76,11 @@ def load_seconds(phases: Any) -> float | None:
         return None
     names = ("starting", "formation", "weights", "graphs")
     return round(sum(float(phases[name]) for name in names if isinstance(phases.get(name), (int, float))), 1)
+
+
+def _seconds(value: Any) -> float | None:
+    """Of the load before the one that is under way."""
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def _command(argv: Sequence[str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ IDS = (
     "bad_variable", "cluster_members", "unknown_model", "driver_branch",
     *(id_ for id_ in judgement.IDS if id_ not in GATE_ONLY), "gpu_absent",
     "same_machine", "machine_id_copied", "clock_differs", "clock_free", "apt_lock", "dpkg_interrupted",
-    "security_floor", "memory_fragmented", "upgrade_at_boot", "dashboard_update", "stopped_by_wish",
+    "security_floor", "memory_fragmented", "upgrade_at_boot", "dashboard_update", "stopped_by_wish", "asleep",
     "apt_sources_conflict", "kernel_parameter", "kho_on", "oom_daemon", "state_refused",
     "fabric_plan",
 )  # fmt: skip

@@ -5,11 +5,19 @@
 
 from __future__ import annotations
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import ON_DEMAND
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 
 
+def is_asleep(wish: Wish) -> bool:
+    """Whether a request starts it; nobody has stopped it."""
+    return wish.get("who") == ON_DEMAND
+
+
 def said_of(wish: Wish, me: str = RUN.partition(" ")[0]) -> str:
-    """`stopped by you until 07:00 CET`."""
+    """`stopped by you until 07:00 CET`; of a service that requests start, what it waits for."""
+    if is_asleep(wish):
+        return "asleep, starts when asked"
     who = "you" if wish["who"] == me else wish["who"]
     return f"stopped by {who}" + (f" until {wish['shown']}" if wish["shown"] else "")

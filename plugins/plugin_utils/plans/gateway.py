@@ -56,6 +56,7 @@ class GatewayPlan(RolePlan):
     services: tuple[Service, ...]
     opens: bool  # whether routers of other hosts may reach them
     models: tuple[Model, ...]  # what this host's own router offers
+    sleepers: tuple[Service, ...]  # services here that the first request starts
 
 
 def plan(view: View) -> GatewayPlan:
@@ -78,6 +79,7 @@ def plan(view: View) -> GatewayPlan:
         services=own,
         opens=bool(own and said.gateway_fleet_key),
         models=gateway_router.models(view) if routes else (),
+        sleepers=tuple(each for each in own if each.entrance),
     )
 
 

@@ -31,6 +31,7 @@ class Replica:
     host: str
     address: str
     name: str = ""  # in the certificate of its gateway; empty: nothing is encrypted
+    on_demand: bool = False  # asleep until it is asked
 
     @property
     def local(self) -> bool:
@@ -173,7 +174,8 @@ def _reached(other: View) -> tuple[Service, ...]:
 
 def _replica(view: View, service: Service) -> Replica:
     if service.host == view.host:
-        return Replica(service.host, f"unix@{ENTRANCE}")
+        return Replica(service.host, f"unix@{ENTRANCE}", on_demand=bool(service.entrance))
     theirs = view.of(service.host).settings(GatewaySettings)
     name = "" if theirs.gateway_plain_http else theirs.gateway_certificate_name or service.host
-    return Replica(service.host, f"{addresses.in_url(theirs.gateway_address)}:{theirs.gateway_port}", name)
+    address = f"{addresses.in_url(theirs.gateway_address)}:{theirs.gateway_port}"
+    return Replica(service.host, address, name, bool(service.entrance))

@@ -24,6 +24,8 @@ class Service:
     name: str
     model: str
     upstream: str  # address and port on its host
+    stem: str = ""  # of its names on its host
+    entrance: str = ""  # the socket that wakes it, where it sleeps until it is asked
 
     @property
     def place(self) -> str:
@@ -39,7 +41,14 @@ class Service:
 def of(view: View) -> tuple[Service, ...]:
     """The services that this host offers on its own address; one that spans a cluster is on its first host."""
     return tuple(
-        Service(view.host, each.name, each.said.served_name, upstream(each.said.vllm_host, each.said.vllm_port))
+        Service(
+            view.host,
+            each.name,
+            each.said.served_name,
+            upstream(each.said.vllm_host, each.said.vllm_port),
+            each.names.stem,
+            each.names.entrance if each.said.vllm_on_demand else "",
+        )
         for each in declared(view)
         if each.said.vllm_model and each.view.rank == 0
     )

@@ -34,7 +34,7 @@ _ASKED_OF_A_CONTAINER = ("image", "port", "served_model_name", "memory_gib")
 _USED_BY_A_CONTAINER = {
     *("image", "allow_tag", "registry_username", "registry_password", "port", "served_model_name", "environment"),
     *("mounts", "allow_mounts", "security_options", "allow_security_options", "ulimits"),
-    *("memory_gate_gib", "ready_timeout"),
+    *("memory_gate_gib", "ready_timeout", "on_demand"),
 }
 _TOLD_APART = {"model", "gpu_memory_utilization"}  # each with a refusal of its own
 _FREE_WORDS = {"args", "extra_args", "environment"}  # anything may stand there

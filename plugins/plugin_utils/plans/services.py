@@ -71,6 +71,16 @@ class Names:
         return f"/run/{self.container}/status.json"
 
     @property
+    def socket(self) -> str:
+        """Whose first request starts it, where it sleeps until then."""
+        return f"gb10-wake@{self.stem}.socket"
+
+    @property
+    def entrance(self) -> str:
+        """Where the gateway reaches that socket."""
+        return f"/run/gb10-wake/{self.stem}.sock"
+
+    @property
     def gid_file(self) -> str:
         return f"/run/{self.container}/gid.env"
 

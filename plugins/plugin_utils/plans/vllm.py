@@ -9,7 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_budget, vllm_ports, vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
+    gateway_settings,
+    services,
+    vllm_budget,
+    vllm_ports,
+    vllm_service,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
@@ -26,6 +32,7 @@ class VllmPlan(RolePlan):
     secrets_unused: tuple[str, ...]  # files of secrets that no service has use for
     sources: tuple[str, ...] = vllm_service.SOURCES  # of the program that the units run
     ray: str  # the service that runs by Ray
+    sleepers: tuple[ServicePlan, ...]  # services that the first request starts
     resting: tuple[str, ...]  # services that only another layout than the first has
     reserve_gib: float  # of the memory, which stays for the system
 
@@ -41,6 +48,7 @@ def plan(view: View) -> VllmPlan:
             *_named(made, "refusals"),
             *vllm_ports.refusals(view, made),
             *(sets.mistakes if _only_short(made) else vllm_budget.refusals(view, made, sets)),
+            *_never_asked(view, made),
         ),
         joint_refusals=tuple(_named(made, "joint_refusals")),
         findings=tuple(_findings(made)),
@@ -49,9 +57,28 @@ def plan(view: View) -> VllmPlan:
         compiles=any(each.files.fetch for each in made),
         secrets_unused=tuple(_unused(made)),
         ray=_ray(made),
+        sleepers=tuple(each for each in made if each.on_demand),
         resting=tuple(sets.resting([each.name for each in made])),
         reserve_gib=vllm_budget.reserve_gib(),
     )
+
+
+def _never_asked(view: View, made: tuple[ServicePlan, ...]) -> Iterator[str]:
+    """Services that a request is to start, and none could."""
+    for each in made:
+        if not each.on_demand:
+            continue
+        where = "vllm_on_demand" if _only_short(made) else f"{each.name}: on_demand"
+        if len(each.members) > 1:
+            yield (
+                f"{where} is true, and it spans {', '.join(each.members)}: a request reaches one host, and a cluster "
+                "starts as a whole. Let it run always, or set its span to host."
+            )
+        elif not gateway_settings.serves(view):
+            yield (
+                f"{where} is true, and this host has no gateway, through which a request would start it. Set "
+                "gateway_address, or let it run always."
+            )
 
 
 def _ray(made: tuple[ServicePlan, ...]) -> str:

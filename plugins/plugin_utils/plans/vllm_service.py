@@ -68,6 +68,8 @@ class ServicePlan(RolePlan):
     ports: Mapping[str, int]  # all that it takes on this host, by their variables
     ready_timeout: int
     memory_gib: float  # what it takes of the host
+    on_demand: bool  # asleep until the first request
+    socket: str  # which starts it then; empty where it always runs
     image_name: str
     files: Files
     by_ray: bool
@@ -132,6 +134,8 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         port=said.vllm_port,
         ports=_ports(view, said),
         ready_timeout=said.vllm_ready_timeout,
+        on_demand=said.vllm_on_demand,
+        socket=names.socket if said.vllm_on_demand else "",
         memory_gib=service.memory_gib or round(_share_gib(view, said), 2),
         image_name=vllm_container.image_name(said.vllm_image),
         # A refused environment may hold a secret, and a plan is shown.

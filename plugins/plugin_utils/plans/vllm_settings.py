@@ -78,6 +78,7 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_ray_port: int
     vllm_ray_token: str
     vllm_ready_timeout: int
+    vllm_on_demand: bool
 
     @property
     def served_name(self) -> str:

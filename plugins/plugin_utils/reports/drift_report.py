@@ -19,7 +19,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure, try_by_hand
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import SSH_FAILED, Reply
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
 
 SCHEMA_VERSION = 1
 CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "unfinished", "no_manifest", "silent")
@@ -207,7 +207,12 @@ def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str,
         for change in changes:
             yield host, role, change["resource"], ": ".join(filter(None, (change["action"], change["detail"])))
     for wish in record["wishes"]:
-        yield host, "-", wish["unit"], f"{said_of(wish)} (no drift); `gb10 start` starts it"
+        yield (
+            host,
+            "-",
+            wish["unit"],
+            f"{said_of(wish)} (no drift); `gb10 start` starts it{' now' if is_asleep(wish) else ''}",
+        )
     for orphan in record["orphans"]:
         yield (
             host,

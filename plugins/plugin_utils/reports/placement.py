@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
+
 Record = dict[str, Any]
 
 GIB = 2**30
@@ -68,8 +71,8 @@ def _cell(name: str, proof: Mapping[str, Any]) -> Record | None:
 
 def _state(service: Mapping[str, Any], proof: Mapping[str, Any]) -> State:
     """Only the first host of a cluster is asked; the others are a part of its answer."""
-    if _stopped(service, proof):
-        return State("stopped by you", "warn")
+    if wish := _wish(service, proof):
+        return State(said_of(wish), "plain") if is_asleep(wish) else State("stopped by you", "warn")
     if service["rank"]:
         return State(f"rank {service['rank']}", "plain")
     said = _answer(service, proof)
@@ -101,8 +104,8 @@ def _answer(service: Mapping[str, Any], proof: Mapping[str, Any]) -> Mapping[str
     return next((each for each in proof["services"] if each.get("service") == service["name"]), None)
 
 
-def _stopped(service: Mapping[str, Any], proof: Mapping[str, Any]) -> bool:
-    return service["unit"] in {wish["unit"] for wish in proof["facts"].get("wishes") or ()}
+def _wish(service: Mapping[str, Any], proof: Mapping[str, Any]) -> Wish | None:
+    return next((wish for wish in proof["facts"].get("wishes") or () if wish["unit"] == service["unit"]), None)
 
 
 def _bar(host: str, proof: Mapping[str, Any], colours: Mapping[str, str]) -> Record | None:
@@ -111,7 +114,7 @@ def _bar(host: str, proof: Mapping[str, Any], colours: Mapping[str, str]) -> Rec
     if not total_bytes or not proof.get("placed"):
         return None
     total, reserve = total_bytes / GIB, float(proof["placed"]["reserve_gib"])
-    runs = [each for each in _placed(proof) if not _stopped(each, proof)]
+    runs = [each for each in _placed(proof) if not _wish(each, proof)]
     rest = total - reserve - sum(each["memory_gib"] for each in runs)
     parts = [
         *((each["name"], colours[each["name"]], each["memory_gib"]) for each in runs),
@@ -127,7 +130,13 @@ def _bar(host: str, proof: Mapping[str, Any], colours: Mapping[str, str]) -> Rec
             {"name": name, "colour": colour, "gib": f"{gib:.1f}", "percent": f"{100 * gib / whole:.2f}"}
             for name, colour, gib in parts
         ],
-        "stopped": ", ".join(
-            f"{each['name']} {each['memory_gib']:.1f}" for each in _placed(proof) if _stopped(each, proof)
-        ),
+        "stopped": _still(proof, asleep=False),
+        "asleep": _still(proof, asleep=True),
     }
+
+
+def _still(proof: Mapping[str, Any], *, asleep: bool) -> str:
+    """What takes no memory now: stopped by an operator, or asleep until somebody asks for it."""
+    wished = ((each, _wish(each, proof)) for each in _placed(proof))
+    chosen = [each for each, wish in wished if wish is not None and is_asleep(wish) is asleep]
+    return ", ".join(f"{each['name']} {each['memory_gib']:.1f}" for each in chosen)

@@ -223,3 +223,13 @@ def test_what_no_host_needs_to_judge_asks_none(
 def test_every_form_of_a_time_goes_to_the_hosts(until: str, ask: Ask) -> None:
     hosts, result = ask("stop", "chat", "--until", until, "--yes")
     assert result.exit_code == Outcome.done and hosts.orders[0].variables["gb10_wish"]["until"] == until
+
+
+def test_a_service_that_is_asleep_says_so_and_a_layout_of_others_closes_its_socket(ask: Ask) -> None:
+    wish = {"unit": "u", "who": "on_demand", "since": "", "until": "", "shown": ""}
+    found = {"a": [said("chat"), said("embed", state="inactive", wish=wish), said("big", state="inactive")]}
+    assert "asleep, starts when asked" in ask("ps", hosts=Hosts(found))[1].output
+    layouts = {"split": ["chat", "embed"], "cluster": ["big"]}
+    hosts, result = ask("layout", "cluster", "--yes", hosts=Hosts(found, layouts=layouts))
+    assert result.exit_code == 0
+    assert hosts.wishes == [("chat", "stopped", "a"), ("embed", "stopped", "a"), ("big", "started", "a")]

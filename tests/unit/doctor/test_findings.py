@@ -298,6 +298,10 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
             ["gb10-vllm.service: stopped by a@b until 07:00 CET; gb10-vllm-embed.service: stopped by", "gb10 start"],
         ),
         (
+            subject(wishes=[{"unit": "gb10-vllm.service", "who": "on_demand", "since": "", "until": "", "shown": ""}]),
+            "asleep", "info", ["gb10-vllm.service: asleep, starts when asked", "a request through the gateway"],
+        ),
+        (
             subject(vendor_updates=["dgx-dashboard-admin"], driver={"unheld": []}),
             "dashboard_update", "info", ["goes on offering an update", "flashes firmware"],
         ),

@@ -14,6 +14,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import MANIFEST, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.wishes import read_wishes
 
 from tests.support.world import NoClock, World, request
 
@@ -315,3 +317,109 @@ def test_a_wish_whose_time_is_none_is_damage(key: str, time_of_it: Any) -> None:
     raw = {"format": 1, "resources": {}, "unfinished": None, "wishes": {"unit:a.service": wish}}
     with pytest.raises(HostError, match="is damaged"):
         manifests.parse(json.dumps(raw))
+
+
+# -- a service that its first request starts
+
+SOCKET = "gb10-wake@vllm-embed.socket"
+ASLEEP = [
+    {
+        "role": "vllm",
+        "resources": [
+            *unit(UNIT),
+            {"file": f"{FOLDER}/{SOCKET}", "content": "[Socket]\nListenStream=/run/x\n"},
+            {"unit": SOCKET, "enabled": True, "state": "started"},
+            {"file": f"{FOLDER}/{OTHER}", "content": "[Service]\nExecStart=/bin/x\n"},
+            {"unit": OTHER, "enabled": False, "wait": False, "woken_by": SOCKET, "restart_on": [f"{FOLDER}/{OTHER}"]},
+        ],
+    }
+]
+
+
+class Sleepy(Host):
+    def say(self, verb: str, **more: Any) -> dict[str, Any]:
+        documents = ASLEEP if verb == "converge" else []
+        said = dict(answer(request(documents, verb=verb, **more), self.system))
+        assert said["error"] is None, said["error"]
+        return said
+
+    def stands(self, name: str = UNIT) -> tuple[str, str]:
+        """systemd has not been told anything of one that is asleep."""
+        return super().stands(name) if name in self.units else ("disabled", "inactive")
+
+    @property
+    def asleep(self) -> list[str]:
+        return [wish["unit"] for wish in read_wishes(HostReader(system=self.system)) if wish["who"] == "on_demand"]
+
+    def wakes(self) -> None:
+        """What the first request does."""
+        assert self.stands(SOCKET) == ("enabled", "active")
+        assert self.run(["systemctl", "start", OTHER], None, 1.0).rc == 0
+
+
+@pytest.fixture
+def sleepy(tmp_path: Path) -> Sleepy:
+    host = Sleepy(tmp_path)
+    host.say("converge")
+    return host
+
+
+def test_no_run_starts_what_is_asleep_and_none_stops_what_was_asked(sleepy: Sleepy) -> None:
+    assert (sleepy.stands(OTHER), sleepy.asleep) == (("disabled", "inactive"), [OTHER])
+    assert sleepy.stands(SOCKET) == ("enabled", "active")
+    for _ in range(2):
+        again = sleepy.say("converge")
+        assert (again["changes"], again["recorded"]) == ([], True)
+        drift = sleepy.say("drift")
+        assert drift["changes"] == [] and [wish["unit"] for wish in drift["wishes"]] == sleepy.asleep
+        if sleepy.stands(OTHER)[1] == "inactive":
+            sleepy.wakes()
+            assert sleepy.asleep == []
+    assert sleepy.stands(OTHER) == ("disabled", "active")
+
+
+def test_a_changed_file_restarts_it_only_where_it_was_asked(sleepy: Sleepy) -> None:
+    sleepy.file(f"{FOLDER}/{OTHER}", "somebody's\n")
+    assert [each["action"] for each in sleepy.say("converge")["changes"]] == ["update"]
+    sleepy.wakes()
+    sleepy.file(f"{FOLDER}/{OTHER}", "somebody's\n")
+    assert [each["action"] for each in sleepy.say("converge")["changes"]] == ["update", "restart"]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_stop_closes_the_socket_first_and_a_start_opens_it_and_starts_it(sleepy: Sleepy, asked: bool) -> None:
+    if asked:
+        sleepy.wakes()
+    changes = sleepy.wish("stopped", unit=OTHER)["changes"]
+    assert changes[0]["resource"] == f"unit:{SOCKET}", "no request may come between"
+    assert sleepy.stands(SOCKET) == sleepy.stands(OTHER) == ("disabled", "inactive")
+    assert sleepy.asleep == [] and sleepy.say("converge")["changes"] == sleepy.say("drift")["changes"] == []
+    sleepy.wish("started", unit=OTHER)
+    assert sleepy.stands(SOCKET) == ("enabled", "active") and sleepy.stands(OTHER) == ("disabled", "active")
+    assert sleepy.say("drift")["changes"] == [] and sleepy.say("converge")["changes"] == []
+
+
+def test_the_end_of_a_wish_has_it_sleep_and_not_run(sleepy: Sleepy) -> None:
+    sleepy.wish("stopped", "+2h", unit=OTHER)
+    lines = sleepy.path(f"{FOLDER}/gb10-wish-gb10-vllm-embed.service").read_text()
+    assert (
+        f"enable {SOCKET}" in lines and f"start {SOCKET}" in lines and f" {OTHER}\n" not in lines.split("[Service]")[1]
+    )
+    sleepy.clock.date = "2026-11-23T22:00:01Z"
+    sleepy.say("converge")
+    assert sleepy.stands(SOCKET) == ("enabled", "active") and sleepy.asleep == [OTHER]
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_an_undo_takes_socket_and_service_away(sleepy: Sleepy, asked: bool) -> None:
+    if asked:
+        sleepy.wakes()
+    sleepy.say("undo")
+    assert not [name for name in (SOCKET, OTHER) if sleepy.path(f"{FOLDER}/{name}").exists()]
+
+
+@pytest.mark.parametrize("more", [{"state": "started"}, {"enabled": True}, {"woken_by": "a.service"}])
+def test_what_a_request_starts_no_run_starts(tmp_path: Path, more: dict[str, Any]) -> None:
+    declared = {"unit": OTHER, "enabled": False, "woken_by": SOCKET, **more}
+    said = answer(request([{"role": "vllm", "resources": [declared]}]), Host(tmp_path).system)
+    assert "woken_by" in said["error"]["message"]

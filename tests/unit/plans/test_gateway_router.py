@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -230,3 +231,42 @@ def test_the_keys_of_services_on_other_hosts_do_not_come_to_this_one() -> None:
     here = {"y": {"model": SMALL, "port": 8006, "api_key": "s" * 40}}
     text = content(view(a=host(1, BIG, vllm_services=there | here)), "gateway-keys.conf")
     assert "odd" not in text and f"Bearer {'s' * 40}" in text and '"for y"' in text
+
+
+def test_a_replica_that_sleeps_has_a_second_server_which_is_asked_when_no_other_is_ready() -> None:
+    sleeper = {"embed": {"model": SMALL, "port": 8001, "on_demand": True}}
+    fleet = {
+        "a": host(1, BIG, gateway_fleet=["sparks"]),
+        "b": host(2, vllm_services=sleeper, gateway_certificate_name="b.lan"),
+    }
+    made = {each["file"]: each for each in render("gateway", view(**fleet)).resources if "file" in each}
+    lines = [line.strip() for line in made["/etc/gb10-fleet/router.cfg"]["content"].splitlines()]
+    servers = [line.split()[1:3] for line in lines if line.startswith("server ")]
+    assert servers == [["a", LOCAL], ["b", "192.0.2.2:8443"], ["b:asleep", "192.0.2.2:8443"]]
+    asleep = next(line for line in lines if line.startswith("server b:asleep"))
+    assert asleep.endswith(" no-check backup") and "verifyhost b.lan" in asleep
+    assert any("srv_is_up(bge-m3/b)" in line for line in lines), "what is asleep is no reason to call the gateway well"
+
+
+def test_a_router_shows_what_is_asleep_and_takes_both_of_its_servers_out() -> None:
+    said: list[str] = []
+
+    class Made(router.Router):
+        def _ask(self, command: str) -> str:
+            said.append(command)
+            if command == "show proc":
+                return "100     worker   1\n"
+            rows = ("bge-m3,b,DOWN,0,7", "bge-m3,b:asleep,no check,1,2", "big,b,UP,2,9")
+            return "" if "set server" in command else "# pxname,svname,status,scur,stot\n" + "\n".join(rows) + "\n"
+
+    one = Made(Path("/run/x"))
+    assert [(each["model"], each["state"], each["in_flight"], each["on_demand"]) for each in one.replicas()] == [
+        ("bge-m3", "asleep", 1, True),
+        ("big", "ready", 2, False),
+    ]
+    one.set(one.replicas(), "drain")
+    assert [command.split()[3] for command in said if "set server" in command] == [
+        "bge-m3/b",
+        "bge-m3/b:asleep",
+        "big/b",
+    ]

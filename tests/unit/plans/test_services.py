@@ -282,3 +282,62 @@ def test_ray_of_a_named_service_knows_its_unit() -> None:
     assert after(named, "--unit") == "gb10-vllm-chat" and named.index("--unit") < named.index("--")
     short = {f"vllm_{name}": value for name, value in by_ray.items()}
     assert "--unit" not in made({}, hosts=2, vllm_model="openai/gpt-oss-120b", **short)["vllm"].argv
+
+
+GATEWAY = {
+    "gateway_address": "192.0.2.11",
+    "gateway_plain_http": True,
+    "gateway_keys": {"laptop": "a" * 40},
+    "gateway_fleet_key": "f" * 40,
+}
+
+
+def test_a_service_on_demand_is_put_there_and_not_started() -> None:
+    sleeper = EMBED | {"on_demand": True}
+    document = render("vllm", view({"chat": CHAT, "embed": sleeper}, **GATEWAY))
+    assert not document.refusals
+    units = [each for each in document.resources if "unit" in each]
+    assert [(each["unit"], each["enabled"], each.get("state"), each.get("woken_by")) for each in units] == [
+        ("gb10-wake@vllm-embed.socket", True, "started", None),
+        ("gb10-vllm-chat.service", True, "started", None),
+        ("gb10-vllm-embed.service", False, None, "gb10-wake@vllm-embed.socket"),
+    ]
+    files = {each["file"]: str(each.get("content")) for each in document.resources if "file" in each}
+    assert "Wants=gb10-%i.service" in files["/etc/systemd/system/gb10-wake@.service"]
+    assert "ListenStream=/run/gb10-wake/%i.sock" in files["/etc/systemd/system/gb10-wake@.socket"]
+    assert "--load 300 --least 5" in files["/etc/systemd/system/gb10-wake@.service"]
+
+
+def test_without_one_on_demand_there_is_nothing_to_wake() -> None:
+    document = render("vllm", view({"chat": CHAT, "embed": EMBED}, **GATEWAY))
+    assert not [each for each in document.resources if "wake" in str(each.get("unit", each.get("file")))]
+
+
+def test_the_short_form_and_a_container_may_sleep_too() -> None:
+    found = made({}, vllm_model="openai/gpt-oss-120b", vllm_on_demand=True, **GATEWAY)
+    assert (found["vllm"].on_demand, found["vllm"].socket) == (True, "gb10-wake@vllm.socket")
+    other = {"kind": "container", "image": IMAGE, "port": 8003, "served_model_name": "x", "memory_gib": 4}
+    assert made({"x": other | {"on_demand": True}}, **GATEWAY)["x"].on_demand
+
+
+@pytest.mark.parametrize(
+    ("hosts", "entry", "variables", "says"),
+    [
+        (1, EMBED, {}, "embed: on_demand is true, and this host has no gateway"),
+        (2, EMBED, GATEWAY, "embed: on_demand is true, and it spans spark-a, spark-b"),
+        (2, EMBED | {"span": "host"}, GATEWAY, ""),
+    ],
+)
+def test_where_no_request_could_start_it_it_is_refused(
+    hosts: int, entry: dict[str, Any], variables: dict[str, Any], says: str
+) -> None:
+    refused = vllm.plan(view({"embed": entry | {"on_demand": True}}, hosts=hosts, **variables)).refusals
+    assert says in refused[0] if says else not refused, refused
+
+
+def test_what_sleeps_counts_in_the_budget() -> None:
+    large = CHAT | {"memory_gib": 100}
+    refused = vllm.plan(
+        view({"chat": large, "embed": EMBED | {"memory_gib": 20, "on_demand": True}}, **GATEWAY)
+    ).refusals
+    assert "its services take 120.0 GiB" in refused[0]

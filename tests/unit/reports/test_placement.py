@@ -117,3 +117,14 @@ def test_the_page_has_table_and_bars_and_escapes_them() -> None:
     page = evidence_page.render(build(hosts))
     assert page.count('<div class="bar"') == 2 and ">stopped by you</span>" in page
     assert "&lt;i&gt;x" in page and "<i>x" not in page and "<b>y" not in page
+
+
+def test_what_sleeps_until_it_is_asked_is_said_as_that_and_takes_nothing() -> None:
+    hosts = services()
+    nobody = {"who": "on_demand", "since": "", "until": "", "shown": ""}
+    hosts["spark-a"]["facts"]["wishes"] = [{"unit": "gb10-vllm-rerank.service", **nobody}]
+    assert texts(hosts)["rerank"] == ["asleep, starts when asked", None]
+    bar = shown(hosts)["bars"][0]
+    assert bar["stopped"] == "" and bar["asleep"].startswith("rerank ")
+    assert "rerank" not in [part["name"] for part in bar["parts"]]
+    assert "asleep, starts when asked: rerank" in evidence_page.render(build(hosts))

@@ -39,6 +39,7 @@ START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only end
 
 SETTLE_S = 1.0  # systemd calls a simple service started before its program has had the time to fail
 
+SOCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.socket\Z")
 UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
 _ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z")
@@ -64,12 +65,13 @@ class Unit(Resource):
     consent: str | None = None
     wait: bool = True  # false for one that is up only when something beyond this host is, too
     resting: bool = False  # one that stands still by a wish until somebody starts it
+    woken_by: str = ""  # the socket whose first request starts it; until then it is asleep
     masked: bool = False  # only an undo masks
     lenient: bool = False  # an undo: a unit that has gone with its package or file is no error
 
     @property
     def stage(self) -> int:
-        return STARTS if self.state == "started" else STOPS
+        return STARTS if self.state == "started" or (self.woken_by and not self.state) else STOPS
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -140,9 +142,13 @@ class UnitKind(Kind[Unit, UnitState]):
             consent=fields.consent(),
             wait=fields.flag("wait") is not False,
             resting=fields.flag("resting") is True,
+            woken_by=fields.line("woken_by", "", SOCKET, "the full name of a socket, such as gb10-wake@vllm.socket"),
         )
-        if resource.resting and resource.state != "started":
-            raise fields.fail("resting", "only a unit whose state is started can rest")
+        if resource.woken_by and (resource.state or resource.enabled):
+            key = "state" if resource.state else "enabled"
+            raise fields.fail(key, "a unit with woken_by is neither started nor enabled by a run")
+        if resource.resting and resource.state != "started" and not resource.woken_by:
+            raise fields.fail("resting", "only a unit that is started, or woken by a socket, can rest")
         if resource.probe and resource.state == "stopped":
             raise fields.fail("probe", "a unit that is stopped has nothing to stand")
         fields.finish()
@@ -286,9 +292,9 @@ class UnitKind(Kind[Unit, UnitState]):
             raise HostError(f"{step.resource.label}: {said}{self.explain(system, step)}")
 
     def record(self, resource: Unit, state: UnitState) -> dict[str, Any]:
-        """A oneshot service comes and goes by itself, so of that it says nothing."""
+        """A oneshot service comes and goes by itself, and so does one that requests start: of that it says nothing."""
         live = state.live[resource.name]
-        active = None if live.type == "oneshot" else "active" if live.running else "inactive"
+        active = None if live.type == "oneshot" or resource.woken_by else "active" if live.running else "inactive"
         return {"load": live.load, "file_state": live.file_state, "active": active}
 
     def restore(self, resource: Unit, record: Mapping[str, Any]) -> list[Resource]:
@@ -343,6 +349,12 @@ def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
         )
         for name, block in zip(names, blocks)
     }
+
+
+def inactive_of(system: System, names: Sequence[str]) -> set[str]:
+    """Those of these units that stand still without having failed."""
+    text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names])
+    return {name for name, live in parse_show(names, text).items() if live.active == "inactive" and not live.running}
 
 
 def daemon_reload(system: System, progress: Progress) -> None:

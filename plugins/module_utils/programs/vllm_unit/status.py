@@ -18,6 +18,7 @@ from .failures import LASTING, Failure, way_out
 
 # In the order of a life, which only goes forward.
 PHASES = ("starting", "waiting", "formation", "weights", "graphs", "ready")
+_OF_A_LOAD = ("starting", "formation", "weights", "graphs")  # all but the waiting for others
 LONGEST_TEXT = 300  # of a line in the status, and of what a peer says
 _UNPRINTABLE = re.compile(r"[^\x20-\x7e]")
 
@@ -52,6 +53,8 @@ class Status:
         self.path, self.notify, self.clock, self.unit = path, notify, clock, unit
         former = read_status(path)
         same = former.get("settings") == digest
+        load_s = former.get("load_s")
+        self.load_s: float | None = load_s if same and isinstance(load_s, (int, float)) else None
         self.attempt = _count(former.get("attempt")) + 1
         self.failures = _count(former.get("failures")) if same else 0
         self.failure: dict[str, Any] | None = former.get("failure") if same else None
@@ -70,6 +73,8 @@ class Status:
         self.phase, self.text, self.waiting = phase, text, None
         if phase == "ready":
             self.failures = 0
+            loads = [seconds for name, seconds in self.phases.items() if name in _OF_A_LOAD]
+            self.load_s = round(sum(loads), 1)
         self.show()
 
     def wait(self, verdict: str, text: str) -> None:
@@ -103,7 +108,7 @@ class Status:
     def show(self) -> None:
         # A line of the container may be in it: a line break would be a message to systemd of its own.
         self.notify(f"STATUS={_UNPRINTABLE.sub('?', self.text)}")
-        names = ("phase", "text", "since", "attempt", "failures", "phases", "waiting", "failure", "settings")
+        names = ("phase", "text", "since", "attempt", "failures", "phases", "waiting", "failure", "load_s", "settings")
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")
         with contextlib.suppress(OSError):  # a full /run must not take the model down
