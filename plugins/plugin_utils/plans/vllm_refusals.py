@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     docker_words,
     vllm_container,
     vllm_settings,
+    vllm_warm,
     vllm_widening,
     waits,
 )
@@ -72,6 +73,7 @@ def refusals(view: View, said: VllmSettings, memory_gib: float | None = None) ->
         _registry,
         _directory,
         _environment,
+        vllm_warm.refusals,
         vllm_widening.refusals,
     ):
         yield from check(view, said)
