@@ -25,8 +25,8 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import warm
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.before_start import image_digest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_files import Command, Files
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import bytes_of, command
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_files import Files
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, bytes_of, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import (
     Tell,
     gigabytes,
@@ -36,7 +36,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder im
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.rsync import Peer
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import TOOLS_SAY, FilesError
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, last_words
 
 PART = "warm"  # of an offer
 GIB = 1024**3
@@ -125,7 +125,7 @@ class WarmCache:
         started = time.monotonic()
         done = self.run(request["argv"])
         if done.returncode != 0:
-            raise self._failed(" / ".join(done.stderr.strip().splitlines()[-2:]))
+            raise self._failed(last_words(done.stderr))
         cold_s = 0.0
 
         def ask(path: str, body: Any, timeout_s: float) -> server_probe.Reply:
@@ -177,13 +177,13 @@ class WarmCache:
         if state.returncode == 0 and state.stdout.strip() not in ("exited", "dead"):
             return {}
         logs = self.run(["docker", "logs", "--tail", "3", container])
-        text = " / ".join((logs.stdout + logs.stderr).strip().splitlines()[-3:])[:TOOLS_SAY]
+        text = last_words(logs.stdout + logs.stderr)
         failure = {"verdict": "start_failed", "text": text, "way_out": "see it", "lasting": True}
         return {"phase": "failed", "failures": server_probe.FAILED_LIVES, "failure": failure}
 
     def _failed(self, text: str) -> FilesError:
         way_out = "see that the model serves with vllm_warm_cache_gib: 0, then run again"
-        return FilesError("not_warm", f"the start that makes the warm cache failed: {text[:TOOLS_SAY]}", way_out)
+        return FilesError("not_warm", f"the start that makes the warm cache failed: {text}", way_out)
 
     def _shelve(self, name: str, cold_s: float) -> None:
         """Of what the container wrote, the plain files: it goes where other containers run it."""
