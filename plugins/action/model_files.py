@@ -29,6 +29,11 @@ class ActionModule(LongStepAction):
     TRANSFERS_FILES = False
     _supports_check_mode = True
     _supports_diff = False
+    module = MODULE
+    kept: tuple[str, ...] = (  # of what a step says
+        *("changed", "failed", "msg", "verdict", "pull", "image", "model", "pin", "draft", "draft_pin", "archive"),
+        *("unreachable", "module_stderr"),
+    )
     _last: Mapping[str, Any] | None = None  # how far it was when it was said last
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -167,11 +172,11 @@ class ActionModule(LongStepAction):
         return {"step": step, "request": {"files": self._files, **request}, "secret": secret}
 
     def _short(self, step: str) -> dict[str, Any]:
-        return self._answer(self._module(MODULE, self._arguments(step, {}, None)))
+        return self._answer(self._module(self.module, self._arguments(step, {}, None)))
 
     def _long(self, step: str, request: Mapping[str, Any], secret: str) -> dict[str, Any]:
         arguments = self._arguments(step, request, secret)
-        return self._answer(self._in_background(MODULE, arguments, LIMIT_S, self._how_far))
+        return self._answer(self._in_background(self.module, arguments, LIMIT_S, self._how_far))
 
     def _how_far(self) -> str | None:
         now = self._progress()
@@ -190,22 +195,7 @@ class ActionModule(LongStepAction):
             return None
 
     def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        kept = (
-            "changed",
-            "failed",
-            "msg",
-            "verdict",
-            "pull",
-            "image",
-            "model",
-            "pin",
-            "draft",
-            "draft_pin",
-            "archive",
-            "unreachable",
-            "module_stderr",
-        )
-        answer = {key: said[key] for key in kept if key in said}
+        answer = {key: said[key] for key in self.kept if key in said}
         if answer.get("failed"):
             answer["msg"] = f"{self._name}: {answer.get('msg', 'failed without a word')}"
         return answer

@@ -134,6 +134,13 @@ phases:
   returned: always
   type: dict
   sample: {starting: 2.1, waiting: 31.4, formation: 20.9, weights: 312.0, graphs: 48.3}
+warm:
+  description:
+    - The key of the warm cache of this start, and the seconds that the start took that made it (C(cold_s)), null where
+      there was no cache of that key. Null where the service wishes none.
+  returned: always
+  type: dict
+  sample: {key: 9c56cc51b374c3ba189210d5b6d4bf57790d351c96c47c02190ecf1e430635ab, cold_s: 92.4}
 """
 
 from dataclasses import asdict

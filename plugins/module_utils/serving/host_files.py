@@ -96,6 +96,7 @@ class Files:
         self.run = run or command
         self.listens = listening.listens
         self.part = "model"
+        self.beside: dict[str, str] = {}  # folders that are offered besides, by the names of their modules
         self.draft: Files | None = None
         if said.get("draft"):  # the second model of speculative decoding: fetched, proven and carried like the first
             self.draft = Files({**said, **said["draft"], "draft": None}, tell, run, state=state)
@@ -276,7 +277,7 @@ class Files:
         What is said of the archive reaches the peers through the controller.
         """
         self.withdraw()
-        modules, archive = {}, {}
+        modules, archive = dict(self.beside), {}
         if "image" in parts:
             modules["image"] = str(self.archives)
             archive = self.save()

@@ -182,6 +182,7 @@ class Proof:
     tokens_per_s: float | None = None
     phase: str | None = None  # what the unit says of itself, and how many seconds each phase took
     phases: dict[str, float] = field(default_factory=dict)
+    warm: dict[str, Any] | None = None  # the key of its warm cache, and what a start without it took
 
 
 def status_reader(path: str | None) -> ReadStatus:
@@ -232,11 +233,12 @@ class Unit:
 
     def on(self, proof: Proof) -> Proof:
         """The proof, with the phases."""
-        phases = self.status.get("phases")
+        phases, warm = self.status.get("phases"), self.status.get("warm")
         return replace(
             proof,
             phase=self.status.get("phase"),
             phases=dict(phases) if isinstance(phases, dict) else {},
+            warm=dict(warm) if isinstance(warm, dict) else None,
         )
 
 

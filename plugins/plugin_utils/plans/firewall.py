@@ -109,7 +109,7 @@ def plan(view: View) -> FirewallPlan:
 
 def _served(view: View) -> tuple[Service, ...]:
     """The services of the host; one without any keeps the ports of `vllm_model` closed all the same."""
-    return services.expand(view) or (Service(services.SHORT, view, view),)
+    return services.expand(view) or (Service(services.SHORT, view, view, (view.host,)),)
 
 
 def _reached(service: Service) -> bool:
@@ -159,7 +159,7 @@ def _own(service: Service) -> list[Ports]:
     """Where a cluster meets, on a host of one. Other guarded ports may be a user's own, as random ones on loopback."""
     hosts, vllm = service.view.size, service.said
     if hosts < 2:
-        return []
+        return [vllm.vllm_transfer_port] if vllm.warm else []
     ports = [port for name, port in vllm.ports_in_use(hosts).items() if name != "vllm_port"]
     return [*ports, *(vllm_settings.ports_of_ray().values() if vllm.by_ray else ())]
 

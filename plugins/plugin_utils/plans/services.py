@@ -92,6 +92,7 @@ class Service:
     name: str
     view: View
     whole: View
+    siblings: tuple[str, ...]  # the hosts of the cluster that each serve the same by themselves, this one among them
     memory_gib: float | None = None  # as its entry says it
     kind: str = VLLM
     health: str = "/health"
@@ -112,7 +113,7 @@ def expand(view: View) -> tuple[Service, ...]:
         raise SettingsError("; ".join(wrong))
     said = view.settings(VllmSettings)
     none_named = VARIABLE not in view.variables
-    short = [Service(SHORT, view, view)] if said.vllm_model or none_named else []
+    short = [Service(SHORT, view, view, (view.host,))] if said.vllm_model or none_named else []
     entries = service_entries.of(view.variables)
     return (*short, *(_service(view, name, entries[name]) for name in _here(view, view.host)))
 
@@ -134,7 +135,8 @@ def _service(view: View, name: str, entry: Mapping[str, Any]) -> Service:
     own = {member: _laid_over(view, member, name, members) for member in members}
     narrowed = view.narrowed(own, members)
     memory_gib = float(entry["memory_gib"]) if "memory_gib" in entry else None
-    return Service(name, narrowed, view, memory_gib, entry.get("kind", VLLM), entry.get("health", "/health"))
+    here = (view.host,) if _spans(view, entry) else tuple(each for each in view.members if name in _here(view, each))
+    return Service(name, narrowed, view, here, memory_gib, entry.get("kind", VLLM), entry.get("health", "/health"))
 
 
 def _spans(view: View, entry: Mapping[str, Any]) -> bool:

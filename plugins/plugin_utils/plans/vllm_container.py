@@ -19,6 +19,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import draft_wi
 COMPILED = "/var/cache/gb10-compiled"
 # Said, because an image may have another home directory than /root.
 HUB_HOME = {"HF_HOME": "/root/.cache/huggingface"}
+# Where what is compiled lies in a container with a warm cache: of vLLM, Triton, FlashInfer and the driver.
+WARM_HOME = {
+    "VLLM_CACHE_ROOT": "/root/.cache/vllm",
+    "TRITON_CACHE_DIR": "/root/.cache/triton",
+    "FLASHINFER_WORKSPACE_BASE": "/root",
+    "CUDA_CACHE_PATH": "/root/.cache/nv",
+}
 # What the fabric says differs from host to host, and no rule looks at its values.
 OF_ANY_FABRIC = {"VLLM_HOST_IP": "HOST", "NCCL_SOCKET_IFNAME": "RAIL", "GLOO_SOCKET_IFNAME": "RAIL"}
 AUTO = -1  # of vllm_max_model_len: vLLM takes the longest context that fits
@@ -43,6 +50,7 @@ def environment(said: VllmSettings, of_the_fabric: Mapping[str, str]) -> dict[st
         "VLLM_ENGINE_READY_TIMEOUT_S": said.vllm_ready_timeout,
         **HUB_HOME,
         **({"HF_HUB_OFFLINE": 1} if said.vllm_fetch else {}),
+        **(WARM_HOME if said.warm else {}),
         **of_the_fabric,
         **(catalog.load("units")["ray"]["environment"]["value"] if said.by_ray else {}),
         **said.vllm_environment,
@@ -86,12 +94,19 @@ def _cache(said: VllmSettings) -> list[str]:
     """Fetched models are there to be read: what a container changed in them, the next one would serve."""
     if not said.vllm_fetch:
         return ["--volume", f"{said.vllm_cache_directory}:/root/.cache"]
-    models = f"{said.vllm_cache_directory}/huggingface/hub:/root/.cache/huggingface/hub:ro"
-    return ["--volume", f"{COMPILED}:/root/.cache", "--volume", models]
+    compiled = [] if said.warm else ["--volume", f"{COMPILED}:/root/.cache"]
+    return [*compiled, "--volume", models(said)]
+
+
+def models(said: VllmSettings) -> str:
+    """What is fetched, as Docker mounts it: to be read alone."""
+    return f"{said.vllm_cache_directory}/huggingface/hub:/root/.cache/huggingface/hub:ro"
 
 
 def written_to(said: VllmSettings) -> str:
-    """The folder of the host that the container fills."""
+    """The folder of the host that the container fills; with a warm cache it writes to its own layer."""
+    if said.warm:
+        return "/var/lib/docker"
     return COMPILED if said.vllm_fetch else said.vllm_cache_directory
 
 

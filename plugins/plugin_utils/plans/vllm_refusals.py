@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     vllm_container,
     vllm_secrets,
     vllm_settings,
+    vllm_warm,
     vllm_widening,
     waits,
 )
@@ -67,6 +68,7 @@ def refusals(view: View, said: VllmSettings, memory_gib: float | None = None) ->
         _registry,
         _directory,
         _environment,
+        vllm_warm.refusals,
         vllm_widening.refusals,
     ):
         yield from check(view, said)

@@ -11,19 +11,39 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses, fabric, vllm_container, vllm_refusals
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
+    addresses,
+    fabric,
+    vllm_container,
+    vllm_refusals,
+    vllm_warm,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import Profile
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import FabricPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import CONTAINER, SHORT, VLLM, Names, Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_warm import WarmCache
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
 LAUNCHER = "/usr/local/sbin/gb10-vllm"
 PROGRAM = "/usr/local/lib/gb10-fleet/vllm_unit"
-SOURCES = ("before_start", "causes", "config", "failures", "life", "link", "log", "main", "seal", "status", "turn")
+SOURCES = (
+    "before_start",
+    "causes",
+    "config",
+    "failures",
+    "life",
+    "link",
+    "log",
+    "main",
+    "seal",
+    "status",
+    "turn",
+    "warm",
+)
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
 _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone")
@@ -76,6 +96,7 @@ class ServicePlan(RolePlan):
     folders: tuple[str, ...]  # of the host, that the container gets beside the caches
     secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
     restart_on: tuple[str, ...]  # the files that its unit reads
+    warm: WarmCache | None = None
     argv: tuple[str, ...] = ()
     join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
     join_kept: str = ""  # its digest, where all hosts have it
@@ -144,6 +165,7 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         folders=tuple(mount.partition(":")[0] for mount in said.vllm_mounts),
         secrets=secrets,
         restart_on=_restart_on(names),
+        warm=None if refusals or service.kind == CONTAINER else vllm_warm.plan(service),
     )
 
 
@@ -226,6 +248,7 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
         "cache": vllm_container.written_to(said),
         "env_file": names.secrets if made.secrets else None,
         "gid_file": names.gid_file if gid else None,
+        "warm": vllm_warm.wish(made.warm) if made.warm else None,
         "rails": [_rail(profile) for profile in joined.mine.profiles] if joined else [],
         "join": _join(service, addresses_of) if joined else None,
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
@@ -247,7 +270,7 @@ def _of_a_container(service: Service, made: ServicePlan) -> ServicePlan:
         *(word for mount in said.vllm_mounts for word in ("--volume", mount)),
         *(made.image_name, *said.vllm_extra_args),
     )
-    nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "rails": [], "join": None}
+    nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
     unread: dict[str, Any] = {"phases": [], "failures": [], "gone": []}
     program = {**_program(service, made, argv), "cache": "/var/lib/docker", **nothing, **unread}
     return replace(made, argv=argv, program=program)

@@ -71,6 +71,7 @@ class VllmSettings(RoleSettings, role="vllm"):
     vllm_allow_security_options: bool
     vllm_ulimits: Mapping[Any, Any]
     vllm_cache_directory: str
+    vllm_warm_cache_gib: int
     vllm_memory_gate_gib: int
     vllm_master_port: int
     vllm_join_port: int
@@ -101,6 +102,11 @@ class VllmSettings(RoleSettings, role="vllm"):
         wish = self.speculative
         same = wish and (wish.model, wish.revision) == (self.vllm_model, self.vllm_model_revision)
         return wish if wish and wish.model and not same else None
+
+    @property
+    def warm(self) -> bool:
+        """Whether a warm cache is wished."""
+        return self.vllm_warm_cache_gib > 0
 
     @property
     def by_ray(self) -> bool:

@@ -27,10 +27,10 @@ _OF_THE_HOST = re.compile(
     r"|/(home(/[^/]+)?|mnt|media|opt|srv|var(/(cache|lib|tmp))?)\Z"
 )
 # What comes from the hub and is proven there, and what is compiled.
-_KEPT = ("/var/cache/gb10-files", vllm_container.COMPILED)
+_KEPT = ("/var/cache/gb10-files", "/var/cache/gb10-warm", vllm_container.COMPILED)
 # What the role puts into the container itself, and what a folder there would hide.
 _OF_THE_ROLE = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub")
-_SYSTEM_INSIDE = re.compile(r"/(bin|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr|usr/.*|gb10-ray.*)\Z")
+_SYSTEM_INSIDE = re.compile(r"/(bin|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr|usr/.*|gb10-(ray|warm).*)\Z")
 _OPTION = re.compile(r"(seccomp|apparmor)=[\w./-]+\Z")
 _LIMIT = re.compile(r"-?[0-9]+(:-?[0-9]+)?\Z")
 # As Docker has them; memlock is the role's own.

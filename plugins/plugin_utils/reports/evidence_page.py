@@ -12,6 +12,7 @@ from typing import Any
 
 import jinja2
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.services import load_seconds
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.cabling import AS_PLANNED
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence as release_evidence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement
@@ -393,8 +394,18 @@ def _serving_model(serving: Mapping[str, Any]) -> Record:
         "rows": {
             **dict(api_rows(serving)),
             **({} if rate is None else {"Speed": f"{rate:.1f} tokens/s"}),
+            **dict(start_rows(serving)),
         },
     }
+
+
+def start_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """A warm start beside the cold one that made its cache."""
+    warm, took = serving.get("warm"), load_seconds(serving.get("phases"))
+    if warm and took is not None and warm["cold_s"] is not None:
+        yield "Start", f"{took:.0f} s with its warm cache, {warm['cold_s']:.0f} s without"
+    elif warm and took is not None:
+        yield "Start", f"{took:.0f} s; there is no warm cache for it (journalctl -u its unit says why)"
 
 
 def api_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

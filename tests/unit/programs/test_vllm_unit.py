@@ -112,6 +112,7 @@ class Host:
             "ready_url": None,
             "env_file": None,
             "gid_file": None,
+            "warm": None,
             "rails": [],
             "join": {
                 "rank": rank,

@@ -635,3 +635,20 @@ def test_proofs_of_other_hosts_have_nothing_to_compare(tmp_path: Path) -> None:
     assert evidence_files.before(tmp_path) == json.loads(json.dumps(before))
     (tmp_path / "latest/evidence.json").write_text("{")
     assert evidence_files.before(tmp_path) is None
+
+
+@pytest.mark.parametrize(
+    ("warm", "row"),
+    [
+        ({"key": "k", "cold_s": 92.4}, "31 s with its warm cache, 92 s without"),
+        ({"key": "k", "cold_s": None}, "31 s; there is no warm cache for it"),
+        (None, None),
+    ],
+)
+def test_a_warm_start_stands_beside_the_cold_one(warm: dict[str, Any] | None, row: str | None) -> None:
+    hosts = proof("pair")
+    hosts["spark-a"]["serving"] |= {"warm": warm, "phases": {"waiting": 9.0, "formation": 11.0, "weights": 20.2}}
+    document = build(hosts)
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+    rows = dict(evidence_page.start_rows(document["clusters"][0]["serving"]))
+    assert (rows == {}) if row is None else rows["Start"].startswith(row)

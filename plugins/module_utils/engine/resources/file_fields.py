@@ -55,6 +55,9 @@ def parse_file(index: int, fields: Fields, state: str) -> File:
     if secret and is_json:
         raise fields.fail("secret", "only a whole content can be one, because the manifest keeps its digest")
     default_mode = "0755" if state == "directory" else "0600" if secret else "0644"
+    with_files = bool(fields.flag("with_files"))
+    if with_files and state != "directory":
+        raise fields.fail("with_files", "is for a directory")
     resource = File(
         index=index,
         name=parse_path(fields),
@@ -70,6 +73,7 @@ def parse_file(index: int, fields: Fields, state: str) -> File:
         secret=secret,
         stated=frozenset(key for key in ACCESS if fields.has(key)),
         sha256=sha256,
+        with_files=with_files,
     )
     fields.finish()
     return resource

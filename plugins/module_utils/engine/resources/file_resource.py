@@ -26,10 +26,10 @@ class File(Resource):
     """A file with `content`, or one with a JSON object that is merged into, or a directory, or nothing.
 
     `merge_json` is what the object must hold; `default_json` gives top-level keys that it lacks otherwise, unless it
-    has one of `default_unless`. `stated` are the parts of owner, group and mode that the document names itself. The
-    manifest has `sha256` in place of a content that it must not keep: enough to compare. An undo is the `way_back`: it
-    leaves a directory with something in it, and only it puts back a link to `target` or takes what is `ours` out of a
-    JSON object.
+    has one of `default_unless`. `with_files` is of a directory whose plain files are the role's own: they go with it.
+    `stated` are the parts of owner, group and mode that the document names itself. The manifest has `sha256` in place
+    of a content that it must not keep: enough to compare. An undo is the `way_back`: it leaves a directory with
+    something in it, and only it puts back a link to `target` or takes what is `ours` out of a JSON object.
     """
 
     KIND = "file"
@@ -47,6 +47,7 @@ class File(Resource):
     stated: frozenset[str] = frozenset()
     sha256: str = ""
     target: str = ""
+    with_files: bool = False
     way_back: bool = False
     ours: Mapping[str, Any] | None = None
 
@@ -88,6 +89,7 @@ class Found:
     content: bytes = b""
     entries: tuple[str, ...] = ()
     target: str = ""  # of a link
+    folders: tuple[str, ...] = ()  # those of the entries that are directories
 
     @property
     def words(self) -> str:

@@ -196,7 +196,8 @@ def _refuse_other_types(resource: File, found: Found | None) -> None:
 def _plan_absence(resource: File, found: Found | None, removed: Collection[str]) -> Step[File] | None:
     if found is None:
         return None
-    if any(posixpath.join(resource.name, entry) not in removed for entry in found.entries):
+    entries = found.folders if resource.with_files else found.entries
+    if any(posixpath.join(resource.name, entry) not in removed for entry in entries):
         if resource.way_back:
             return None
         raise HostError(f"{resource.label}: is a directory with something in it; look, then remove it by hand")
@@ -239,23 +240,28 @@ def _found_in(parent: int, name: str, users: Mapping[int, str], groups: Mapping[
     status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     content, target = b"", ""
     entries: tuple[str, ...] = ()
+    inner: tuple[str, ...] = ()
     if stat.S_ISREG(status.st_mode):
         with os.fdopen(folders.open_file(name, parent), "rb") as file:
             status, content = os.fstat(file.fileno()), file.read()
     elif stat.S_ISDIR(status.st_mode):
-        status, entries = _listed(name, parent)
+        status, entries, inner = _listed(name, parent)
     elif stat.S_ISLNK(status.st_mode):
         target = os.readlink(name, dir_fd=parent)
     owner = users.get(status.st_uid, str(status.st_uid))
     group = groups.get(status.st_gid, str(status.st_gid))
     kind = _TYPES.get(stat.S_IFMT(status.st_mode), "device, pipe or socket")
-    return Found(kind, owner, group, stat.S_IMODE(status.st_mode), content, entries, target)
+    return Found(kind, owner, group, stat.S_IMODE(status.st_mode), content, entries, target, inner)
 
 
-def _listed(name: str, parent: int) -> tuple[os.stat_result, tuple[str, ...]]:
+def _listed(name: str, parent: int) -> tuple[os.stat_result, tuple[str, ...], tuple[str, ...]]:
+    """A directory, all that is in it, and the directories among that."""
     descriptor = folders.open_folder(name, parent)
     try:
-        return os.fstat(descriptor), tuple(sorted(os.listdir(descriptor)))  # noqa: PTH208
+        with os.scandir(descriptor) as scan:
+            entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in scan)
+        names, inner = (name for name, _ in entries), (name for name, is_folder in entries if is_folder)
+        return os.fstat(descriptor), tuple(names), tuple(inner)
     finally:
         os.close(descriptor)
 
@@ -295,9 +301,21 @@ def _remove(resource: File, parent: int) -> None:
     name = posixpath.basename(resource.name)
     status = folders.status_of(name, parent)
     if status is not None and stat.S_ISDIR(status.st_mode):
+        if resource.with_files:
+            _empty(name, parent)
         os.rmdir(name, dir_fd=parent)
     else:
         folders.remove_file(name, parent)
+
+
+def _empty(name: str, parent: int) -> None:
+    """A directory in it stops that: nobody of ours has made it."""
+    descriptor = folders.open_folder(name, parent)
+    try:
+        for entry in os.listdir(descriptor):  # noqa: PTH208
+            os.unlink(entry, dir_fd=descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _link(resource: File, parent: int) -> None:

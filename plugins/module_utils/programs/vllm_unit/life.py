@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from . import warm
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .failures import Failure, Stopped
@@ -67,6 +68,7 @@ class Life:
         join = config.join
         self.link = Link(join, read_secret(join.key), config.timing, self.events.put) if join else None
         self.turn = Turn(root / LOADING, config.service)
+        self.image = ""  # the digest of what is about to run
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
         self.stopping = self.announced = False
         self.child: subprocess.Popen[bytes] | None = None
@@ -193,9 +195,9 @@ class Life:
         code, said = self._ask(self.config.docker, "image", "inspect", "--format", "{{json .}}", self.config.image)
         if code:
             raise Failure("image_missing", f"{self.config.image} is not on this host: {printable(said)}")
-        digest = image_digest(said)
-        if self.link and digest:
-            self.link.compares("image", digest)
+        self.image = image_digest(said)
+        if self.link and self.image:
+            self.link.compares("image", self.image)
 
     def _check_disk(self) -> None:
         try:
@@ -305,10 +307,10 @@ class Life:
 
     def _serve(self) -> None:
         timing = self.config.timing
-        ooms = self._ooms()
+        ooms, argv = self._ooms(), self._argv()
         self.status.enter("formation", TEXTS["formation"])
         self.child = subprocess.Popen(
-            self.config.argv,
+            argv,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -346,6 +348,22 @@ class Life:
                 rails_seen = now
             elif now - rails_seen > timing.silence:
                 raise Failure("rail_down", f"{fault}, for {timing.silence:g} s")
+
+    def _argv(self) -> Sequence[str]:
+        """The words of `docker run`, with the warm cache of what runs now. Any other one stays where it is."""
+        if not self.config.warm:
+            return self.config.argv
+        made = warm.now(self.config.warm, self.image, self.root)
+        try:
+            name = warm.key(made)
+        except ValueError as error:
+            name, why = "", str(error)
+        else:
+            why = "nobody has made one for this image, model, driver and flags"
+        found = warm.find(self.config.warm, name, self.root) if name else None
+        self.status.warm = {"key": name, "cold_s": found.cold_s if found else None}
+        say(f"starts with the warm cache {name[:12]}" if found else f"starts without a warm cache: {why}")
+        return warm.words(self.config.argv, str(found.path)) if found else self.config.argv
 
     def _answers(self) -> bool:
         """Whether a server whose log says nothing to us serves by now."""

@@ -62,6 +62,7 @@ class Status:
         self.phase, self.text = "", ""
         self.waiting: dict[str, str] | None = None
         self.phases: dict[str, float] = {}
+        self.warm: dict[str, Any] | None = None  # how this start is, where a warm cache is wished
         self.entered = clock()
 
     def enter(self, phase: str, text: str) -> None:
@@ -108,7 +109,19 @@ class Status:
     def show(self) -> None:
         # A line of the container may be in it: a line break would be a message to systemd of its own.
         self.notify(f"STATUS={_UNPRINTABLE.sub('?', self.text)}")
-        names = ("phase", "text", "since", "attempt", "failures", "phases", "waiting", "failure", "load_s", "settings")
+        names = (
+            "phase",
+            "text",
+            "since",
+            "attempt",
+            "failures",
+            "phases",
+            "waiting",
+            "failure",
+            "load_s",
+            "settings",
+            "warm",
+        )
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")
         with contextlib.suppress(OSError):  # a full /run must not take the model down

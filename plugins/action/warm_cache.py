@@ -1,0 +1,126 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Decides which host makes the warm cache of a service and which take it, and has it done as models travel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.action import model_files
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, services, vllm_service, vllm_warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer, warm
+
+ANSWER_S = 300
+
+
+class ActionModule(model_files.ActionModule):
+    """One step of one host."""
+
+    module = "gb10.fleet.warm_cache"
+    kept = ("changed", "failed", "msg", "verdict", "key", "why", "cache", "unreachable", "module_stderr")
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = ActionBase.run(self, tmp, task_vars)
+        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "step": {"type": "str", "required": True, "choices": ["read", "make", "offer", "take", "withdraw"]},
+                "service": {"type": "str", "default": services.SHORT},
+                "given": {"type": "dict", "default": {}},
+            }
+        )
+        own = host.Host(self, task_vars or {})
+        if own.facts is None:
+            raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
+        self._name, self._vars = own.name, task_vars or {}
+        context, _ = own.render([], own.facts)
+        service = next(each for each in services.expand(context) if each.name == options["service"])
+        made = vllm_service.plan(service)
+        result.update(changed=False)
+        if made.warm is None:
+            return result
+        self._plan, self._warm, self._fabric = made, made.warm, context.plan(fabric.plan)
+        self._port = service.said.vllm_transfer_port
+        self._given = documents.plain(options["given"])
+        self._password = transfer.password([*made.warm.hosts, service.name])
+        self._source = self._sources().get(own.name, own.name)
+        result.update(getattr(self, f"_{options['step']}")())
+        return result
+
+    def _sources(self) -> dict[str, str]:
+        """Hosts that no cable joins make their own."""
+        joined = self._fabric.topology != "none"
+        return warm.sources(self._given if joined else {self._name: self._given.get(self._name) or {}})
+
+    # -- steps
+
+    def _read(self) -> dict[str, Any]:
+        return self._short("read")
+
+    def _make(self) -> dict[str, Any]:
+        said = self._given.get(self._name) or {}
+        if self._source != self._name or said.get("cache") or not said.get("key"):
+            return self._told(said)
+        if self._task.check_mode:
+            return {**said, "changed": True, "msg": f"{self._name}: would make a warm cache, where the memory is free"}
+        return self._told(self._long("make", self._request(), ""))
+
+    def _request(self) -> dict[str, Any]:
+        plan = self._plan
+        return {
+            "argv": list(self._warm.argv),
+            "container": vllm_warm.CONTAINER,
+            "memory_gib": plan.program["memory_gib"],
+            "ready_s": plan.ready_timeout,
+            "answer_s": ANSWER_S,
+            "served_name": plan.served_name,
+            "url": plan.url,
+            "health": plan.health,
+        }
+
+    def _told(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        """What it found, and why there is no cache where there is none."""
+        why = said.get("why")
+        return {**said, **({"msg": f"{self._name}: no warm cache: {why}"} if why else {})}
+
+    def _offer(self) -> dict[str, Any]:
+        takers = self._takers(self._name)
+        if self._task.check_mode or not takers:
+            return {}
+        ways = transfer.ways(self._fabric.hosts, self._name)
+        request = {
+            "ways": [ways[taker] for taker in takers],
+            "port": self._port,
+            "limit_s": model_files.OFFER_LIMIT_S,
+        }
+        return self._long("offer", request, self._password)
+
+    def _take(self) -> dict[str, Any]:
+        if self._name not in self._takers(self._source):
+            return {}
+        offered, way = self._given[self._source], transfer.ways(self._fabric.hosts, self._source)[self._name]
+        text = f"the warm cache ({offered['cache']['size'] / 1e9:.1f} GB) from {self._source}, {way['at']}"
+        if self._task.check_mode:
+            return {"changed": True, "msg": f"{self._name}: would get {text}"}
+        request = {"offered": offered, "address": way["at"], "port": self._port}
+        return {"msg": f"{self._name}: got {text}", **self._long("take", request, self._password)}
+
+    def _withdraw(self) -> dict[str, Any]:
+        if self._task.check_mode or not self._takers(self._name):
+            return {}
+        return self._short("withdraw")
+
+    def _takers(self, giver: str) -> list[str]:  # type: ignore[override]
+        return warm.takers(self._given, giver) if self._fabric.topology != "none" else []
+
+    def _arguments(self, step: str, request: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
+        return {"step": step, "said": asdict(self._warm), "request": {**request}, "secret": secret}
+
+
+host.preload()

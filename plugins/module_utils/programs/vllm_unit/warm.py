@@ -1,0 +1,114 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The warm cache of a service: what it depends on, and how a container gets it.
+
+A cache is what vLLM compiled in a start that served nobody: one archive, which only root reads and replaces. A
+container unpacks it into a layer of its own, and that goes with the container. So no container changes what another
+one runs, and none gets an archive that was made of something else: the name of the archive is the key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+INSIDE = "/gb10-warm.tar"
+DRIVER = "proc/driver/nvidia/version"
+_ENTRYPOINT = ["--entrypoint", "vllm"]
+# The image's own Python: what an image has beside it, nobody knows. `vllm` is $0, and what follows it are its words.
+_UNPACK = f'python3 -m tarfile -e {INSIDE} /root/.cache && exec "$0" "$@"'
+
+
+class Wish(NamedTuple):
+    """That a service starts with a warm cache. `flags` is a digest of its words, `markers` say what its models are."""
+
+    shelf: str
+    flags: str
+    markers: tuple[str, ...]
+
+
+class Made(NamedTuple):
+    """What a cache is made of. Another one of any of these is another cache."""
+
+    image: str  # the digest of what runs
+    models: tuple[str, ...]  # the commit of the model, and of the draft
+    driver: str
+    flags: str
+
+
+class Shelved(NamedTuple):
+    """A cache on this host. `cold_s` are the seconds of the start that made it."""
+
+    path: Path
+    sha256: str
+    size: int
+    cold_s: float
+    at: str
+
+
+def key(made: Made) -> str:
+    """The name of the cache. ValueError where a part is not known: what nobody knows may have changed."""
+    if not all((made.image, made.driver, made.flags, made.models, *made.models)):
+        raise ValueError(f"not known: {', '.join(name for name, value in made._asdict().items() if not value)}")
+    return hashlib.sha256(json.dumps(made._asdict(), sort_keys=True).encode()).hexdigest()
+
+
+def now(wish: Wish, image: str, root: Path = Path("/")) -> Made:
+    """What a cache would be made of on this host as it is. What cannot be read is empty."""
+    return Made(image, tuple(_commit(root / marker.lstrip("/")) for marker in wish.markers), _driver(root), wish.flags)
+
+
+def find(wish: Wish, name: str, root: Path = Path("/")) -> Shelved | None:
+    """The cache of this key, where it is whole. Its sum is read anew: it is code that is about to run."""
+    path = archive(root / wish.shelf.lstrip("/"), name)
+    said = _json(path.with_suffix(".json"))
+    try:
+        found = Shelved(path, str(said["sha256"]), int(said["bytes"]), float(said["cold_s"]), str(said["at"]))
+        same = sum_of(path) == found.sha256
+    except (OSError, KeyError, TypeError, ValueError):
+        return None
+    return found if same else None
+
+
+def archive(shelf: Path, name: str) -> Path:
+    return shelf / f"{name}.tar"
+
+
+def words(argv: Sequence[str], path: str) -> list[str]:
+    """`docker run ... vllm serve ...` with the cache of this path: read only, and unpacked before vLLM starts."""
+    for at in range(len(argv) - 2):
+        if list(argv[at : at + 2]) == _ENTRYPOINT:
+            mount = ["--volume", f"{path}:{INSIDE}:ro", "--entrypoint", "/bin/sh"]
+            return [*argv[:at], *mount, argv[at + 2], "-c", _UNPACK, "vllm", *argv[at + 3 :]]
+    raise ValueError("the words of docker run name no vllm to start")
+
+
+def sum_of(path: Path) -> str:
+    total = hashlib.sha256()
+    with path.open("rb", buffering=0) as file:
+        while chunk := file.read(1 << 22):
+            total.update(chunk)
+    return total.hexdigest()
+
+
+def _commit(marker: Path) -> str:
+    return str(_json(marker).get("commit") or "")
+
+
+def _driver(root: Path) -> str:
+    try:
+        return (root / DRIVER).read_text(encoding="utf-8", errors="replace").partition("\n")[0].strip()
+    except OSError:
+        return ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        said = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return said if isinstance(said, dict) else {}
