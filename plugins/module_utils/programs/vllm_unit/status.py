@@ -110,18 +110,9 @@ class Status:
         # A line of the container may be in it: a line break would be a message to systemd of its own.
         self.notify(f"STATUS={_UNPRINTABLE.sub('?', self.text)}")
         names = (
-            "phase",
-            "text",
-            "since",
-            "attempt",
-            "failures",
-            "phases",
-            "waiting",
-            "failure",
-            "load_s",
-            "settings",
+            "phase", "text", "since", "attempt", "failures", "phases", "waiting", "failure", "load_s", "settings",
             "warm",
-        )
+        )  # fmt: skip
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False) + "\n"
         new = self.path.with_name(f".{self.path.name}.new")
         with contextlib.suppress(OSError):  # a full /run must not take the model down
