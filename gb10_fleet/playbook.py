@@ -100,6 +100,7 @@ class Report:
     releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
     services: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.services read last, by host
     layouts: Any = None  # those of the inventory, as it has them
+    layouts_by_timer: bool = False  # whether it consents to a switch without an operator
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
     changes: dict[str, list[dict[str, Any]]] = field(
@@ -139,7 +140,8 @@ class Report:
         elif action == "gb10.fleet.services" and "services" in result:
             self.services[data["host"]] = result
         elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
-            self.layouts = json.loads(result["msg"])
+            said = json.loads(result["msg"])
+            self.layouts, self.layouts_by_timer = said["layouts"], said["by_timer"] is True
         elif action == "gb10.fleet.recorder_facts" and "recorded" in result:
             self.health[data["host"]] = {**self.health.get(data["host"], {}), "recorded": result["recorded"]}
         elif action == "gb10.fleet.glance" and "hosts" in result:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
+from gb10_fleet import layout_timer
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.services import Refused, Row, WrongAnswer, chosen, document, rows, table, without_service
@@ -221,11 +224,15 @@ def layout(
     name: Annotated[str | None, typer.Argument(help="The layout to switch to.", show_default=False)] = None,
     limit: Limit = None,
     yes: Yes = False,
+    at: Annotated[
+        str,
+        typer.Option("--at", metavar="WHEN", help="By a timer on this machine: 'Mon..Fri 07:00'; never: remove it."),
+    ] = "",
 ) -> None:
     """Switch to a layout of gb10_layouts: its services run, those of others stand still. Without a name: list them."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
-    fleet, _ = _read(ctx, inventory, limit, name)
+    fleet, report = _read(ctx, inventory, limit, name)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
     running = {row.said["name"] for row in fleet.found if row.runs or row.wakes}
     try:
@@ -234,6 +241,11 @@ def layout(
             _list(known, layouts.current(known, running))
         wanted = layouts.switch(known, name, running)
         hosts = {service: _hosts(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
+        if at:
+            _consent(f"Timer for the layout {name}: {at}", yes)
+            timer = layout_timer.Timer(name, at, tuple(inventory), limit, Path.cwd())
+            consented = report.layouts_by_timer
+            _end(layout_timer.put(timer, consented, *layout_timer.place(os.geteuid() == 0)), Outcome.done)
     except (Refused, layouts.LayoutError) as error:
         _end(str(error), Outcome.refused)
     if not hosts:

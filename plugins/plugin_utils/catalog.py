@@ -43,6 +43,7 @@ COLLECTION_VARIABLES: Options = {
     "gb10_accept": {"type": "dict", "default": {}},
     "gb10_evidence_directory": {"type": "path"},
     "gb10_layouts": {"type": "dict", "default": {}},
+    "gb10_layouts_by_timer": {"type": "bool", "default": False},
     "gb10_minimum_free_gib": {"type": "dict", "default": {}},
     "gb10_roles": {"type": "list", "elements": "str", "choices": list(ROLES), "default": list(ROLES)},
     "gb10_notify": {"type": "raw"},

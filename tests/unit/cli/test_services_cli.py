@@ -233,3 +233,12 @@ def test_a_service_that_is_asleep_says_so_and_a_layout_of_others_closes_its_sock
     hosts, result = ask("layout", "cluster", "--yes", hosts=Hosts(found, layouts=layouts))
     assert result.exit_code == 0
     assert hosts.wishes == [("chat", "stopped", "a"), ("embed", "stopped", "a"), ("big", "started", "a")]
+
+
+def test_a_timer_needs_a_consent_and_a_layout_that_there_is(ask: Ask) -> None:
+    layouts = {"split": ["chat", "embed"]}
+    hosts, result = ask("layout", "split", "--at", "07:00", "--yes", layouts=layouts)
+    assert result.exit_code == Outcome.refused and "gb10_layouts_by_timer: true" in result.output
+    hosts, result = ask("layout", "both", "--at", "07:00", "--yes", layouts=layouts)
+    assert result.exit_code == Outcome.refused and "no layout is called both" in result.output
+    assert hosts.orders == []

@@ -1,0 +1,140 @@
+"""`gb10 layout NAME --at WHEN`: a timer of systemd's on the machine with the inventory, which runs the same command.
+
+A switch stops and starts over several hosts, and asks each of them: that needs the inventory, so no Spark can do it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gb10_fleet.services import Refused
+
+CONSENT = "gb10_layouts_by_timer"
+NEVER = "never"
+Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
+_UNPRINTABLE = re.compile(r"[^ -~]")
+
+_SERVICE = """\
+# Written by `gb10 layout {name} --at`; `gb10 layout {name} --at never` removes it.
+[Unit]
+Description=Switch to the layout {name}
+After=network-online.target
+
+[Service]
+Type=oneshot
+WorkingDirectory={folder}
+ExecStart={switch}
+# The proof and its page, also where the switch failed.
+ExecStopPost={proof}
+TimeoutStopSec=infinity
+"""
+_TIMER = """\
+# Written by `gb10 layout {name} --at`; `gb10 layout {name} --at never` removes it.
+[Unit]
+Description=Switch to the layout {name}
+
+[Timer]
+OnCalendar={when}
+# A switch that this machine has slept through is not made up for: another may have come since.
+Persistent=false
+
+[Install]
+WantedBy=timers.target
+"""
+
+
+@dataclass(frozen=True)
+class Timer:
+    """When to switch to a layout, of which inventories, from which folder."""
+
+    name: str
+    when: str
+    inventories: tuple[str, ...]
+    limit: str | None
+    folder: Path
+    program: tuple[str, ...] = (str(Path(sys.executable).with_name("gb10")),)  # of the same environment
+
+    @property
+    def stem(self) -> str:
+        return f"gb10-layout-{self.name}"
+
+    def files(self) -> dict[str, str]:
+        """The units by their file names."""
+        words = [*self._inventory(), *(("--limit", self.limit) if self.limit else ())]
+        switch, proof = ("layout", self.name, "--yes", *words), ("validate", *words)
+        return {
+            f"{self.stem}.service": _SERVICE.format(
+                name=self.name,
+                folder=str(self.folder).replace("%", "%%"),
+                switch=_line([*self.program, *switch]),
+                proof=_line([*self.program, *proof]),
+            ),
+            f"{self.stem}.timer": _TIMER.format(name=self.name, when=self.when),
+        }
+
+    def _inventory(self) -> Iterator[str]:
+        for inventory in self.inventories:
+            yield from ("-i", inventory if "," in inventory else str((self.folder / inventory).resolve()))
+
+
+def _line(words: Sequence[str]) -> str:
+    """As systemd reads a command: what would mean something to it means itself."""
+    if strange := [word for word in words if _UNPRINTABLE.search(word)]:
+        raise Refused(f"{strange[0]!a} cannot stand in a unit of systemd; choose a path of ASCII")
+    escaped = (re.sub(r'(["\\])', r"\\\1", word).replace("%", "%%").replace("$", "$$") for word in words)
+    return " ".join(f'"{word}"' for word in escaped)
+
+
+def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(list(argv), capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise Refused(f"{argv[0]}: {error.strerror}; a timer needs a machine with systemd") from None
+
+
+def place(root: bool) -> tuple[Path, list[str]]:
+    """Where units of this user are, and how systemctl is told so."""
+    if root:
+        return Path("/etc/systemd/system"), ["systemctl"]
+    configured = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(configured) / "systemd/user", ["systemctl", "--user"]
+
+
+def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], run: Run = _run) -> str:
+    """Write and start the timer, or remove it; returns what to tell. Refused before anything is written."""
+    if not _NAME.match(timer.name):
+        raise Refused(f"a timer cannot be named after {timer.name!a}; use letters, digits and _ . - for the layout")
+    units = {folder / name: text for name, text in timer.files().items()}
+    if timer.when == NEVER:
+        if not any(path.exists() for path in units):
+            return f"{timer.stem}.timer: there is none"
+        _asked(run, [*systemctl, "disable", "--now", f"{timer.stem}.timer"])
+        for path in units:
+            path.unlink(missing_ok=True)
+        _asked(run, [*systemctl, "daemon-reload"])
+        return f"{timer.stem}.timer: removed"
+    if not consented:
+        raise Refused(f"a switch without you needs your consent: set {CONSENT}: true in the inventory")
+    calendar = run(["systemd-analyze", "calendar", timer.when])
+    if _UNPRINTABLE.search(timer.when) or calendar.returncode:
+        raise Refused(f"--at {timer.when!a} is no time of systemd's calendar; write for example 'Mon..Fri 07:00'")
+    folder.mkdir(parents=True, exist_ok=True)
+    for path, text in units.items():
+        path.write_text(text)
+    _asked(run, [*systemctl, "daemon-reload"])
+    _asked(run, [*systemctl, "enable", f"{timer.stem}.timer"])
+    _asked(run, [*systemctl, "restart", f"{timer.stem}.timer"])
+    return f"{timer.stem}.timer: {timer.when}, on this machine"
+
+
+def _asked(run: Run, argv: Sequence[str]) -> None:
+    done = run(argv)
+    if done.returncode:
+        raise Refused(f"{' '.join(argv)}: {done.stderr.strip() or done.returncode}")

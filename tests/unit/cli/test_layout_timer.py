@@ -1,0 +1,90 @@
+"""A layout by a timer: what is written, what is refused before that, and what systemd makes of it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from gb10_fleet import layout_timer
+from gb10_fleet.layout_timer import NEVER, Timer
+from gb10_fleet.services import Refused
+
+SYSTEMCTL = ["systemctl", "--user"]
+
+
+class Systemd:
+    """Notes what it is told, and takes every time but `nonsense`."""
+
+    def __init__(self) -> None:
+        self.told: list[list[str]] = []
+
+    def __call__(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        self.told.append(list(argv))
+        return subprocess.CompletedProcess(list(argv), "nonsense" in argv, "", "no such calendar")
+
+
+def timer(folder: Path, when: str = "Mon..Fri 07:00", name: str = "split", inventory: str = "inventory/mine") -> Timer:
+    return Timer(name, when, (inventory,), None, folder, ("/opt/gb10",))
+
+
+def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path: Path) -> None:
+    systemd, units = Systemd(), tmp_path / "units"
+    assert "Mon..Fri 07:00" in layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
+    service = (units / "gb10-layout-split.service").read_text()
+    inventory = f'"-i" "{tmp_path}/inventory/mine"'
+    assert f'ExecStart="/opt/gb10" "layout" "split" "--yes" {inventory}\n' in service
+    assert f'ExecStopPost="/opt/gb10" "validate" {inventory}\n' in service
+    assert f"WorkingDirectory={tmp_path}\n" in service, "where ansible.cfg is"
+    assert "OnCalendar=Mon..Fri 07:00\n" in (units / "gb10-layout-split.timer").read_text()
+    assert systemd.told[1:] == [
+        [*SYSTEMCTL, "daemon-reload"],
+        [*SYSTEMCTL, "enable", "gb10-layout-split.timer"],
+        [*SYSTEMCTL, "restart", "gb10-layout-split.timer"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("consented", "more", "says"),
+    [
+        (False, {}, "set gb10_layouts_by_timer: true"),
+        (True, {"when": "nonsense"}, "no time of systemd's calendar"),
+        (True, {"when": "07:00\nOnBootSec=1"}, "no time of systemd's calendar"),
+        (True, {"name": "a b"}, "cannot be named after"),
+        (True, {"name": "../x"}, "cannot be named after"),
+        (True, {"inventory": "in\nExecStart=/bin/x"}, "cannot stand in a unit"),
+    ],
+)
+def test_nothing_is_written_of_what_is_refused(
+    tmp_path: Path, consented: bool, more: dict[str, str], says: str
+) -> None:
+    units = tmp_path / "units"
+    with pytest.raises(Refused, match=says):
+        layout_timer.put(timer(tmp_path, **more), consented, units, SYSTEMCTL, Systemd())
+    assert not units.exists()
+
+
+def test_never_takes_it_away_without_a_consent(tmp_path: Path) -> None:
+    systemd, units = Systemd(), tmp_path / "units"
+    assert "there is none" in layout_timer.put(timer(tmp_path, NEVER), False, units, SYSTEMCTL, systemd)
+    layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
+    assert "removed" in layout_timer.put(timer(tmp_path, NEVER), False, units, SYSTEMCTL, systemd)
+    assert list(units.iterdir()) == [] and [*SYSTEMCTL, "disable", "--now", "gb10-layout-split.timer"] in systemd.told
+
+
+def test_what_means_something_to_systemd_means_itself(tmp_path: Path) -> None:
+    text = timer(tmp_path, inventory='a%h $x "q" \\.yml').files()["gb10-layout-split.service"]
+    assert '/a%%h $$x \\"q\\" \\\\.yml"' in text
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
+def test_systemd_finds_both_units_sound(tmp_path: Path) -> None:
+    program = ("/usr/bin/env", "true")
+    for name, text in Timer("split", "07:00", ("x y",), "a,b", tmp_path, program).files().items():
+        (tmp_path / name).write_text(text)
+    verify = ["systemd-analyze", "verify", "--man=no", str(tmp_path / "gb10-layout-split.timer")]
+    done = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert "gb10-layout" not in done.stderr, done.stderr
