@@ -17,6 +17,7 @@ from tests.support.attacker import tally
 
 LIMIT = 10**6
 FLOOD = "a host floods a stream"
+PIECE = 20 * 2**20  # collected at a time; in small ones the copying takes seconds
 
 
 # -- hosts that need a password: Ansible's own connection asks them
@@ -86,8 +87,8 @@ class Flood:
 
     def text(self) -> str:
         collected = b""
-        for _ in range(0, self.size, 2**20):
-            collected += b"x" * 2**20
+        for _ in range(0, self.size, PIECE):
+            collected += b"x" * PIECE
             self.most = len(collected)
         return collected.decode()
 

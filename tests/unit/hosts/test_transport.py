@@ -459,6 +459,9 @@ def test_a_host_without_an_answer_says_why(done: dict[str, Any], says: list[str]
         assert words in str(caught.value)
 
 
+PIECE = 20 * 2**20  # collected at a time; in small ones the copying takes seconds
+
+
 class Flood(Action):
     """A connection that collects all that comes, as Ansible's do."""
 
@@ -467,8 +470,8 @@ class Flood(Action):
 
     def _low_level_execute_command(self, cmd: str, in_data: bytes, sudoable: bool) -> dict[str, Any]:
         collected = b""
-        for _ in range(0, self.size, 2**20):
-            collected += b"x" * 2**20
+        for _ in range(0, self.size, PIECE):
+            collected += b"x" * PIECE
             self.most = len(collected)
         return {"rc": 0, "stdout": collected.decode(), "stderr": ""}
 
