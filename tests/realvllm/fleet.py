@@ -18,9 +18,9 @@ from typing import Any
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 
 from tests.realvllm.real import ANSWERS, LONGEST_S, Real
-from tests.support import router_fleet
 from tests.support.ports import free_port
 from tests.support.router_fleet import KEY, Fleet, Spark
 
@@ -84,10 +84,10 @@ class RealSpark(Spark):
         self.lives[model].again()
         self.lives[model].reaches("ready")
 
-    def proof(self, model: str) -> server_probe.Proof:
+    def proof(self, model: str, questions: Sequence[Question] = QUESTIONS) -> server_probe.Proof:
         life = self.lives[model]
         ask = server_probe.http_client(f"http://127.0.0.1:{life.port}", self.key(model))
-        return server_probe.probe(ask, model, timeout_s=LONGEST_S, answer_timeout_s=LONGEST_S)
+        return server_probe.probe(ask, model, timeout_s=LONGEST_S, answer_timeout_s=LONGEST_S, questions=questions)
 
 
 class Watch:
@@ -203,7 +203,7 @@ def withdraw(fleet: Fleet, host: str, model: str) -> None:
 def rejoin(fleet: Fleet, host: str, model: str) -> None:
     _run(fleet, "ready", host, model)
     place = next(each["model"] for each in fleet.show() if each["model"] == model.replace("/", "-"))
-    until = time.monotonic() + router_fleet.READY_S
+    until = time.monotonic() + LONGEST_S
     while next(e["state"] for e in fleet.show() if (e["model"], e["host"]) == (place, host)) != "ready":
         assert time.monotonic() < until, fleet.show()
         time.sleep(0.2)
