@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import server_probe
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 
 from tests.realvllm.real import ANSWERS, LONGEST_S, Real
-from tests.support import router_fleet
 from tests.support.ports import free_port
 from tests.support.router_fleet import KEY, Fleet, Spark
 
@@ -30,6 +31,7 @@ WORDS = {
     CHAT: ("--max-model-len", "2048"),
     EMBED: ("--max-model-len", "2048", "--runner", "pooling", "--convert", "embed"),
 }
+WISH = Path(__file__).parents[2] / "playbooks/wish.yml"
 LOADS = ("formation", "weights", "graphs")
 # Two cores for three servers: none of them gets one for itself.
 _UNBOUND = "VLLM_CPU_OMP_THREADS_BIND=nobind"
@@ -82,10 +84,10 @@ class RealSpark(Spark):
         self.lives[model].again()
         self.lives[model].reaches("ready")
 
-    def proof(self, model: str) -> server_probe.Proof:
+    def proof(self, model: str, questions: Sequence[Question] = QUESTIONS) -> server_probe.Proof:
         life = self.lives[model]
         ask = server_probe.http_client(f"http://127.0.0.1:{life.port}", self.key(model))
-        return server_probe.probe(ask, model, timeout_s=LONGEST_S, answer_timeout_s=LONGEST_S)
+        return server_probe.probe(ask, model, timeout_s=LONGEST_S, answer_timeout_s=LONGEST_S, questions=questions)
 
 
 class Watch:
@@ -177,17 +179,31 @@ def served_between(before: Mapping[tuple[str, str], int], after: Mapping[tuple[s
     return {f"{model} on {host}": count - before[model, host] for (model, host), count in after.items()}
 
 
+def _commands(verb: str) -> list[list[str]]:
+    """What playbooks/wish.yml has a router do, in its order, in front of the stop or after the start."""
+    (play,) = yaml.safe_load(WISH.read_text())
+    argvs = [task["ansible.builtin.command"]["argv"] for task in play["tasks"] if "ansible.builtin.command" in task]
+    return [argv[1:] for argv in argvs if argv[:2] == ["gb10-router", verb]]
+
+
+def _run(fleet: Fleet, verb: str, host: str, model: str) -> None:
+    names = {"{{ inventory_hostname }}": host, "{{ __wish_mine.served_name }}": model}
+    found = _commands(verb)
+    assert found
+    for argv in found:
+        done = fleet.router(*(names.get(word, word) for word in argv))
+        assert done.returncode == 0 or ("--wait" not in argv and done.returncode == 3), done.stdout + done.stderr
+
+
 def withdraw(fleet: Fleet, host: str, model: str) -> None:
-    """The steps of playbooks/wish.yml in front of the stop: no new requests, then wait for those under way."""
-    for words in ([], ["--wait"]):
-        done = fleet.router("drain", host, "--model", model, *words)
-        assert done.returncode in ((0, 3) if not words else (0,)), done.stdout + done.stderr
+    """As `gb10 stop` does in front of the stop: no new requests, then wait for those under way."""
+    _run(fleet, "drain", host, model)
 
 
 def rejoin(fleet: Fleet, host: str, model: str) -> None:
-    assert fleet.router("ready", host, "--model", model).returncode == 0
+    _run(fleet, "ready", host, model)
     place = next(each["model"] for each in fleet.show() if each["model"] == model.replace("/", "-"))
-    until = time.monotonic() + router_fleet.READY_S
+    until = time.monotonic() + LONGEST_S
     while next(e["state"] for e in fleet.show() if (e["model"], e["host"]) == (place, host)) != "ready":
         assert time.monotonic() < until, fleet.show()
         time.sleep(0.2)

@@ -128,7 +128,7 @@ def roll(fleet: Fleet, times: dict[str, float]) -> None:
         spark.stop(CHAT)
         spark.again(CHAT)
         times[name] = round(time.monotonic() - began, 1)
-        assert spark.proof(CHAT).verdict == "serving"
+        assert spark.proof(CHAT, QUESTIONS[:1]).verdict == "serving"
         real_fleet.rejoin(fleet, name, CHAT)
 
 
