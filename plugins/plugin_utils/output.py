@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 LATEST = "latest"
 
@@ -17,6 +18,15 @@ def printable(text: str, keep: str = "") -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
+def cleaned(value: Any, keep: str = "") -> Any:
+    """The same of everything in an answer of a host."""
+    if isinstance(value, str):
+        return printable(value, keep)
+    if isinstance(value, dict):
+        return {printable(key): cleaned(item, keep) for key, item in value.items()}
+    return [cleaned(item, keep) for item in value] if isinstance(value, list) else value
 
 
 def some(names: Sequence[str], most: int = 3) -> str:

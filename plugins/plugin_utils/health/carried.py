@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 # A test compares them with what is imported on a host.
@@ -72,10 +72,4 @@ def _digest() -> str:
 
 @cache
 def _packed() -> str:
-    folder = catalog.collection_root() / "plugins" / "module_utils"
-    place = PACKAGE.replace(".", "/")
-    texts = {f"{place}/{name}": (folder / name).read_text(encoding="utf-8") for name in SOURCES}
-    # Without these files Python would search for the folders anew in each import.
-    packages = {parent / "__init__.py" for name in texts for parent in list(Path(name).parents)[:-1]}
-    sources = {**{str(file): "" for file in sorted(packages)}, **texts}
-    return base64.b64encode(zlib.compress(json.dumps(sources).encode(), 9)).decode()
+    return base64.b64encode(zlib.compress(json.dumps(transport.sources_of(SOURCES)).encode(), 9)).decode()

@@ -16,7 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import cleaned, printable
 
 if TYPE_CHECKING:  # it imports half of Ansible, which `gb10` itself does not need
     from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
@@ -93,16 +93,7 @@ def of_line(line: str) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return {"silent": "its answer is no JSON"}
     wrong = facts_schema.differs(look, Look, "look") or schema.problem(look["reading"])
-    return {"silent": printable(wrong)} if wrong else {"look": _cleaned(look)}
-
-
-def _cleaned(value: Any) -> Any:
-    """What a host says must not steer the terminal."""
-    if isinstance(value, str):
-        return printable(value)
-    if isinstance(value, dict):
-        return {printable(key): _cleaned(item) for key, item in value.items()}
-    return [_cleaned(item) for item in value] if isinstance(value, list) else value
+    return {"silent": printable(wrong)} if wrong else {"look": cleaned(look)}
 
 
 def of_reply(reply: Reply, timeout_s: float) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import re
 import shlex
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import instal
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, facts_schema, scan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import cleaned, printable
 
 MARKER = opening.ANSWER
 # Root's own, in memory: it is gone after a boot.
@@ -273,7 +273,7 @@ def parse(stdout: str) -> dict[str, Any]:
         if answer.get("facts") is not None and (wrong := facts_schema.unsound(answer["facts"])):
             raise facts_schema.WrongFact(wrong)
         # Contents of files and the last lines of a journal have more than one line.
-        return {key: _cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
+        return {key: cleaned(value, "\n\t" if key in ("diff", "error") else "") for key, value in answer.items()}
     except RecursionError:
         raise ValueError("the answer is nested too deeply") from None
 
@@ -283,16 +283,6 @@ def instead(stdout: str, stderr: str, otherwise: str) -> str:
     said = "\n".join(line for line in stdout.splitlines() if not line.startswith(opening.MISSING))
     ends = (stderr.strip()[-SHOWN_OF_AN_ANSWER:], said.strip()[-SHOWN_OF_AN_ANSWER:])
     return printable(" / ".join(filter(None, ends)) or otherwise, keep="\n\t")
-
-
-def _cleaned(value: Any, keep: str) -> Any:
-    if isinstance(value, str):
-        return printable(value, keep)
-    if isinstance(value, dict):
-        return {printable(key): _cleaned(item, keep) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_cleaned(item, keep) for item in value]
-    return value
 
 
 @cache
@@ -308,10 +298,14 @@ def _packed_engine() -> str:
 
 
 def _sources() -> dict[str, str]:
-    """The engine's sources by the names of their files, as they lie on the host."""
     folder = catalog.collection_root() / "plugins" / "module_utils"
-    paths = sorted(path for pattern in _ENGINE for path in folder.glob(pattern))
-    sources = {f"{_PACKAGE}/{path.relative_to(folder)}": path.read_text(encoding="utf-8") for path in paths}
+    return sources_of(str(path.relative_to(folder)) for pattern in _ENGINE for path in folder.glob(pattern))
+
+
+def sources_of(names: Iterable[str]) -> dict[str, str]:
+    """Sources of module_utils by the names of their files, as they lie on a host."""
+    folder = catalog.collection_root() / "plugins" / "module_utils"
+    sources = {f"{_PACKAGE}/{name}": (folder / name).read_text(encoding="utf-8") for name in sorted(names)}
     # Without these files Python would search for the folders anew in each import: a tenth of the CPU time of a call.
     packages = {parent / "__init__.py" for name in sources for parent in list(Path(name).parents)[:-1]}
     return {**{str(file): "" for file in sorted(packages)}, **sources}

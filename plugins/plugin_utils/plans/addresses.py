@@ -28,6 +28,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_address(text: str) -> bool:
+    """One IP address of either family."""
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return False
+
+
 def asked_on_the_host(host: str) -> str:
     """Where a program on the host itself asks a server that listens at `host`, as a URL names it."""
     return in_url(_ON_THE_HOST_ITSELF.get(host, host))

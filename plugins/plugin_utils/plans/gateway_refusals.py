@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Iterator, Sequence
 
@@ -18,7 +17,8 @@ _ADDRESS = re.compile(r"([0-9]{1,3}([.][0-9]{1,3}){3}|[0-9A-Fa-f:.]*:[0-9A-Fa-f:
 
 
 def of_the_address(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iterator[str]:
-    if not _is_address(said.gateway_address):
+    # As both servers write it: no name, no zone and no network.
+    if not (_ADDRESS.match(said.gateway_address) and addresses.is_address(said.gateway_address)):
         yield (
             f"gateway_address '{said.gateway_address}' is no IP address. Name the one that clients of the LAN reach, "
             "for example 192.0.2.11."
@@ -31,14 +31,6 @@ def of_the_address(said: GatewaySettings, known: Sequence[VllmSettings]) -> Iter
             f"gateway_port {said.gateway_port} is no TCP port from 1 to 65535, or one that vLLM or Ray uses "
             f"({', '.join(map(str, taken))}). Choose another, for example 8443."
         )
-
-
-def _is_address(text: str) -> bool:
-    """As both servers write it: no name, no zone and no network."""
-    try:
-        return bool(_ADDRESS.match(text) and ipaddress.ip_address(text))
-    except ValueError:
-        return False
 
 
 def of_the_certificate_name(said: GatewaySettings) -> Iterator[str]:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Iterator
@@ -151,7 +150,7 @@ def _targets(said: MonitoringSettings) -> Iterator[Target]:
 
 
 def _refusals(said: MonitoringSettings) -> Iterator[str]:
-    if not _is_address(said.monitoring_address):
+    if not addresses.is_address(said.monitoring_address):
         yield (
             f"monitoring_address '{said.monitoring_address}' is no IP address. Name one of this host, for example "
             "192.0.2.11, or keep 127.0.0.1."
@@ -185,14 +184,6 @@ def _refusals(said: MonitoringSettings) -> Iterator[str]:
     ):
         if asked and not said.monitoring_server:
             yield f"{name} is for the host of Prometheus. Set monitoring_server to true there, or leave {name} out."
-
-
-def _is_address(text: str) -> bool:
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _file(name: str) -> str:
