@@ -62,6 +62,23 @@ def test_throttled_gives_no_reason(host: Path) -> None:
     assert smi(host, query, "--format=csv,noheader,nounits").stdout == "507, 12.00, 96, 0x0000000000000000\n"
 
 
+def test_a_loop_says_what_is_now_and_its_header_once(host: Path) -> None:
+    file = nvidia_smi("580.142")
+    (path := host / "nvidia-smi").write_bytes(file.content)
+    argv = [sys.executable, path, "--query-gpu=clocks.sm", "--format=csv,nounits", "--loop-ms=20"]
+    environ = {**os.environ, "GB10_LAB_RUN": str(host)}
+    with subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, text=True) as loop:
+        assert loop.stdout is not None
+        assert [loop.stdout.readline() for _ in range(3)] == ["clocks.current.sm [MHz]\n", "208\n", "208\n"]
+        (changed := host / "changed").write_text("throttled\n")
+        changed.rename(host / "gpu-scenario")
+        while (line := loop.stdout.readline()) != "507\n":
+            assert line == "208\n"
+        (changed := host / "changed").write_text("absent\n")
+        changed.rename(host / "gpu-scenario")
+        assert loop.wait(20) == 6
+
+
 def test_compute_apps(host: Path) -> None:
     query = ("--query-compute-apps=pid,process_name,used_memory", "--format=csv,noheader")
     assert smi(host, *query).stdout == ""

@@ -14,7 +14,7 @@ import threading
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,9 @@ def free_port() -> int:
 class Fleet:
     """The hosts, their exporter, and a Prometheus that asks them."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, names: Sequence[str] = ()) -> None:
         self.root = root
-        names = [*FAULTS, *(name for name, _fault in healthy())]
+        names = names or [*FAULTS, *(name for name, _fault in healthy())]
         self.sparks = {name: Spark(root / "hosts" / name, name) for name in names}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.port, self.exporter_port = free_port(), free_port()
@@ -81,26 +81,27 @@ class Fleet:
 
         return Handler
 
-    def start(self) -> None:
+    def start(self, *, exporter: bool = True) -> None:
         self._write("rules.yml", rules.render(QUICK, "https://example.com"))
         address = f"127.0.0.1:{self.server.server_port}"
         targets = [
             {"targets": [address], "labels": {"instance": name, "__metrics_path__": f"/{name}"}} for name in self.sparks
         ]
+        textfile = {"targets": [f"127.0.0.1:{self.exporter_port}"]}
         config = {
             "global": {"scrape_interval": f"{INTERVAL_S}s", "scrape_timeout": f"{INTERVAL_S}s"},
             "rule_files": ["rules.yml"],
             "scrape_configs": [
                 {"job_name": "gb10", "static_configs": targets},
-                {"job_name": "textfile", "static_configs": [{"targets": [f"127.0.0.1:{self.exporter_port}"]}]},
+                *([{"job_name": "textfile", "static_configs": [textfile]}] if exporter else []),
             ],
         }
         self._write("prometheus.yml", config)
         self._run("prometheus", f"--config.file={self.root}/prometheus.yml", f"--storage.tsdb.path={self.root}/data",
                   f"--web.listen-address=127.0.0.1:{self.port}")  # fmt: skip
-        for part, text in self.sparks["load"].written.items():
+        for part, text in next(iter(self.sparks.values())).written.items():
             exposition.replace(self.root / f"text/gb10_{part}.prom", text)
-        if shutil.which(EXPORTER):
+        if exporter and shutil.which(EXPORTER):
             self._run(EXPORTER, "--collector.disable-defaults", "--collector.textfile",
                       f"--collector.textfile.directory={self.root}/text",
                       f"--web.listen-address=127.0.0.1:{self.exporter_port}")  # fmt: skip
