@@ -119,6 +119,21 @@ def test_a_load_tells_a_fault_from_idleness(tmp_path: Path, speaks: tuple[int, f
     assert run.endswith(f"--entrypoint=timeout {IMAGE} -k 5 30 python3 - 5 64")
 
 
+def test_on_a_real_gpu_the_load_is_seen_and_no_fault_is(shown: Record) -> None:
+    busy = [each["gpu"] for each in shown["samples"][1:]]
+    assert all(each["utilization_percent"] >= 98 and each["reasons"] == ["sw_power_cap"] for each in busy)
+    assert shown["load"]["state"] == "ended" and shown["load"]["told"]["teraflops"] == 682.2
+    assert judged(shown) == ([], True)
+
+
+@pytest.fixture
+def shown() -> Record:
+    """Of an H100 with driver 580.159.04; tests/fixtures/health/h100/README.md."""
+    file = Path(__file__).parents[2] / "fixtures/health/h100/reading-load.json"
+    reading: Record = json.loads(file.read_text())
+    return reading
+
+
 def test_at_idle_nobody_can_tell(tmp_path: Path) -> None:
     assert judged(collect(Host(tmp_path).reader, 6, 0.01)) == ([], False)
 
