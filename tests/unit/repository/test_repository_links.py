@@ -55,4 +55,4 @@ def test_consent_lists_every_variable_that_a_specification_calls_consent() -> No
             for name, option in (entry.get("options") or {}).items():
                 if "".join(option["description"]).startswith("Consent"):
                     specified[name] = str(option["default"]).lower()
-    assert listed == {**specified, "gb10_orphans": "show"}
+    assert listed == {**specified, "gb10_orphans": "show", "gb10_layouts_by_timer": "false"}  # of no role
