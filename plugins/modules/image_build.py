@@ -29,16 +29,10 @@ options:
     description: Made by the action; leave it out.
     type: dict
     default: {}
+extends_documentation_fragment: gb10.fleet.steps
 attributes:
   check_mode:
     description: Looks and plans, builds nothing.
-    support: full
-  diff_mode:
-    description: There is no text to differ.
-    support: none
-  platform:
-    description: Target operating systems.
-    platforms: linux
     support: full
 author:
   - gb10-fleet contributors (@gb10-fleet)
@@ -85,7 +79,7 @@ json:
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.images import build_steps
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, disk_verdict
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, told
 
 STEPS = ["look", "read", "start", "examine", "serve", "settle"]
 
@@ -103,11 +97,8 @@ def main() -> None:
         result = build_steps.carry_out(module.params["step"], module.params["request"])
     except ImageError as error:
         module.fail_json(msg=str(error), verdict=error.name)
-    except FilesError as error:
-        module.fail_json(msg=str(error), verdict=error.verdict)
-    except OSError as error:
-        fault = disk_verdict(error)
-        module.fail_json(msg=str(fault), verdict=fault.verdict)
+    except (FilesError, OSError) as error:
+        module.fail_json(**told(error))
     module.exit_json(**result)
 
 

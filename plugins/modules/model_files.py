@@ -47,16 +47,10 @@ options:
   secret:
     description: Made by the action; leave it out.
     type: str
+extends_documentation_fragment: gb10.fleet.steps
 attributes:
   check_mode:
     description: Says what would come, and from where; nothing is transferred.
-    support: full
-  diff_mode:
-    description: There is no text to differ.
-    support: none
-  platform:
-    description: Target operating systems.
-    platforms: linux
     support: full
 author:
   - gb10-fleet contributors (@gb10-fleet)
@@ -120,7 +114,7 @@ archive:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_steps, host_files, host_tools
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, disk_verdict
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, told
 
 
 def main() -> None:
@@ -141,11 +135,8 @@ def main() -> None:
             module.exit_json(changed=False, **host_files.Files(request["files"], lambda *_: None).read())
         with host_files.alone() as progress:
             result = file_steps.carry_out(step, request, module.params["secret"] or "", host_tools.Teller(progress))
-    except (FilesError, ValueError) as error:
-        module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
-    except OSError as error:
-        fault = disk_verdict(error)
-        module.fail_json(msg=str(fault), verdict=fault.verdict)
+    except (FilesError, ValueError, OSError) as error:
+        module.fail_json(**told(error))
     module.exit_json(**result)
 
 

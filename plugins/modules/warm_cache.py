@@ -44,16 +44,10 @@ options:
   secret:
     description: Made by the action; leave it out.
     type: str
+extends_documentation_fragment: gb10.fleet.steps
 attributes:
   check_mode:
     description: Says what would be made or taken; nothing is.
-    support: full
-  diff_mode:
-    description: There is no text to differ.
-    support: none
-  platform:
-    description: Target operating systems.
-    platforms: linux
     support: full
 author:
   - gb10-fleet contributors (@gb10-fleet)
@@ -90,7 +84,7 @@ cache:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools, warm_cache
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, disk_verdict
+from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import FilesError, told
 
 STEPS = ["read", "make", "offer", "take", "withdraw"]
 
@@ -115,11 +109,8 @@ def main() -> None:
             teller = host_tools.Teller(progress)
             cache = warm_cache.WarmCache(said, teller)
             result = warm_cache.carry_out(cache, step, request, module.params["secret"] or "")
-    except (FilesError, ValueError) as error:
-        module.fail_json(msg=str(error), verdict=getattr(error, "verdict", "bad_request"))
-    except OSError as error:
-        fault = disk_verdict(error)
-        module.fail_json(msg=str(fault), verdict=fault.verdict)
+    except (FilesError, ValueError, OSError) as error:
+        module.fail_json(**told(error))
     module.exit_json(**result)
 
 

@@ -71,3 +71,9 @@ def rsync_verdict(rc: int, text: str, peer: str) -> FilesError:
         return FilesError("peer_refused", f"{peer} does not let this host in ({said})", way_out)
     way_out = "see that the host is up and the fabric well, then run again: it goes on where it stopped"
     return FilesError("peer_cut", f"the transfer from {peer} broke off (rsync {rc}: {said})", way_out)
+
+
+def told(error: Exception) -> dict[str, str]:
+    """What a module says where its step failed."""
+    fault = disk_verdict(error) if isinstance(error, OSError) else error
+    return {"msg": str(fault), "verdict": getattr(fault, "verdict", "bad_request")}

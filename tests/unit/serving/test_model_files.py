@@ -224,6 +224,19 @@ def test_what_the_file_system_refuses_has_its_verdict(number: int, verdict: str)
     assert fault.verdict == verdict and "/a/file" in str(fault)
 
 
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/a/file"), "disk_full"),
+        (transfer_errors.FilesError("busy", "another run", "wait"), "busy"),
+        (ValueError("this is no fingerprint of an image"), "bad_request"),
+    ],
+)
+def test_what_a_module_says_has_a_verdict_whatever_failed(error: Exception, verdict: str) -> None:
+    said = transfer_errors.told(error)
+    assert said["verdict"] == verdict and said["msg"]
+
+
 def test_an_image_is_known_by_what_runs_and_not_by_its_id() -> None:
     one = image(Env=["A=1"], Entrypoint=["vllm"])
     assert fingerprint(one) == fingerprint({**one, "Id": "sha256:of another store", "RepoDigests": []})
