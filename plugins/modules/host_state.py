@@ -43,7 +43,7 @@ options:
         C(directory) or C(expected); C(owner), C(group), C(mode) (a quoted octal; of a directory or a JSON object that
         exists only what is stated is compared); C(validate) (the arguments of a command, with C(%s) for the name of the
         new file); C(secret), to show nothing of the content anywhere; C(with_files), true for a directory whose plain
-        files are the role's own and go with it. A link in the place of a file or directory is
+        files belong to the role and go with it. A link in the place of a file or directory is
         refused. C(expected) writes nothing: the file has to be there when everything above it is done, and
         C(otherwise) says what is wrong if it is not; C(contains) is text that an up-to-date one holds, C(written_by)
         the service that is restarted where it is missing or out of date, C(beforehand) that nothing above it brings it,
