@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from . import warm
+from .warm import Wish
 
 
 class Member(NamedTuple):
@@ -65,7 +65,7 @@ class Config(NamedTuple):
     ready_url: str | None  # answers 200 when it serves; None of vLLM, whose log says so
     env_file: str | None
     gid_file: str | None
-    warm: warm.Wish | None  # where it has a warm cache
+    warm: Wish | None  # where it has a warm cache
     rails: tuple[WatchedRail, ...]
     join: Join | None
     timing: Timing
@@ -94,7 +94,7 @@ def parse_config(text: str) -> Config:
         ready_url=raw["ready_url"],
         env_file=raw["env_file"],
         gid_file=raw["gid_file"],
-        warm=raw["warm"] and warm.Wish(raw["warm"]["shelf"], raw["warm"]["flags"], tuple(raw["warm"]["markers"])),
+        warm=raw["warm"] and Wish(raw["warm"]["shelf"], raw["warm"]["flags"], tuple(raw["warm"]["markers"])),
         rails=tuple(WatchedRail(**rail) for rail in raw["rails"]),
         join=join
         and Join(

@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from . import warm
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .failures import Failure, Stopped
@@ -29,6 +28,10 @@ from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_o
 from .seal import read_secret
 from .status import Notify, Status, printable, say
 from .turn import Turn
+from .warm import find as warm_find
+from .warm import key as warm_key
+from .warm import now as warm_now
+from .warm import words as warm_words
 
 COHERENCE = "usr/local/sbin/gb10-driver-coherence"
 DROP_CACHES = "usr/local/sbin/gb10-drop-caches"
@@ -353,17 +356,17 @@ class Life:
         """The words of `docker run`, with the warm cache of what runs now. Any other one stays where it is."""
         if not self.config.warm:
             return self.config.argv
-        made = warm.now(self.config.warm, self.image, self.root)
+        made = warm_now(self.config.warm, self.image, self.root)
         try:
-            name = warm.key(made)
+            name = warm_key(made)
         except ValueError as error:
             name, why = "", str(error)
         else:
             why = "nobody has made one for this image, model, driver and flags"
-        found = warm.find(self.config.warm, name, self.root) if name else None
+        found = warm_find(self.config.warm, name, self.root) if name else None
         self.status.warm = {"key": name, "cold_s": found.cold_s if found else None}
         say(f"starts with the warm cache {name[:12]}" if found else f"starts without a warm cache: {why}")
-        return warm.words(self.config.argv, str(found.path)) if found else self.config.argv
+        return warm_words(self.config.argv, str(found.path)) if found else self.config.argv
 
     def _answers(self) -> bool:
         """Whether a server whose log says nothing to us serves by now."""
