@@ -126,6 +126,15 @@ def test_exit_status_says_how_it_ended(use: Use, rc: int, events: list[Event], o
     assert CLI.invoke(cli.app, ["site", "-i", "inventory"]).exit_code == outcome
 
 
+def tasks_of(file: Path) -> list[dict[str, Any]]:
+    """With those of the files that it imports."""
+    found: list[dict[str, Any]] = []
+    for task in yaml.safe_load(file.read_text()):
+        imported = task.get("ansible.builtin.import_tasks")
+        found += tasks_of(file.with_name(imported)) if imported else [task]
+    return found
+
+
 def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
     plays = {file.stem: yaml.safe_load(file.read_text())[0] for file in PLAYBOOKS.glob("*.yml")}
     steps = {name: play.get("vars", {}).get(playbook.STEP) for name, play in plays.items()}
@@ -137,10 +146,7 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
         "serve": playbook.SERVE,
         "rejoin": playbook.SERVE,
     }
-    roles = {
-        name: yaml.safe_load((PLAYBOOKS.parent / f"roles/{name}/tasks/main.yml").read_text())
-        for name in ("reboot", "benchmark")
-    }
+    roles = {name: tasks_of(PLAYBOOKS.parent / f"roles/{name}/tasks/main.yml") for name in ("reboot", "benchmark")}
     tasks = {name: play["tasks"] for name, play in plays.items() if "tasks" in play} | roles
     refusing = Counter(
         name
