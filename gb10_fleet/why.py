@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient, schema, timeline
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load, patient, schema, timeline
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
@@ -28,10 +28,8 @@ def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> 
 
 def _loaded(image: str | None) -> dict[str, Any]:
     """A sample each second while the load runs; the last one is behind its end, should it start late."""
-    limits = patient.rules().limits
-    figures = {name: limits[f"load_{name}"] for name in ("size", "free_gib", "start_s", "idle_percent")}
-    wish = {**figures, "seconds": limits["load_s"], **({"image": image} if image else {})}
-    return {"gb10_why_samples": limits["load_s"], "gb10_why_load": wish}
+    wish = own_load.wish(patient.rules(), image)
+    return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
 
 
 def answers(readings: Mapping[str, Any], days: float) -> list[Answer]:
