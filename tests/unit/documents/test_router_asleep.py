@@ -82,10 +82,18 @@ def await_answer(fleet: Fleet, model: str, host: str = "spark-a") -> Any:
     return answer.said
 
 
+def await_sleep(fleet: Fleet, host: str) -> None:
+    """Another test may have had it awake: the router asks in turns."""
+    until = time.monotonic() + router_fleet.READY_S
+    while {each["host"]: each["state"] for each in fleet.show() if each["on_demand"]}[host] != "asleep":
+        assert time.monotonic() < until, fleet.show()
+        time.sleep(0.1)
+
+
 @pytest.mark.parametrize(("host", "model"), [("spark-a", HERE), ("spark-b", THERE)])
 def test_the_first_request_starts_it_and_says_when_to_ask_again(fleet: Fleet, host: str, model: str) -> None:
     """Through the router of spark-a, for a service of its own and for one of another host."""
-    assert {each["host"]: each["state"] for each in fleet.show() if each["on_demand"]}[host] == "asleep"
+    await_sleep(fleet, host)
     with asleep(fleet, host, model, serves=False) as sleeper:
         first = ask(fleet, model)
         assert (first.status, first.retry_after) == (503, "42"), "as long as its last load took"
