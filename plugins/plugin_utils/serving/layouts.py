@@ -60,6 +60,10 @@ def parse(raw: Any, services: Collection[str] | None = None) -> dict[str, tuple[
     for name, members in raw.items():
         if not isinstance(members, Sequence) or isinstance(members, str) or not members:
             raise LayoutError(f"gb10_layouts.{name}: write a list of services, as [chat, embed]")
+        if strange := [member for member in members if not isinstance(member, str)]:
+            raise LayoutError(
+                f"gb10_layouts.{name}: {strange[0]} is no name of a service; write a list of names, as [chat, embed]"
+            )
         unknown = sorted({str(member) for member in members}.difference(members if services is None else services))
         if unknown and services is not None:
             known = ", ".join(sorted(services)) or "none"

@@ -72,11 +72,20 @@ def test_which_layout_runs(running: list[str], name: str) -> None:
         ({"split": []}, "gb10_layouts.split: write a list"),
         ({"split": ["chat", "chta"]}, "no service is called chta; there are big, chat, embed, rerank"),
         ({"split": ["chat", "chat"]}, "names a service twice"),
+        ({"split": ["chat", ["embed"]]}, r"gb10_layouts.split: \['embed'\] is no name of a service; write a list"),
+        ({"split": [{"chat": 1}]}, "gb10_layouts.split: {'chat': 1} is no name"),
+        ({"split": [None]}, "gb10_layouts.split: None is no name"),
     ],
 )
 def test_a_layout_that_is_none_is_refused(raw: Any, said: str) -> None:
     with pytest.raises(LayoutError, match=said):
         layouts.parse(raw, SERVICES)
+
+
+def test_a_list_in_a_list_is_refused_without_knowing_the_services_too() -> None:
+    raw = {"split": [["chat"]]}
+    assert "is no name of a service" in layouts.fault(raw, "split")
+    assert "is no name of a service" in layouts.of_host(raw).mistakes[0]
 
 
 def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
