@@ -135,6 +135,8 @@ def why(
 
     if (watch and load) or (image and not load):
         raise typer.BadParameter("--load goes without --watch, and --image goes with --load")
+    if image and image.startswith("-"):
+        raise typer.BadParameter(f"--image '{image}' begins with a dash, so Docker would read it as an option")
     asked = reasons.variables(watch, load=load, image=image)
     order = Order("gb10.fleet.why", inventory, host, variables=asked, words=ctx.obj)
     outcome, report = run(order, quiet=True)

@@ -13,6 +13,7 @@ import contextlib
 import inspect
 import json
 import queue
+import secrets
 import subprocess
 import threading
 import time
@@ -30,7 +31,7 @@ END_S = 30.0  # for Docker to remove the container
 _RUNNING = "/run/systemd/units/invocation:"
 _LATE = 124  # as timeout says it
 _OPTIONS = (
-    *("--rm", "--interactive", f"--name={NAME}", "--pull=never", "--network=none", "--gpus=all"),
+    *("--rm", "--interactive", "--pull=never", "--network=none", "--gpus=all"),
     *("--read-only", "--tmpfs=/tmp", "--env=HOME=/tmp", "--cap-drop=ALL", "--security-opt=no-new-privileges"),
 )
 _ENDS = {
@@ -62,6 +63,8 @@ class Load:
         self.told: dict[str, Any] = {}
         self._process: subprocess.Popen[str] | None = None
         self._over = False
+        # Of this run alone: at its end the container of that name is removed, and another's must not be.
+        self._name = f"{NAME}-{secrets.token_hex(4)}"
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
 
     def begin(self, before: Sample) -> None:
@@ -73,7 +76,7 @@ class Load:
         self.state = "failed"
         limit = f"{self._wish.start_s + 2 * self._wish.seconds:g}"  # its own end, should nobody be left to end it
         words = ["-k", "5", limit, "python3", "-", f"{self._wish.seconds:g}", str(self._wish.size)]
-        argv = [self._docker, "run", *_OPTIONS, "--entrypoint=timeout", self.image, *words]
+        argv = [self._docker, "run", f"--name={self._name}", *_OPTIONS, "--entrypoint=timeout", self.image, *words]
         try:
             self._process = subprocess.Popen(
                 argv,
@@ -95,6 +98,8 @@ class Load:
         gpu, memory = before["gpu"] or {}, before["memory"] or {}
         if self.image is None:
             return "no image is named, and no service of this host has one"
+        if self.image.startswith("-"):
+            return f"the image '{self.image}' begins with a dash, so Docker would read it as an option"
         if gpu.get("state") != "ok":
             return f"the GPU does not answer ({gpu.get('state')})"
         if (gpu.get("utilization_percent") or 0) > self._wish.idle_percent:
@@ -150,7 +155,7 @@ class Load:
         self._over = True
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0 if at_once else 2 * self._wish.seconds)
-        self._host.system.run([self._docker, "rm", "--force", NAME], timeout=END_S)
+        self._host.system.run([self._docker, "rm", "--force", self._name], timeout=END_S)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(END_S)
         while (line := self._next(0 if at_once else 1.0)) is not None:

@@ -127,6 +127,12 @@ def test_words_that_do_not_go_together(words: list[str]) -> None:
     assert result.exit_code == 2 and "--image goes with --load" in result.output
 
 
+def test_an_image_that_docker_would_read_as_an_option_asks_no_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = answered(monkeypatch, reading())
+    result = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", "--load", "--image=--help"])
+    assert result.exit_code == 2 and "begins with a dash" in result.output and not seen
+
+
 def test_the_days_bound_the_timeline_and_not_the_causes(monkeypatch: pytest.MonkeyPatch) -> None:
     early = [boot(FORMER, NOW - 5 * 86400, NOW - 3 * 86400, clean=False), boot("b", NOW - 3600, NOW)]
     answered(monkeypatch, reading(boots=early))

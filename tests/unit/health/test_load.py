@@ -175,6 +175,10 @@ def test_without_an_image_there_is_none(tmp_path: Path) -> None:
     host.load = load.Load(host.reader, WISH._replace(image=None), str(host.docker))
     host.load.begin(sample())
     assert host.load.reason == "no image is named, and no service of this host has one"
+    host.load = load.Load(host.reader, WISH._replace(image="--help"), str(host.docker))
+    host.load.begin(sample())
+    assert host.load.reason == "the image '--help' begins with a dash, so Docker would read it as an option"
+    assert host.calls() == []
     (tmp_path / "image").unlink()
     host.load = load.Load(host.reader, WISH, str(host.docker))
     host.load.begin(sample())
@@ -225,6 +229,19 @@ def test_one_that_never_gets_ready_is_removed(tmp_path: Path) -> None:
     host.load.begin(sample())
     assert (host.load.state, host.load.reason) == ("failed", "it was not ready in time")
     assert host.calls()[-1] == "rm"
+
+
+def test_it_removes_no_container_but_its_own(tmp_path: Path) -> None:
+    names = []
+    for part in ("one", "other"):
+        (place := tmp_path / part).mkdir()
+        host = Host(place, "echo the name is in use; exit 125")
+        host.read()
+        run, remove = (line for line in (place / "calls").read_text().splitlines() if line.split()[0] in ("run", "rm"))
+        (name,) = (word.removeprefix("--name=") for word in run.split() if word.startswith("--name="))
+        assert remove.split() == ["rm", "--force", name]
+        names.append(name)
+    assert names[0] != names[1] and all(name.startswith("gb10-load-") for name in names)
 
 
 def program(tmp_path: Path, torch: str | None) -> subprocess.CompletedProcess[str]:
