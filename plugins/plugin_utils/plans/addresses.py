@@ -17,6 +17,7 @@ HIGHEST_PORT = 65535
 # A server that listens on all addresses answers on this one.
 _ON_THE_HOST_ITSELF = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104
 _PORTS = re.compile(r"([1-9][0-9]{0,4})(?:-([1-9][0-9]{0,4}))?\Z")
+_LABEL = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\Z")
 _NETWORK = re.compile(r"(?:[0-9.]+|[0-9A-Fa-f:]+)(?:/[0-9]+)?\Z")
 
 
@@ -34,6 +35,15 @@ def is_address(text: str) -> bool:
         return bool(ipaddress.ip_address(text))
     except ValueError:
         return False
+
+
+def is_host(text: str) -> bool:
+    """A host as a URL names it: a name of DNS, an IPv4 address, or an IPv6 address in brackets."""
+    if text.startswith("[") and text.endswith("]"):
+        return ":" in text and is_address(text[1:-1])
+    labels = text.removesuffix(".").split(".")
+    # Where the last part is a number, resolvers read an address: 10.1 would be 10.0.0.1.
+    return ":" not in text and (is_address(text) if labels[-1].isdigit() else all(map(_LABEL.match, labels)))
 
 
 def asked_on_the_host(host: str) -> str:

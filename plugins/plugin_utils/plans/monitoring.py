@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
@@ -25,7 +26,7 @@ DASHBOARDS = "/usr/local/share/gb10-fleet/dashboards"
 _IMPORT = re.compile(
     r"^\s*from (ansible_collections\.gb10\.fleet\.plugins\.module_utils\.|\.)([\w.]*) import (.+)", re.MULTILINE
 )
-_TARGET = re.compile(r"(\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:\d{1,5})?\Z")
+_TARGET = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]+))?\Z")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _STATE, _ETC = "/var/lib/prometheus", "/etc/prometheus"
 
@@ -144,9 +145,15 @@ def plan(view: View) -> MonitoringPlan:
 
 def _targets(said: MonitoringSettings) -> Iterator[Target]:
     for host, address in said.monitoring_targets.items():
-        found = _TARGET.match(str(address))
+        found = _target(address)
         if found:
             yield Target(str(host), str(address) if found[2] else f"{address}:{said.monitoring_port}")
+
+
+def _target(address: Any) -> re.Match[str] | None:
+    """Its host and its port, if it names one."""
+    found = _TARGET.match(address) if isinstance(address, str) else None
+    return found if found and addresses.is_host(found[1]) and (not found[2] or addresses.is_ports(found[2])) else None
 
 
 def _refusals(said: MonitoringSettings) -> Iterator[str]:
@@ -171,15 +178,21 @@ def _refusals(said: MonitoringSettings) -> Iterator[str]:
     strange = [
         f"{host}: {address}"
         for host, address in said.monitoring_targets.items()
-        if not (_HOST.match(str(host)) and _TARGET.match(str(address)))
+        if not (_HOST.match(str(host)) and _target(address))
     ]
     if strange:
+        bare = [
+            str(address)
+            for address in said.monitoring_targets.values()
+            if ":" in str(address) and addresses.is_address(str(address))
+        ]
         yield (
             f"monitoring_targets holds {', '.join(strange)}. Name each host with its address, for example "
-            "{spark-b: 192.0.2.12}."
+            "{spark-b: 192.0.2.12}." + (f" Write IPv6 in brackets: '[{bare[0]}]'." if bare else "")
         )
     for name, asked in (
         ("monitoring_targets", said.monitoring_targets),
+        ("monitoring_alerting", said.monitoring_alerting),
         ("monitoring_grafana", said.monitoring_grafana),
     ):
         if asked and not said.monitoring_server:

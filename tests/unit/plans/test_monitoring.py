@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +62,81 @@ def test_where_it_listens(variables: dict[str, Any], listens: str) -> None:
         ({"monitoring_grafana": True}, "monitoring_grafana is for the host of Prometheus"),
         ({"monitoring_server": True, "monitoring_targets": {"a": 'x"]'}}, "monitoring_targets holds a: x"),
         ({"monitoring_server": True, "monitoring_targets": {'a"': "192.0.2.1"}}, 'monitoring_targets holds a"'),
+        ({"monitoring_alerting": {"route": {}}}, "monitoring_alerting is for the host of Prometheus"),
     ],
 )
 def test_what_is_refused(variables: dict[str, Any], says: str) -> None:
     (refusal,) = made(**{**ON, **variables}).refusals
     assert says in refusal
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(
+            None,
+            ["192.0.2.1"],
+            "",
+            "..",
+            "-x",
+            "a..b",
+            "a-",
+            "x" * 64,
+            "999.1.1.1",
+            "192.0.2",
+            "10.1",
+            "192.0.2.1:99999",
+        ),
+        *("192.0.2.1:0", "b:", "[::::]:1", "[192.0.2.1]:1", "[]", "192.0.2.1\n"),
+    ],
+)
+def test_a_target_that_is_no_address_is_refused(address: Any) -> None:
+    plan = made(**ON, monitoring_server=True, monitoring_targets={"b": address})
+    assert "monitoring_targets holds b" in plan.refusals[0]
+    assert [target.host for target in plan.targets] == ["spark-a"]
+
+
+@pytest.mark.parametrize(
+    "address", ["b", "b.example.com.", "3com.example", "b:65535", "192.0.2.1:1", "[2001:db8::1]", "[::1]:9100"]
+)
+def test_a_target_that_is_an_address_is_asked(address: str) -> None:
+    plan = made(**ON, monitoring_server=True, monitoring_targets={"b": address})
+    assert plan.refusals == () and plan.targets[1].address.startswith(address)
+
+
+def test_a_target_of_ipv6_is_told_of_its_brackets() -> None:
+    (refusal,) = made(**ON, monitoring_server=True, monitoring_targets={"b": "2001:db8::1"}).refusals
+    assert "'[2001:db8::1]'" in refusal and "in brackets" in refusal
+
+
+def test_alertmanager_proves_its_configuration_before_it_is_written() -> None:
+    """amtool comes with the package, so that is there before the file is."""
+    entries = render("monitoring", View("spark-a", facts(), {**ON, "monitoring_server": True})).resources
+    (at,) = (
+        index for index, entry in enumerate(entries) if entry.get("file") == "/etc/prometheus/gb10-alertmanager.yml"
+    )
+    assert entries[at]["validate"] == ["amtool", "check-config", "%s"]
+    assert any(entry.get("package") == "prometheus-alertmanager" for entry in entries[:at])
+
+
+@pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not installed (package prometheus-alertmanager)")
+@pytest.mark.parametrize(
+    ("alerting", "status"),
+    [
+        ({}, 0),
+        ({"route": {"receiver": "us"}, "receivers": [{"name": "us"}]}, 0),
+        ({"route": "nobody"}, 1),
+        ({"route": {"receiver": "us"}, "receivers": []}, 1),
+    ],
+)
+def test_amtool_tells_a_configuration_from_none(tmp_path: Path, alerting: dict[str, Any], status: int) -> None:
+    view = View("spark-a", facts(), {**ON, "monitoring_server": True, "monitoring_alerting": alerting})
+    (entry,) = (
+        entry for entry in render("monitoring", view).resources if str(entry.get("file")).endswith("alertmanager.yml")
+    )
+    (tmp_path / "written").write_text(entry["content"])
+    argv = [word.replace("%s", str(tmp_path / "written")) for word in entry["validate"]]
+    assert subprocess.run(argv, capture_output=True, check=False).returncode == status
 
 
 def test_the_server_asks_its_own_host_and_those_named() -> None:
