@@ -9,20 +9,24 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from gb10_fleet.services import Refused
 
 CONSENT = "gb10_layouts_by_timer"
+NO_CONSENT = f"a switch without you needs your consent: set {CONSENT}: true in the inventory"
 NEVER = "never"
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _UNPRINTABLE = re.compile(r"[^ -~]")
+_OF = "# Of "
+_IS_OVER = re.compile(r"Next elapse:.*never")
 
 _SERVICE = """\
 # Written by `gb10 layout {name} --at`; `gb10 layout {name} --at never` removes it.
+{owner}
 [Unit]
 Description=Switch to the layout {name}
 After=network-online.target
@@ -37,6 +41,7 @@ TimeoutStopSec=infinity
 """
 _TIMER = """\
 # Written by `gb10 layout {name} --at`; `gb10 layout {name} --at never` removes it.
+{owner}
 [Unit]
 Description=Switch to the layout {name}
 
@@ -67,17 +72,26 @@ class Timer:
 
     def files(self) -> dict[str, str]:
         """The units by their file names."""
-        words = [*self._inventory(), *(("--limit", self.limit) if self.limit else ())]
-        switch, proof = ("layout", self.name, "--yes", *words), ("validate", *words)
+        words = self._whose()
+        switch, proof = ("layout", self.name, "--yes", "--by-timer", *words), ("validate", *words)
         return {
             f"{self.stem}.service": _SERVICE.format(
                 name=self.name,
-                folder=str(self.folder).replace("%", "%%"),
+                owner=self.owner,
+                folder=_plain(str(self.folder)).replace("%", "%%"),
                 switch=_line([*self.program, *switch]),
                 proof=_line([*self.program, *proof]),
             ),
-            f"{self.stem}.timer": _TIMER.format(name=self.name, when=self.when),
+            f"{self.stem}.timer": _TIMER.format(name=self.name, owner=self.owner, when=self.when),
         }
+
+    @property
+    def owner(self) -> str:
+        """The line by which a unit is known as one of this inventory and limit: others may have the layout's name."""
+        return _OF + _line(self._whose())
+
+    def _whose(self) -> list[str]:
+        return [*self._inventory(), *(("--limit", self.limit) if self.limit else ())]
 
     def _inventory(self) -> Iterator[str]:
         for inventory in self.inventories:
@@ -86,10 +100,21 @@ class Timer:
 
 def _line(words: Sequence[str]) -> str:
     """As systemd reads a command: what would mean something to it means itself."""
-    if strange := [word for word in words if _UNPRINTABLE.search(word)]:
-        raise Refused(f"{strange[0]!a} cannot stand in a unit of systemd; choose a path of ASCII")
-    escaped = (re.sub(r'(["\\])', r"\\\1", word).replace("%", "%%").replace("$", "$$") for word in words)
+    escaped = (re.sub(r'(["\\])', r"\\\1", _printable(word)).replace("%", "%%").replace("$", "$$") for word in words)
     return " ".join(f'"{word}"' for word in escaped)
+
+
+def _printable(word: str) -> str:
+    if _UNPRINTABLE.search(word):
+        raise Refused(f"{word!a} cannot stand in a unit of systemd; choose a path of ASCII")
+    return word
+
+
+def _plain(folder: str) -> str:
+    """As systemd reads a setting: no quotes, a blank at its end is cut off, and a backslash takes in the next line."""
+    if folder.endswith(("\\", " ")):
+        raise Refused(f"the folder {folder!a} cannot stand in a unit of systemd; choose one with another end")
+    return _printable(folder)
 
 
 def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
@@ -112,6 +137,7 @@ def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], r
     if not _NAME.match(timer.name):
         raise Refused(f"a timer cannot be named after {timer.name!a}; use letters, digits and _ . - for the layout")
     units = {folder / name: text for name, text in timer.files().items()}
+    _is_ours(timer, units)
     if timer.when == NEVER:
         if not any(path.exists() for path in units):
             return f"{timer.stem}.timer: there is none"
@@ -121,10 +147,8 @@ def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], r
         _asked(run, [*systemctl, "daemon-reload"])
         return f"{timer.stem}.timer: removed"
     if not consented:
-        raise Refused(f"a switch without you needs your consent: set {CONSENT}: true in the inventory")
-    calendar = run(["systemd-analyze", "calendar", timer.when])
-    if _UNPRINTABLE.search(timer.when) or calendar.returncode:
-        raise Refused(f"--at {timer.when!a} is no time of systemd's calendar; write for example 'Mon..Fri 07:00'")
+        raise Refused(NO_CONSENT)
+    _is_to_come(timer.when, run)
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in units.items():
         path.write_text(text)
@@ -132,6 +156,26 @@ def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], r
     _asked(run, [*systemctl, "enable", f"{timer.stem}.timer"])
     _asked(run, [*systemctl, "restart", f"{timer.stem}.timer"])
     return f"{timer.stem}.timer: {timer.when}, on this machine"
+
+
+def _is_ours(timer: Timer, units: Iterable[Path]) -> None:
+    """A unit that is there is of the same inventory and limit, or it stays as it is."""
+    for path in units:
+        lines = path.read_text(errors="replace").splitlines() if path.exists() else [timer.owner]
+        if timer.owner not in lines:
+            whose = next((line.removeprefix(_OF) for line in lines if line.startswith(_OF)), "somebody else")
+            raise Refused(
+                f"{timer.stem}.timer is of {whose}; remove that one first, with --at never or by hand in "
+                f"{path.parent}, or give the layout another name"
+            )
+
+
+def _is_to_come(when: str, run: Run) -> None:
+    calendar = None if _UNPRINTABLE.search(when) else run(["systemd-analyze", "calendar", "--", when])
+    if calendar is None or calendar.returncode:
+        raise Refused(f"--at {when!a} is no time of systemd's calendar; write for example 'Mon..Fri 07:00'")
+    if _IS_OVER.search(calendar.stdout):
+        raise Refused(f"--at {when!a} never comes again; write for example 'Mon..Fri 07:00'")
 
 
 def _asked(run: Run, argv: Sequence[str]) -> None:

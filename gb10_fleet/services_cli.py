@@ -228,11 +228,14 @@ def layout(
         str,
         typer.Option("--at", metavar="WHEN", help="By a timer on this machine: 'Mon..Fri 07:00'; never: remove it."),
     ] = "",
+    by_timer: Annotated[bool, typer.Option("--by-timer", hidden=True)] = False,  # what such a timer says
 ) -> None:
     """Switch to a layout of gb10_layouts: its services run, those of others stand still. Without a name: list them."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
     fleet, report = _read(ctx, inventory, limit, name)
+    if by_timer and not report.layouts_by_timer:
+        _end(f"{layout_timer.NO_CONSENT}, or remove the timer with --at never", Outcome.refused)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
     running = {row.said["name"] for row in fleet.found if row.runs or row.wakes}
     try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,6 +26,8 @@ class Systemd:
 
     def __call__(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
         self.told.append(list(argv))
+        if argv[-1] == "2020-01-01":
+            return subprocess.CompletedProcess(list(argv), 0, "Normalized form: 2020\n    Next elapse: never\n", "")
         return subprocess.CompletedProcess(list(argv), "nonsense" in argv, "", "no such calendar")
 
 
@@ -36,7 +40,7 @@ def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path:
     assert "Mon..Fri 07:00" in layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
     service = (units / "gb10-layout-split.service").read_text()
     inventory = f'"-i" "{tmp_path}/inventory/mine"'
-    assert f'ExecStart="/opt/gb10" "layout" "split" "--yes" {inventory}\n' in service
+    assert f'ExecStart="/opt/gb10" "layout" "split" "--yes" "--by-timer" {inventory}\n' in service
     assert f'ExecStopPost="/opt/gb10" "validate" {inventory}\n' in service
     assert f"WorkingDirectory={tmp_path}\n" in service, "where ansible.cfg is"
     assert "OnCalendar=Mon..Fri 07:00\n" in (units / "gb10-layout-split.timer").read_text()
@@ -53,6 +57,7 @@ def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path:
         (False, {}, "set gb10_layouts_by_timer: true"),
         (True, {"when": "nonsense"}, "no time of systemd's calendar"),
         (True, {"when": "07:00\nOnBootSec=1"}, "no time of systemd's calendar"),
+        (True, {"when": "2020-01-01"}, "--at '2020-01-01' never comes again"),
         (True, {"name": "a b"}, "cannot be named after"),
         (True, {"name": "../x"}, "cannot be named after"),
         (True, {"inventory": "in\nExecStart=/bin/x"}, "cannot stand in a unit"),
@@ -65,6 +70,62 @@ def test_nothing_is_written_of_what_is_refused(
     with pytest.raises(Refused, match=says):
         layout_timer.put(timer(tmp_path, **more), consented, units, SYSTEMCTL, Systemd())
     assert not units.exists()
+
+
+@pytest.mark.parametrize("end", ["\nExecStartPre=/bin/x", "\\", " "])
+def test_a_folder_is_no_line_of_a_unit(tmp_path: Path, end: str) -> None:
+    units = tmp_path / "units"
+    asked = timer(Path(f"{tmp_path}/x{end}"), inventory="a,")
+    with pytest.raises(Refused, match="cannot stand in a unit"):
+        layout_timer.put(asked, True, units, SYSTEMCTL, Systemd())
+    assert not units.exists()
+
+
+def test_what_is_unprintable_is_shown_to_no_command(tmp_path: Path) -> None:
+    systemd = Systemd()
+    with pytest.raises(Refused, match="no time of systemd's calendar"):
+        layout_timer.put(timer(tmp_path, "07:00\x00"), True, tmp_path / "units", SYSTEMCTL, systemd)
+    assert systemd.told == []
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd on this machine")
+@pytest.mark.parametrize("when", ["--help", "-h", "--version", "--iterations=3", " ", "@0", "2027-02-30"])
+def test_systemd_proves_the_time_itself(tmp_path: Path, when: str) -> None:
+    def run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        assert argv[0] == "systemd-analyze", "refused before anything is started"
+        return subprocess.run(list(argv), capture_output=True, text=True, check=False)
+
+    with pytest.raises(Refused, match="--at"):
+        layout_timer.put(timer(tmp_path, when), True, tmp_path / "units", SYSTEMCTL, run)
+
+
+@pytest.mark.parametrize("when", ["Sat 08:00", NEVER])
+@pytest.mark.parametrize("more", [{"inventories": ("inventory/other",)}, {"limit": "a"}])
+def test_a_timer_of_another_inventory_or_limit_stays(tmp_path: Path, when: str, more: dict[str, Any]) -> None:
+    systemd, units = Systemd(), tmp_path / "units"
+    layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
+    before = {path: path.read_text() for path in units.iterdir()}
+    systemd.told.clear()
+    with pytest.raises(Refused, match=f"gb10-layout-split.timer is of .*{tmp_path}/inventory/mine.*--at never"):
+        layout_timer.put(replace(timer(tmp_path, when), **more), True, units, SYSTEMCTL, systemd)
+    assert {path: path.read_text() for path in units.iterdir()} == before and systemd.told == []
+
+
+def test_a_unit_of_somebody_else_stays(tmp_path: Path) -> None:
+    (tmp_path / "gb10-layout-split.timer").write_text("[Timer]\n")
+    for when in ("07:00", NEVER):
+        with pytest.raises(Refused, match="is of somebody else"):
+            layout_timer.put(timer(tmp_path, when), True, tmp_path, SYSTEMCTL, Systemd())
+    assert (tmp_path / "gb10-layout-split.timer").read_text() == "[Timer]\n"
+
+
+def test_the_same_inventory_changes_its_own_from_any_folder(tmp_path: Path) -> None:
+    systemd, units = Systemd(), tmp_path / "units"
+    layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
+    layout_timer.put(timer(tmp_path, "Sat 08:00"), True, units, SYSTEMCTL, systemd)
+    assert "OnCalendar=Sat 08:00\n" in (units / "gb10-layout-split.timer").read_text()
+    elsewhere = timer(tmp_path / "inventory", NEVER, inventory="mine")
+    assert "removed" in layout_timer.put(elsewhere, False, units, SYSTEMCTL, systemd)
 
 
 def test_never_takes_it_away_without_a_consent(tmp_path: Path) -> None:

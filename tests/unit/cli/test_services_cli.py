@@ -31,9 +31,10 @@ class Hosts:
         self.found, self.silent, self.layouts = found, silent, layouts
         self.outcome: Callable[[dict[str, Any]], Outcome] = lambda wish: Outcome.done
         self.orders: list[Order] = []
+        self.by_timer = False
 
     def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
-        report = Report(layouts=self.layouts)
+        report = Report(layouts=self.layouts, layouts_by_timer=self.by_timer)
         if order.playbook == "gb10.fleet.services":
             report.services = {host: {"services": services} for host, services in self.found.items()}
             report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
@@ -242,3 +243,13 @@ def test_a_timer_needs_a_consent_and_a_layout_that_there_is(ask: Ask) -> None:
     hosts, result = ask("layout", "both", "--at", "07:00", "--yes", layouts=layouts)
     assert result.exit_code == Outcome.refused and "no layout is called both" in result.output
     assert hosts.orders == []
+
+
+@pytest.mark.parametrize("consented", [True, False])
+def test_a_timer_switches_only_while_there_is_a_consent(ask: Ask, consented: bool) -> None:
+    hosts = Hosts({"a": [said("chat"), said("big", state="inactive")]}, layouts={"one": ["chat"], "two": ["big"]})
+    hosts.by_timer = consented
+    _, result = ask("layout", "two", "--yes", "--by-timer", hosts=hosts)
+    assert (result.exit_code == Outcome.done) is consented and bool(hosts.wishes) is consented
+    assert ("gb10_layouts_by_timer: true" in result.output) is not consented
+    assert consented or result.exit_code == Outcome.refused
