@@ -12,6 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     addresses,
     docker_words,
+    host_folders,
     vllm_container,
     vllm_secrets,
     vllm_settings,
@@ -45,9 +46,6 @@ _TOKEN = re.compile(r"[!-~]{32,}\Z")
 _LINE_BREAK = re.compile(r"[\n\r\0]")
 # A unit shows the name: a line break would begin a line of its own there, and a backslash take the next one away.
 _NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
-_DIRECTORY = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colons
-_DOTS = re.compile(r"/[.][.]?(/|\Z)")
-_OF_THE_SYSTEM = re.compile(r"/(bin|boot|dev|etc|home(/[^/]+)?|lib|proc|root|run|sbin|sys|tmp|usr|var)\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -309,12 +307,12 @@ def _registry(_view: View, said: VllmSettings) -> Iterator[str]:
 
 
 def _directory(_view: View, said: VllmSettings) -> Iterator[str]:
-    """It may not be a folder that belongs to the system or to a person: the container gets all of it."""
+    """It may be no folder of the system, of a person or of the role: the container gets all of it."""
     path = said.vllm_cache_directory
-    if not _DIRECTORY.match(path) or _DOTS.search(path) or _OF_THE_SYSTEM.match(path):
+    if not host_folders.is_path(path) or host_folders.belongs_to_host(path):
         yield (
             f"vllm_cache_directory is '{path}'. Name a directory of its own, with an absolute path without colon, '..' "
-            "and slash at the end, for example /var/cache/gb10-vllm; not a home directory or one of the system itself."
+            "and slash at the end, for example /var/cache/gb10-vllm; no home, and none of the system or of a role."
         )
 
 
