@@ -16,7 +16,7 @@ LIMITS = (
     *("rttime", "sigpending", "stack"),
 )
 _LIMIT = re.compile(r"(-1|[0-9]{1,19})(:(-1|[0-9]{1,19}))?\Z", re.ASCII)
-_HIGHEST_LIMIT = 2**63 - 1  # Docker reads 64 bits
+HIGHEST_LIMIT = 2**63 - 1  # Docker reads 64 bits
 _NO_LIMIT = -1
 # Of a GPU and of RDMA, in one way of writing.
 _DEVICE = re.compile(
@@ -36,8 +36,8 @@ def is_limit(value: str) -> bool:
         return False
     soft, _, hard = value.partition(":")
     figures = [int(each) for each in (soft, hard or soft)]
-    low, high = (_HIGHEST_LIMIT if each == _NO_LIMIT else each for each in figures)
-    return low <= high <= _HIGHEST_LIMIT
+    low, high = (HIGHEST_LIMIT if each == _NO_LIMIT else each for each in figures)
+    return low <= high <= HIGHEST_LIMIT
 
 
 def _ulimit(value: str) -> bool:

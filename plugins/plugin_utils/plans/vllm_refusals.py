@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterator
 
@@ -44,8 +45,8 @@ _SHORT_FLAG = re.compile(r"-(tp|pp|[nr][0-9]*)\Z")  # vLLM takes short forms of 
 _HEADER = re.compile(r"[!-~]*\Z")
 _TOKEN = re.compile(r"[!-~]{32,}\Z")
 _LINE_BREAK = re.compile(r"[\n\r\0]")
-# A unit shows the name: a line break would begin a line of its own there, and a backslash take the next one away.
-_NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
+_SHOWN = 61  # characters of a name that is too long
+_ONE_VALUE = (str, int, float, datetime.date)  # as YAML has them; true and false are an int to Python
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -243,6 +244,8 @@ def _bounds(view: View, said: VllmSettings) -> Iterator[str]:
     """Figures that no host has, and the port that everybody logs in by."""
     if said.vllm_memory_gate_gib < 0:
         yield f"vllm_memory_gate_gib is {said.vllm_memory_gate_gib}. Say how many GiB; 0 is what the service takes."
+    if said.vllm_memory_gate_gib > (most := int(catalog.load("software")["highest_memory_gate"]["value"])):
+        yield f"vllm_memory_gate_gib is {said.vllm_memory_gate_gib}. Say at most {most} GiB: no GB10 has more."
     if said.vllm_ready_timeout < 1:
         yield f"vllm_ready_timeout is {said.vllm_ready_timeout}. Say how many seconds a start may take: 1 or more."
     yield from waits.too_long(vllm_ready_timeout=said.vllm_ready_timeout)
@@ -275,10 +278,18 @@ def _words(_view: View, said: VllmSettings) -> Iterator[str]:
 
 
 def _name(_view: View, said: VllmSettings) -> Iterator[str]:
-    if _NOT_SHOWN.search(said.vllm_served_model_name):
+    name, most = said.vllm_served_model_name, int(catalog.load("software")["longest_served_name"]["value"])
+    if len(name) > most:
         yield (
-            f"vllm_served_model_name is {said.vllm_served_model_name!r}, with a line break, a control character or a "
-            "backslash. The unit shows it: use other characters."
+            f"vllm_served_model_name is '{ascii(name)[1 : _SHOWN + 1]}...', of {len(name)} characters. Give it at most "
+            f"{most}."
+        )
+    elif name.startswith("-"):
+        yield f"vllm_served_model_name is {name!a}, and a server would read it as a flag. Begin with another character."
+    elif "\\" in name or not name.isprintable():
+        yield (
+            f"vllm_served_model_name is {name!a}, with a line break, a backslash or a character that cannot be "
+            "printed. The unit shows it: use other characters."
         )
 
 
@@ -317,6 +328,9 @@ def _directory(_view: View, said: VllmSettings) -> Iterator[str]:
 
 
 def _environment(_view: View, said: VllmSettings) -> Iterator[str]:
+    wrong = [str(name) for name, value in said.vllm_environment.items() if not isinstance(value, _ONE_VALUE)]
+    if wrong:
+        yield f"vllm_environment has no text and no number for {', '.join(wrong)}. Write each value as one text."
     given = {str(name): str(value) for name, value in said.vllm_environment.items()}
     if any(not _VARIABLE.match(name) or vllm_secrets.is_variable(name, given[name]) for name in given):
         yield (

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import host_folders
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker_words, host_folders
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
@@ -16,12 +16,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings imp
 _OF_THE_ROLE = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub")
 _SYSTEM_INSIDE = re.compile(r"/(bin|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr|usr/.*|gb10-(ray|warm).*)\Z")
 _OPTION = re.compile(r"(seccomp|apparmor)=[\w./-]+\Z")
-_LIMIT = re.compile(r"-?[0-9]+(:-?[0-9]+)?\Z")
-# As Docker has them; memlock is the role's own.
-_LIMITS = (
-    *("as", "core", "cpu", "data", "fsize", "locks", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio"),
-    *("rttime", "sigpending", "stack"),
-)
+_SHOWN = 61  # characters of a limit that is none
+# memlock is the role's own.
+_LIMITS = tuple(name for name in docker_words.LIMITS if name != "memlock")
 
 
 def refusals(_view: View, said: VllmSettings) -> Iterator[str]:
@@ -45,9 +42,10 @@ def refusals(_view: View, said: VllmSettings) -> Iterator[str]:
                 "seccomp=unconfined."
             )
     for name, value in said.vllm_ulimits.items():
-        if name not in _LIMITS or not _LIMIT.match(str(value)):
+        if name not in _LIMITS or not docker_words.is_limit(str(value)):
             yield (
-                f"vllm_ulimits holds {name}: {value}. Write one of {', '.join(_LIMITS)} with a number or SOFT:HARD; "
+                f"vllm_ulimits holds {name}: {str(value)[:_SHOWN]}. Write one of {', '.join(_LIMITS)} with a number or "
+                f"SOFT:HARD, each from 0 to {docker_words.HIGHEST_LIMIT} or -1 for none, SOFT not above HARD; "
                 "memlock is unlimited anyway."
             )
 
