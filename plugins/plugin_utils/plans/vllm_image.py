@@ -113,10 +113,11 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
             "vllm_image_docker_options sets the environment; everybody on the builder would read it in the list of "
             "processes. The small model is on the builder and needs no token: leave it out"
         )
-    if wide := docker_words.wide(said.vllm_image_docker_options):
+    elif refused := docker_words.refused(said.vllm_image_docker_options):
         yield (
-            f"vllm_image_docker_options holds {', '.join(wide)}, which gives the host to an image that nobody has "
-            "proven yet: leave it out"
+            f"vllm_image_docker_options holds {', '.join(refused)}, which gives the host to an image that nobody has "
+            f"proven yet, or is nothing that a trial needs. Leave it out; it may hold {', '.join(docker_words.ALLOWED)}"
+            ", with folders and devices that are not the host's own"
         )
     if said.vllm_image_source and not _is_folder(said.vllm_image_source):
         yield (

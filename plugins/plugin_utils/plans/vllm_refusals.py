@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import datetime
 import re
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     addresses,
     docker_words,
+    host_folders,
     vllm_container,
     vllm_secrets,
     vllm_settings,
@@ -43,11 +45,8 @@ _SHORT_FLAG = re.compile(r"-(tp|pp|[nr][0-9]*)\Z")  # vLLM takes short forms of 
 _HEADER = re.compile(r"[!-~]*\Z")
 _TOKEN = re.compile(r"[!-~]{32,}\Z")
 _LINE_BREAK = re.compile(r"[\n\r\0]")
-# A unit shows the name: a line break would begin a line of its own there, and a backslash take the next one away.
-_NOT_SHOWN = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\\]")
-_DIRECTORY = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colons
-_DOTS = re.compile(r"/[.][.]?(/|\Z)")
-_OF_THE_SYSTEM = re.compile(r"/(bin|boot|dev|etc|home(/[^/]+)?|lib|proc|root|run|sbin|sys|tmp|usr|var)\Z")
+_SHOWN = 61  # characters of a name that is too long
+_ONE_VALUE = (str, int, float, datetime.date)  # as YAML has them; true and false are an int to Python
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -245,6 +244,8 @@ def _bounds(view: View, said: VllmSettings) -> Iterator[str]:
     """Figures that no host has, and the port that everybody logs in by."""
     if said.vllm_memory_gate_gib < 0:
         yield f"vllm_memory_gate_gib is {said.vllm_memory_gate_gib}. Say how many GiB; 0 is what the service takes."
+    if said.vllm_memory_gate_gib > (most := int(catalog.load("software")["highest_memory_gate"]["value"])):
+        yield f"vllm_memory_gate_gib is {said.vllm_memory_gate_gib}. Say at most {most} GiB: no GB10 has more."
     if said.vllm_ready_timeout < 1:
         yield f"vllm_ready_timeout is {said.vllm_ready_timeout}. Say how many seconds a start may take: 1 or more."
     yield from waits.too_long(vllm_ready_timeout=said.vllm_ready_timeout)
@@ -277,10 +278,18 @@ def _words(_view: View, said: VllmSettings) -> Iterator[str]:
 
 
 def _name(_view: View, said: VllmSettings) -> Iterator[str]:
-    if _NOT_SHOWN.search(said.vllm_served_model_name):
+    name, most = said.vllm_served_model_name, int(catalog.load("software")["longest_served_name"]["value"])
+    if len(name) > most:
         yield (
-            f"vllm_served_model_name is {said.vllm_served_model_name!r}, with a line break, a control character or a "
-            "backslash. The unit shows it: use other characters."
+            f"vllm_served_model_name is '{ascii(name)[1 : _SHOWN + 1]}...', of {len(name)} characters. Give it at most "
+            f"{most}."
+        )
+    elif name.startswith("-"):
+        yield f"vllm_served_model_name is {name!a}, and a server would read it as a flag. Begin with another character."
+    elif "\\" in name or not name.isprintable():
+        yield (
+            f"vllm_served_model_name is {name!a}, with a line break, a backslash or a character that cannot be "
+            "printed. The unit shows it: use other characters."
         )
 
 
@@ -309,16 +318,19 @@ def _registry(_view: View, said: VllmSettings) -> Iterator[str]:
 
 
 def _directory(_view: View, said: VllmSettings) -> Iterator[str]:
-    """It may not be a folder that belongs to the system or to a person: the container gets all of it."""
+    """It may be no folder of the system, of a person or of the role: the container gets all of it."""
     path = said.vllm_cache_directory
-    if not _DIRECTORY.match(path) or _DOTS.search(path) or _OF_THE_SYSTEM.match(path):
+    if not host_folders.is_path(path) or host_folders.belongs_to_host(path):
         yield (
             f"vllm_cache_directory is '{path}'. Name a directory of its own, with an absolute path without colon, '..' "
-            "and slash at the end, for example /var/cache/gb10-vllm; not a home directory or one of the system itself."
+            "and slash at the end, for example /var/cache/gb10-vllm; no home, and none of the system or of a role."
         )
 
 
 def _environment(_view: View, said: VllmSettings) -> Iterator[str]:
+    wrong = [str(name) for name, value in said.vllm_environment.items() if not isinstance(value, _ONE_VALUE)]
+    if wrong:
+        yield f"vllm_environment has no text and no number for {', '.join(wrong)}. Write each value as one text."
     given = {str(name): str(value) for name, value in said.vllm_environment.items()}
     if any(not _VARIABLE.match(name) or vllm_secrets.is_variable(name, given[name]) for name in given):
         yield (

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
@@ -74,6 +75,8 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
     """All of them."""
     if said.vllm_warm_cache_gib < 0:
         yield f"vllm_warm_cache_gib is {said.vllm_warm_cache_gib}. Say how many GiB of disk; 0 is no warm cache."
+    if said.vllm_warm_cache_gib > (most := int(catalog.load("software")["highest_warm_cache"]["value"])):
+        yield f"vllm_warm_cache_gib is {said.vllm_warm_cache_gib}. Say at most {most} GiB: more is a mistake."
     if not said.warm:
         return
     if view.size > 1:

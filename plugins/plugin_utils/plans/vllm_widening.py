@@ -8,36 +8,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker_words, host_folders
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
-_FOLDER = re.compile(r"(/[^/:\n\r\0]+)+\Z")  # Docker splits --volume at colons
-_DOTS = re.compile(r"/[.][.]?(/|\Z)")
-# Who writes there is root on the host, or reads its secrets. A folder below /home or /var may be somebody's own; what
-# cron, apt, snap and logs have below /var is not, and what is hidden in a home are its keys and what runs at a login.
-_OF_THE_HOST = re.compile(
-    r"/(bin|boot|dev|etc|lib|lib32|lib64|lost[+]found|proc|root|run|sbin|snap|sys|tmp|usr)(/.*)?\Z"
-    r"|/var/(backups|crash|log|mail|run|snap|spool)(/.*)?\Z"
-    r"|/var/lib/(AccountsService|NetworkManager|apt|cloud|containerd|dkms|docker|dpkg|fwupd|gdm3|kubelet|polkit-1|snapd"
-    r"|sudo|systemd|tailscale|ucf|update-manager|update-notifier)(/.*)?\Z"
-    r"|/var/cache/(apparmor|apt|debconf|private|snapd)(/.*)?\Z"
-    r"|/opt/(cni|containerd|mellanox|nvidia)(/.*)?\Z"
-    r"|/home/[^/]+/[.](?!cache/)"
-    r"|/(home(/[^/]+)?|mnt|media|opt|srv|var(/(cache|lib|tmp))?)\Z"
-)
-# What comes from the hub and is proven there, and what is compiled.
-_KEPT = ("/var/cache/gb10-files", "/var/cache/gb10-warm", vllm_container.COMPILED)
 # What the role puts into the container itself, and what a folder there would hide.
 _OF_THE_ROLE = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub")
 _SYSTEM_INSIDE = re.compile(r"/(bin|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr|usr/.*|gb10-(ray|warm).*)\Z")
 _OPTION = re.compile(r"(seccomp|apparmor)=[\w./-]+\Z")
-_LIMIT = re.compile(r"-?[0-9]+(:-?[0-9]+)?\Z")
-# As Docker has them; memlock is the role's own.
-_LIMITS = (
-    *("as", "core", "cpu", "data", "fsize", "locks", "msgqueue", "nice", "nofile", "nproc", "rss", "rtprio"),
-    *("rttime", "sigpending", "stack"),
-)
+_SHOWN = 61  # characters of a limit that is none
+# memlock is the role's own.
+_LIMITS = tuple(name for name in docker_words.LIMITS if name != "memlock")
 
 
 def refusals(_view: View, said: VllmSettings) -> Iterator[str]:
@@ -61,9 +42,10 @@ def refusals(_view: View, said: VllmSettings) -> Iterator[str]:
                 "seccomp=unconfined."
             )
     for name, value in said.vllm_ulimits.items():
-        if name not in _LIMITS or not _LIMIT.match(str(value)):
+        if name not in _LIMITS or not docker_words.is_limit(str(value)):
             yield (
-                f"vllm_ulimits holds {name}: {value}. Write one of {', '.join(_LIMITS)} with a number or SOFT:HARD; "
+                f"vllm_ulimits holds {name}: {str(value)[:_SHOWN]}. Write one of {', '.join(_LIMITS)} with a number or "
+                f"SOFT:HARD, each from 0 to {docker_words.HIGHEST_LIMIT} or -1 for none, SOFT not above HARD; "
                 "memlock is unlimited anyway."
             )
 
@@ -72,20 +54,15 @@ def _mount(mount: str, models: str) -> Iterator[str]:
     """`models`: the folder of the models, which a container only reads."""
     host, _, rest = mount.partition(":")
     inside, colon, mode = rest.partition(":")
-    if not all(_FOLDER.match(path) and not _DOTS.search(path) for path in (host, inside)) or (colon and mode != "ro"):
+    if not (host_folders.is_path(host) and host_folders.is_path(inside)) or (colon and mode != "ro"):
         yield (
             f"vllm_mounts holds {mount!r}. Write HOST:CONTAINER or HOST:CONTAINER:ro, two absolute paths without '..' "
             "and slash at the end."
         )
-    elif _OF_THE_HOST.match(host) or any(_overlap(host, kept) for kept in (models, *_KEPT)):
+    elif not host_folders.may_be_mounted(host) or host_folders.overlap(host, models):
         yield (
             f"vllm_mounts: {host} belongs to the host's system or to the role. Name a folder of its own, for example "
             "/var/cache/gb10-triton."
         )
     elif inside in _OF_THE_ROLE or inside.startswith(f"{_OF_THE_ROLE[-1]}/") or _SYSTEM_INSIDE.match(inside):
         yield f"vllm_mounts: {inside} in the container is the role's own or the image's system. Name another folder."
-
-
-def _overlap(one: str, other: str) -> bool:
-    """Whether one folder is in the other, or the same."""
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")

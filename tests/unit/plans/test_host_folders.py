@@ -1,0 +1,85 @@
+"""Which folders of a host a container may have: one answer for the models' folder, for mounts and for a trial."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_refusals, vllm_widening
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+
+from tests.unit.plans.test_vllm import alone, settings
+
+ROOT = Path(__file__).parents[3]
+HOME = "/home/u"  # of somebody on the host
+OF_THE_HOST = [
+    "/etc/cron.d", "/etc/systemd/system", "/etc/ssh", "/usr/bin", "/root/.ssh", f"{HOME}/.ssh", "/boot/efi", "/lib32",
+    "/libx32", "/lib.usr-is-merged", "/lib/systemd", "/run/x", "/proc/1", "/tmp/x", "/nix/store", "/var/lock/x",
+    "/var/lib/docker", "/var/lib/docker/volumes/x", "/var/lib/gb10-fleet", "/var/lib/gb10-fleet/undo",
+    "/var/lib/gb10-recorder", "/var/lib/shim-signed", "/var/lib/private", "/var/lib/pam", "/var/lib/initramfs-tools",
+    "/var/lib/libvirt", "/var/lib/lxd", "/var/lib/grafana", "/var/lib/prometheus/metrics2", "/var/lib/kubelet/x",
+    "/var/lib/rancher/k3s", "/var/lib/nginx", "/var/lib/nfs", "/var/lib/ubuntu-advantage", "/var/lib/postgresql/16",
+    "/var/cache/gb10-files", "/var/cache/gb10-warm", "/var/cache/gb10-warm/making", "/var/cache/gb10-compiled",
+    "/var/cache/gb10-images", "/var/cache/gb10-metrics", "/var/cache/man", "/var/cache/ldconfig", "/var/spool/cron",
+    "/var/opt", "/var/local", f"{HOME}/.config/systemd/user", f"{HOME}/.bashrc.d",
+]  # fmt: skip
+OF_ITS_OWN = [
+    "/srv/models", "/data", "/data/models", "/mnt/models/llm", "/opt/models", "/var/lib/models", "/var/lib/vllm",
+    "/var/cache/gb10-triton", "/var/tmp/x", f"{HOME}/models", f"{HOME}/.cache/huggingface", "/usrlocal", "/models",
+]  # fmt: skip
+
+
+NOBODY = View("spark-a", {}, {})
+SAID = settings()
+
+
+def of_models(path: str) -> list[str]:
+    return list(vllm_refusals._directory(NOBODY, dataclasses.replace(SAID, vllm_cache_directory=path)))
+
+
+def of_mounts(mount: str) -> list[str]:
+    said = dataclasses.replace(SAID, vllm_mounts=(mount,), vllm_allow_mounts=True)
+    return list(vllm_widening.refusals(NOBODY, said))
+
+
+@pytest.mark.parametrize("path", OF_THE_HOST)
+def test_a_folder_of_the_host_or_of_a_role_is_no_folder_of_models_and_no_mount(path: str) -> None:
+    (text,) = of_models(path)
+    assert f"vllm_cache_directory is '{path}'" in text and "directory of its own" in text
+    for mode in ("", ":ro"):
+        (text,) = of_mounts(f"{path}:/x{mode}")
+        assert f"vllm_mounts: {path} belongs to the host's system or to the role" in text
+
+
+@pytest.mark.parametrize("path", OF_ITS_OWN)
+def test_a_folder_of_its_own_is_taken(path: str) -> None:
+    assert of_models(path) == of_mounts(f"{path}:/x") == []
+
+
+@pytest.mark.parametrize("path", ["/srv", "/mnt", f"{HOME}/.cache", "/var/cache/gb10-vllm"])
+def test_a_whole_disk_may_hold_models_and_is_no_mount(path: str) -> None:
+    assert not of_models(path) and of_mounts(f"{path}:/x")
+
+
+def test_a_whole_plan_says_it_once() -> None:
+    for variables in (
+        {"vllm_cache_directory": "/etc/cron.d"},
+        {"vllm_cache_directory": "/usr/bin", "vllm_fetch": False},
+    ):
+        (text,) = alone(**variables).refusals
+        assert "directory of its own" in text
+
+
+def test_every_folder_that_a_plugin_names_is_known() -> None:
+    files = [
+        path for end in ("py", "yml", "j2") for room in ("plugins", "roles") for path in (ROOT / room).rglob(f"*.{end}")
+    ]
+    text = "".join(path.read_text() for path in files)
+    named = set(re.findall(r"/var/(?:cache|lib)/gb10-[a-z]+", text)) - {
+        "/var/cache/gb10-vllm",
+        "/var/cache/gb10-triton",
+    }
+    assert len(named) >= 8
+    assert [path for path in sorted(named) if not of_models(path)] == []
