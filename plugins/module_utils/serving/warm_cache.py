@@ -219,13 +219,18 @@ class WarmCache:
     def _place(self, new: Path, path: Path, more: Mapping[str, Any]) -> None:
         """Archive first, then what says that it is whole; and the oldest ones make room."""
         for old in superseded(self._kept(), bytes_of(new), self.budget):
-            for each in (old, old.with_suffix(".json")):
-                each.unlink(missing_ok=True)
+            self._sum(old).unlink(missing_ok=True)
+            old.unlink(missing_ok=True)
         said = {"sha256": warm.sum_of(new), "bytes": bytes_of(new), **more}
         new.chmod(0o600)
-        path.with_suffix(".json").unlink(missing_ok=True)
+        place = self._sum(path)
+        place.unlink(missing_ok=True)
         new.replace(path)
-        write(path.with_suffix(".json"), json.dumps(said))
+        private_folder(private_folder(place.parent.parent) / place.parent.name)
+        write(place, json.dumps(said))
+
+    def _sum(self, archive: Path) -> Path:
+        return self.root / warm.sums(self.shelf, archive.stem)
 
     def _kept(self) -> list[tuple[Path, int, float]]:
         """Each archive with its bytes and its time."""

@@ -30,6 +30,7 @@ class VllmPlan(RolePlan):
     folders: tuple[str, ...]  # of models, and those of the host that the containers get beside
     compiles: bool  # whether a service needs the folder of what vLLM compiles
     shelves: tuple[str, ...]  # folders of warm caches
+    sums: tuple[str, ...]  # folders of what those are
     secrets_unused: tuple[str, ...]  # files of secrets that no service has use for
     sources: tuple[str, ...] = vllm_service.SOURCES  # of the program that the units run
     ray: str  # the service that runs by Ray
@@ -57,6 +58,7 @@ def plan(view: View) -> VllmPlan:
         folders=_once([*(each.files.cache for each in made), *(folder for each in made for folder in each.folders)]),
         compiles=any(each.files.fetch and not each.warm for each in made),
         shelves=tuple(each.warm.shelf for each in made if each.warm),
+        sums=tuple(each.warm.sums for each in made if each.warm),
         secrets_unused=tuple(_unused(made)),
         ray=_ray(made),
         sleepers=tuple(each for each in made if each.on_demand),

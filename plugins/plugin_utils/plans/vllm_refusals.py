@@ -316,6 +316,11 @@ def _directory(_view: View, said: VllmSettings) -> Iterator[str]:
             f"vllm_cache_directory is '{path}'. Name a directory of its own, with an absolute path without colon, '..' "
             "and slash at the end, for example /var/cache/gb10-vllm; not a home directory or one of the system itself."
         )
+    elif vllm_widening.is_kept(path):
+        yield (
+            f"vllm_cache_directory is {path}, and the role keeps there what no container may write to. Name a "
+            "directory of its own, for example /var/cache/gb10-vllm."
+        )
 
 
 def _environment(_view: View, said: VllmSettings) -> Iterator[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
@@ -26,8 +28,11 @@ _OF_THE_HOST = re.compile(
     r"|/home/[^/]+/[.](?!cache/)"
     r"|/(home(/[^/]+)?|mnt|media|opt|srv|var(/(cache|lib|tmp))?)\Z"
 )
-# What comes from the hub and is proven there, and what is compiled.
-_KEPT = ("/var/cache/gb10-files", "/var/cache/gb10-warm", vllm_container.COMPILED)
+# What comes from the hub and is proven there, what is compiled, and what root believes of all that.
+_KEPT = (
+    *("/var/cache/gb10-files", "/var/cache/gb10-warm", vllm_container.COMPILED),
+    *(f"/{warm.SUMS}", manifest.STATE_DIRECTORY),
+)
 # What the role puts into the container itself, and what a folder there would hide.
 _OF_THE_ROLE = ("/root/.cache", "/root/.cache/huggingface", "/root/.cache/huggingface/hub")
 _SYSTEM_INSIDE = re.compile(r"/(bin|dev|etc|lib|lib64|proc|root|run|sbin|sys|usr|usr/.*|gb10-(ray|warm).*)\Z")
@@ -77,13 +82,18 @@ def _mount(mount: str, models: str) -> Iterator[str]:
             f"vllm_mounts holds {mount!r}. Write HOST:CONTAINER or HOST:CONTAINER:ro, two absolute paths without '..' "
             "and slash at the end."
         )
-    elif _OF_THE_HOST.match(host) or any(_overlap(host, kept) for kept in (models, *_KEPT)):
+    elif _OF_THE_HOST.match(host) or _overlap(host, models) or is_kept(host):
         yield (
             f"vllm_mounts: {host} belongs to the host's system or to the role. Name a folder of its own, for example "
             "/var/cache/gb10-triton."
         )
     elif inside in _OF_THE_ROLE or inside.startswith(f"{_OF_THE_ROLE[-1]}/") or _SYSTEM_INSIDE.match(inside):
         yield f"vllm_mounts: {inside} in the container is the role's own or the image's system. Name another folder."
+
+
+def is_kept(folder: str) -> bool:
+    """Whether the role keeps there, above or below what no container may write to."""
+    return any(_overlap(folder, kept) for kept in _KEPT)
 
 
 def _overlap(one: str, other: str) -> bool:

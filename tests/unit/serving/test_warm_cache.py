@@ -122,6 +122,8 @@ def test_a_cache_is_made_once_by_a_container_that_is_gone_when_it_is_read(tmp_pa
     assert (
         not own.making.exists() and path.stat().st_mode & 0o777 == 0o600 and own.shelf.stat().st_mode & 0o777 == 0o700
     )
+    (kept,) = (tmp_path / "var/lib/gb10-warm/vllm").iterdir()
+    assert kept.name == f"{said['key']}.json" and kept.parent.stat().st_mode & 0o777 == 0o700
     again = own.make(REQUEST)
     assert not again["changed"] and again["cache"] == cache
     assert len([words for words in own.run.ran if words[:2] == ["docker", "run"]]) == 1
