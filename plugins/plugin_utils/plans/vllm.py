@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     vllm_budget,
     vllm_ports,
     vllm_service,
+    vllm_warm,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -51,6 +52,7 @@ def plan(view: View) -> VllmPlan:
             *vllm_ports.refusals(view, made),
             *(sets.mistakes if _only_short(made) else vllm_budget.refusals(view, made, sets)),
             *_never_asked(view, made),
+            *vllm_warm.shared(expanded),
         ),
         joint_refusals=tuple(_named(made, "joint_refusals")),
         findings=tuple(_findings(made)),

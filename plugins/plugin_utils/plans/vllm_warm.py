@@ -14,7 +14,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.warm import SUMS
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container, vllm_widening
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
@@ -89,7 +89,7 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
             "vllm_warm_cache_gib is set and vllm_fetch is false: nobody knows which commit of the model vLLM gets. Set "
             "one of the two otherwise."
         )
-    writable = [mount for mount in said.vllm_mounts if not mount.endswith(":ro")]
+    writable = [mount for mount in said.vllm_mounts if not _read_only(mount)]
     if writable:
         yield (
             f"vllm_warm_cache_gib is set, and vllm_mounts holds {', '.join(writable)}, which the container may write "
@@ -102,6 +102,30 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
             f"vllm_environment sets {', '.join(moved)}, and the warm cache is where the role says. Leave it out, or "
             "set vllm_warm_cache_gib to 0."
         )
+
+
+def shared(served: Sequence[Service]) -> Iterator[str]:
+    """Folders that the start of one service reads while it makes a cache, and that another service fills."""
+    for service in served:
+        read = [mount.partition(":")[0] for mount in service.said.vllm_mounts] if service.said.warm else []
+        for other in served:
+            both = [one for one in read if any(vllm_widening.overlap(one, each) for each in _filled(other.said))]
+            if both and other is not service:
+                yield (
+                    f"{service.name}: vllm_warm_cache_gib is set, and {other.name} may write to {', '.join(both)} of "
+                    "its vllm_mounts: what is left there would run in the start that makes the cache. Give each a "
+                    "folder of its own, or set vllm_warm_cache_gib to 0."
+                )
+
+
+def _filled(said: VllmSettings) -> list[str]:
+    """Folders of the host that a container may write to."""
+    mounts = [mount.partition(":")[0] for mount in said.vllm_mounts if not _read_only(mount)]
+    return mounts if said.vllm_fetch or not said.vllm_model else [*mounts, said.vllm_cache_directory]
+
+
+def _read_only(mount: str) -> bool:
+    return mount.endswith(":ro")
 
 
 def _markers(said: VllmSettings) -> Iterator[str]:

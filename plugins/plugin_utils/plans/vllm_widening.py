@@ -82,7 +82,7 @@ def _mount(mount: str, models: str) -> Iterator[str]:
             f"vllm_mounts holds {mount!r}. Write HOST:CONTAINER or HOST:CONTAINER:ro, two absolute paths without '..' "
             "and slash at the end."
         )
-    elif _OF_THE_HOST.match(host) or _overlap(host, models) or is_kept(host):
+    elif _OF_THE_HOST.match(host) or overlap(host, models) or is_kept(host):
         yield (
             f"vllm_mounts: {host} belongs to the host's system or to the role. Name a folder of its own, for example "
             "/var/cache/gb10-triton."
@@ -93,9 +93,9 @@ def _mount(mount: str, models: str) -> Iterator[str]:
 
 def is_kept(folder: str) -> bool:
     """Whether the role keeps there, above or below what no container may write to."""
-    return any(_overlap(folder, kept) for kept in _KEPT)
+    return any(overlap(folder, kept) for kept in _KEPT)
 
 
-def _overlap(one: str, other: str) -> bool:
+def overlap(one: str, other: str) -> bool:
     """Whether one folder is in the other, or the same."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")

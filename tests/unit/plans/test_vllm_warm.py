@@ -116,6 +116,26 @@ def test_what_a_container_may_write_to_is_not_in_the_start_that_makes_it() -> No
     assert not alone(**ON, **MOUNT | {"vllm_mounts": ["/srv/plugins:/plugins:ro"]}).refusals
 
 
+OTHER = CHAT | {"memory_gib": 8, "port": 8001, "served_model_name": "x", "allow_mounts": True}
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (OTHER | {"mounts": ["/srv/plugins:/x"]}, True),
+        (OTHER | {"mounts": ["/srv/plugins/inner:/x"]}, True),
+        (OTHER | {"fetch": False, "cache_directory": "/srv/plugins"}, True),
+        (OTHER | {"mounts": ["/srv/plugins:/x:ro"]}, False),
+        (OTHER | {"mounts": ["/srv/plugins2:/x"]}, False),
+        (OTHER | {"cache_directory": "/srv/plugins"}, False),
+    ],
+)
+def test_what_another_service_may_write_to_is_not_in_the_start_that_makes_it(other: Any, says: bool) -> None:
+    warm = HOST | {"mounts": ["/srv/plugins:/plugins:ro"], "allow_mounts": True}
+    refusals = vllm.plan(view({"chat": warm, "more": other})).refusals
+    assert any("chat: vllm_warm_cache_gib is set" in text and "more may write" in text for text in refusals) == says
+
+
 @pytest.mark.parametrize(
     "entry",
     [
