@@ -97,6 +97,8 @@ def main(words: list[str]) -> int:
             print(json.dumps(json.loads((HERE / "image.json").read_text())))
         case ["container", "inspect", *_, name]:
             print("true")
+            if not pid(name):
+                print(f"Error response from daemon: No such container: {name}", file=sys.stderr)
             return 0 if pid(name) else 1
         case ["inspect", *_, name]:
             print("running" if pid(name) else "exited")

@@ -42,6 +42,7 @@ PART = "warm"  # of an offer
 GIB = 1024**3
 TRIES = 2
 STOP_S = 60  # for vLLM to end by itself
+DEEPEST = 64  # folders in each other: compilers make some ten, and each is an open descriptor while it is read
 _SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 # Runs in the container: asks the server there. What it is asked is one line on its standard input, its answer one line.
 _ASK = r"""
@@ -59,6 +60,10 @@ except OSError as error:
     said = {"status": None, "problem": "timeout" if isinstance(error, TimeoutError) else "refused"}
 print(json.dumps(said))
 """
+
+
+class TooLarge(Exception):
+    """More than is allowed; how much, in words."""
 
 
 class WarmCache:
@@ -98,7 +103,8 @@ class WarmCache:
             return {"changed": False, **before, "why": why}
         need_room(self.shelf, self.budget, "what is compiled", "lower vllm_warm_cache_gib, or free some space")
         private_folder(private_folder(self.shelf.parent) / self.shelf.name)
-        self._clear()
+        if left := self._clear():
+            raise FilesError("failed", f"what an earlier start left stays: {left}", "remove it, then run again")
         private_folder(self.making)
         try:
             cold_s = self._started_cold(request)
@@ -108,8 +114,10 @@ class WarmCache:
             self._clear()
         return {"changed": True, **self.read()}
 
-    def _clear(self) -> None:
-        shutil.rmtree(self.making, ignore_errors=True)
+    def _clear(self) -> str:
+        """Remove what a start left, however deep: `rm` does not recurse. Why it stays, where it does."""
+        done = self.run(["rm", "--recursive", "--force", "--", str(self.making)])
+        return "" if done.returncode == 0 else last_words(done.stderr)
 
     def _available_gib(self) -> float:
         text = (self.root / "proc/meminfo").read_text(encoding="utf-8")
@@ -148,9 +156,16 @@ class WarmCache:
         self.tell("stopping vLLM", 0, 0)
         self.run(["docker", "stop", "--time", str(STOP_S), container])
         self.run(["docker", "rm", "--force", container])
-        if self.run(["docker", "container", "inspect", container]).returncode == 0:
-            raise self._failed(f"{container} does not end")
+        self._need_gone(container)
         return cold_s
+
+    def _need_gone(self, container: str) -> None:
+        """Only Docker's own word counts: a daemon that does not answer may have left the container running."""
+        found = self.run(["docker", "container", "inspect", container])
+        if found.returncode == 0:
+            raise self._failed(f"{container} does not end")
+        if f"no such container: {container}" not in found.stderr.lower():
+            raise self._failed(f"nobody knows whether {container} has ended ({last_words(found.stderr)})")
 
     def _ask(self, request: Mapping[str, Any], path: str, body: Any, timeout_s: float) -> server_probe.Reply:
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
@@ -191,24 +206,31 @@ class WarmCache:
         size = sum(status.st_size for _, _, status in plain_files(self.making))
         if not size:
             raise self._failed("vLLM compiled nothing (--enforce-eager?)")
-        if size > self.budget:
-            text = f"what is compiled takes {gigabytes(size)}, and vllm_warm_cache_gib is {self.said['budget_gib']}"
-            raise FilesError("too_large", text, "raise vllm_warm_cache_gib, or set it to 0")
         self.tell("keeping what is compiled", 0, size)
         new = path.with_suffix(".new")
-        pack(self.making, new)
+        try:
+            pack(self.making, new, self.budget)
+        except TooLarge as error:
+            new.unlink(missing_ok=True)
+            text = f"what is compiled takes {error}, and vllm_warm_cache_gib is {self.said['budget_gib']}"
+            raise FilesError("too_large", text, "raise vllm_warm_cache_gib, or set it to 0") from None
         self._place(new, path, {"cold_s": cold_s, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())})
 
     def _place(self, new: Path, path: Path, more: Mapping[str, Any]) -> None:
         """Archive first, then what says that it is whole; and the oldest ones make room."""
         for old in superseded(self._kept(), bytes_of(new), self.budget):
-            for each in (old, old.with_suffix(".json")):
-                each.unlink(missing_ok=True)
+            self._sum(old).unlink(missing_ok=True)
+            old.unlink(missing_ok=True)
         said = {"sha256": warm.sum_of(new), "bytes": bytes_of(new), **more}
         new.chmod(0o600)
-        path.with_suffix(".json").unlink(missing_ok=True)
+        place = self._sum(path)
+        place.unlink(missing_ok=True)
         new.replace(path)
-        write(path.with_suffix(".json"), json.dumps(said))
+        private_folder(private_folder(place.parent.parent) / place.parent.name)
+        write(place, json.dumps(said))
+
+    def _sum(self, archive: Path) -> Path:
+        return self.root / warm.sums(self.shelf, archive.stem)
 
     def _kept(self) -> list[tuple[Path, int, float]]:
         """Each archive with its bytes and its time."""
@@ -282,31 +304,53 @@ def plain_files(top: Path) -> Iterator[tuple[str, int, os.stat_result]]:
 
     Links lead out, and of a file with two names the other one may be anywhere: neither is compiled code.
     """
-    for folder, folders, names, parent in os.fwalk(top, follow_symlinks=False):
-        folders.sort()
-        for name in sorted(names):
-            try:
-                descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
-            except OSError:
-                continue
-            try:
-                status = os.fstat(descriptor)
-                if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
-                    yield os.path.relpath(os.path.join(folder, name), top), descriptor, status  # noqa: PTH118
-            finally:
-                os.close(descriptor)
+    folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        yield from _below(folder, "", DEEPEST)
+    finally:
+        os.close(folder)
 
 
-def pack(top: Path, target: Path) -> None:
-    """An archive of the plain files: root's, and without a bit that gives anybody power."""
+def _below(folder: int, inside: str, deepest: int) -> Iterator[tuple[str, int, os.stat_result]]:
+    if not deepest:
+        text = f"vLLM left more than {DEEPEST} folders in each other, and no compiler does that"
+        raise FilesError("too_deep", text, "see what the image and the model are; vllm_warm_cache_gib: 0 does without")
+    for name in sorted(os.listdir(folder)):
+        try:
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+        except OSError:
+            continue
+        try:
+            status = os.fstat(descriptor)
+            if stat.S_ISDIR(status.st_mode):
+                yield from _below(descriptor, f"{inside}{name}/", deepest - 1)
+            elif stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+                yield f"{inside}{name}", descriptor, status
+        finally:
+            os.close(descriptor)
+
+
+def pack(top: Path, target: Path, most: int) -> None:
+    """An archive of the plain files: root's, and without a bit that gives anybody power. TooLarge beyond `most` bytes.
+
+    It is measured as it grows: a thousand empty files are a megabyte of names.
+    """
     descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as made:  # noqa: PTH123
-        for path, source, status in plain_files(top):
-            member = tarfile.TarInfo(path)
-            member.size, member.mtime = status.st_size, status.st_mtime
-            member.mode = 0o755 if status.st_mode & 0o100 else 0o644
-            with os.fdopen(os.dup(source), "rb") as content:
-                made.addfile(member, content)
+    with open(descriptor, "wb") as file:  # noqa: PTH123
+        with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as made:
+            for path, source, status in plain_files(top):
+                member = tarfile.TarInfo(path)
+                member.size, member.mtime = status.st_size, status.st_mtime
+                member.mode = 0o755 if status.st_mode & 0o100 else 0o644
+                _need(file.tell() + member.size, most)
+                with os.fdopen(os.dup(source), "rb") as content:
+                    made.addfile(member, content)
+        _need(file.tell(), most)
+
+
+def _need(size: int, most: int) -> None:
+    if size > most:
+        raise TooLarge(gigabytes(size))
 
 
 def superseded(kept: Sequence[tuple[Path, int, float]], coming: int, budget: int) -> list[Path]:

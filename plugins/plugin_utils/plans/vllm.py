@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     vllm_budget,
     vllm_ports,
     vllm_service,
+    vllm_warm,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -30,6 +31,7 @@ class VllmPlan(RolePlan):
     folders: tuple[str, ...]  # of models, and those of the host that the containers get beside
     compiles: bool  # whether a service needs the folder of what vLLM compiles
     shelves: tuple[str, ...]  # folders of warm caches
+    sums: tuple[str, ...]  # folders of what those are
     secrets_unused: tuple[str, ...]  # files of secrets that no service has use for
     sources: tuple[str, ...] = vllm_service.SOURCES  # of the program that the units run
     ray: str  # the service that runs by Ray
@@ -50,6 +52,7 @@ def plan(view: View) -> VllmPlan:
             *vllm_ports.refusals(view, made),
             *(sets.mistakes if _only_short(made) else vllm_budget.refusals(view, made, sets)),
             *_never_asked(view, made),
+            *vllm_warm.shared(expanded),
         ),
         joint_refusals=tuple(_named(made, "joint_refusals")),
         findings=tuple(_findings(made)),
@@ -57,6 +60,7 @@ def plan(view: View) -> VllmPlan:
         folders=_once([*(each.files.cache for each in made), *(folder for each in made for folder in each.folders)]),
         compiles=any(each.files.fetch and not each.warm for each in made),
         shelves=tuple(each.warm.shelf for each in made if each.warm),
+        sums=tuple(each.warm.sums for each in made if each.warm),
         secrets_unused=tuple(_unused(made)),
         ray=_ray(made),
         sleepers=tuple(each for each in made if each.on_demand),

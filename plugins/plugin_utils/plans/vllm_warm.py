@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.warm import SUMS
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import name_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_container
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import host_folders, vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
@@ -34,6 +35,7 @@ class WarmCache:
     """`hosts` serve the same by themselves: one of them makes the cache, and the others take it."""
 
     shelf: str
+    sums: str  # the folder that says what its archives are
     image: str  # its name on the hosts
     flags: str  # the digest of what is said to vLLM, as far as it compiles anything else
     markers: tuple[str, ...]  # files that say which commits model and draft are
@@ -49,6 +51,7 @@ def plan(service: Service) -> WarmCache | None:
         return None
     return WarmCache(
         shelf=f"{SHELVES}/{service.names.stem}",
+        sums=f"/{SUMS}/{service.names.stem}",
         image=vllm_container.image_name(said.vllm_image),
         flags=flags(service.view, said),
         markers=tuple(_markers(said)),
@@ -64,11 +67,11 @@ def wish(made: WarmCache) -> dict[str, Any]:
 
 
 def flags(view: View, said: VllmSettings) -> str:
-    """The digest of words and environment."""
+    """The digest of words, environment and whatever else the container is given that compiles."""
     environment = vllm_container.environment(said, {})
     told = {name: str(value) for name, value in environment.items() if name not in _NO_KERNEL_ENVIRONMENT}
     words = _without(vllm_container.serve_words(said, view.size, view.rank, ""), _NO_KERNEL)
-    return digest([said.vllm_model, words, told])
+    return digest([said.vllm_model, words, told, said.vllm_mounts, said.vllm_security_options])
 
 
 def refusals(view: View, said: VllmSettings) -> Iterator[str]:
@@ -89,12 +92,43 @@ def refusals(view: View, said: VllmSettings) -> Iterator[str]:
             "vllm_warm_cache_gib is set and vllm_fetch is false: nobody knows which commit of the model vLLM gets. Set "
             "one of the two otherwise."
         )
+    writable = [mount for mount in said.vllm_mounts if not _read_only(mount)]
+    if writable:
+        yield (
+            f"vllm_warm_cache_gib is set, and vllm_mounts holds {', '.join(writable)}, which the container may write "
+            "to: what somebody leaves there would run in the start that makes the cache, and so on other hosts. Add "
+            ":ro, or set vllm_warm_cache_gib to 0."
+        )
     moved = [str(name) for name in said.vllm_environment if name in vllm_container.WARM_HOME]
     if moved:
         yield (
             f"vllm_environment sets {', '.join(moved)}, and the warm cache is where the role says. Leave it out, or "
             "set vllm_warm_cache_gib to 0."
         )
+
+
+def shared(served: Sequence[Service]) -> Iterator[str]:
+    """Folders that the start of one service reads while it makes a cache, and that another service fills."""
+    for service in served:
+        read = [mount.partition(":")[0] for mount in service.said.vllm_mounts] if service.said.warm else []
+        for other in served:
+            both = [one for one in read if any(host_folders.overlap(one, each) for each in _filled(other.said))]
+            if both and other is not service:
+                yield (
+                    f"{service.name}: vllm_warm_cache_gib is set, and {other.name} may write to {', '.join(both)} of "
+                    "its vllm_mounts: what is left there would run in the start that makes the cache. Give each a "
+                    "folder of its own, or set vllm_warm_cache_gib to 0."
+                )
+
+
+def _filled(said: VllmSettings) -> list[str]:
+    """Folders of the host that a container may write to."""
+    mounts = [mount.partition(":")[0] for mount in said.vllm_mounts if not _read_only(mount)]
+    return mounts if said.vllm_fetch or not said.vllm_model else [*mounts, said.vllm_cache_directory]
+
+
+def _read_only(mount: str) -> bool:
+    return mount.endswith(":ro")
 
 
 def _markers(said: VllmSettings) -> Iterator[str]:

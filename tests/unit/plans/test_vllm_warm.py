@@ -106,6 +106,60 @@ def test_what_cannot_be_warm_is_refused(given: dict[str, Any], says: str) -> Non
     assert plan.warm is None and any(says in text for text in plan.refusals)
 
 
+MOUNT = {"vllm_mounts": ["/srv/plugins:/plugins"], "vllm_allow_mounts": True}
+
+
+def test_what_a_container_may_write_to_is_not_in_the_start_that_makes_it() -> None:
+    plan = alone(**ON, **MOUNT)
+    assert any("/srv/plugins:/plugins, which the container may write to" in text for text in plan.refusals)
+    assert not alone(**MOUNT).refusals
+    assert not alone(**ON, **MOUNT | {"vllm_mounts": ["/srv/plugins:/plugins:ro"]}).refusals
+
+
+OTHER = CHAT | {"memory_gib": 8, "port": 8001, "served_model_name": "x", "allow_mounts": True}
+
+
+@pytest.mark.parametrize(
+    ("other", "says"),
+    [
+        (OTHER | {"mounts": ["/srv/plugins:/x"]}, True),
+        (OTHER | {"mounts": ["/srv/plugins/inner:/x"]}, True),
+        (OTHER | {"fetch": False, "cache_directory": "/srv/plugins"}, True),
+        (OTHER | {"mounts": ["/srv/plugins:/x:ro"]}, False),
+        (OTHER | {"mounts": ["/srv/plugins2:/x"]}, False),
+        (OTHER | {"cache_directory": "/srv/plugins"}, False),
+    ],
+)
+def test_what_another_service_may_write_to_is_not_in_the_start_that_makes_it(other: Any, says: bool) -> None:
+    warm = HOST | {"mounts": ["/srv/plugins:/plugins:ro"], "allow_mounts": True}
+    refusals = vllm.plan(view({"chat": warm, "more": other})).refusals
+    assert any("chat: vllm_warm_cache_gib is set" in text and "more may write" in text for text in refusals) == says
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"mounts": ["/srv/plugins:/plugins:ro"], "allow_mounts": True},
+        {"mounts": ["/srv/other:/plugins:ro"], "allow_mounts": True},
+        {"security_options": ["seccomp=unconfined"], "allow_security_options": True},
+    ],
+)
+def test_what_the_container_is_given_is_in_the_flags(entry: dict[str, Any]) -> None:
+    seen = [flags(), flags(mounts=["/srv/plugins:/plug:ro"], allow_mounts=True), flags(**entry)]
+    assert len(set(seen)) == len(seen)
+
+
+@pytest.mark.parametrize(
+    "folder",
+    ["/var/cache/gb10-warm", "/var/cache/gb10-warm/vllm", "/var/lib/gb10-warm", "/var/lib/gb10-fleet", "/var/cache"],
+)
+def test_the_folder_of_the_models_is_not_where_only_root_may_write(folder: str) -> None:
+    given = {"vllm_fetch": False, "vllm_cache_directory": folder}
+    assert any(f"vllm_cache_directory is '{folder}'" in text for text in alone(**given).refusals)
+    mounted = alone(vllm_mounts=[f"{folder}:/x"], vllm_allow_mounts=True)
+    assert any(f"vllm_mounts: {folder} belongs" in text for text in mounted.refusals)
+
+
 def test_a_service_over_several_hosts_has_none() -> None:
     assert any("2 hosts serve together" in text for text in paired(**ON).refusals)
 
@@ -113,6 +167,7 @@ def test_a_service_over_several_hosts_has_none() -> None:
 def test_the_folders_follow_from_the_services() -> None:
     plan = vllm.plan(view({"chat": HOST}))
     assert plan.shelves == ("/var/cache/gb10-warm/vllm-chat",) and not plan.compiles
+    assert plan.sums == ("/var/lib/gb10-warm/vllm-chat",)
     mixed = vllm.plan(view({"chat": HOST, "more": CHAT | {"memory_gib": 8, "port": 8001, "served_model_name": "x"}}))
     assert mixed.compiles and len(mixed.shelves) == 1
 

@@ -76,7 +76,7 @@ class Host:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
         told = {"sha256": warm.sum_of(path), "bytes": len(content), "cold_s": 92.5, "at": "2026-11-23T15:00:00Z"}
-        path.with_suffix(".json").write_text(json.dumps(told))
+        self.write(warm.sums(Path(SHELF), path.stem), json.dumps(told))
 
     def start(self, flags: str = "flags", image: str = "image") -> tuple[list[str], dict[str, Any] | None]:
         """The words of the next start, and what its status says of the cache."""
@@ -119,6 +119,14 @@ def test_other_flags_or_another_image_start_cold(tmp_path: Path, flags: str, ima
 def test_an_archive_that_has_changed_is_not_run(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.archive.write_bytes(b"poisoned")
+    assert host.start()[0] == ARGV
+
+
+def test_a_sum_beside_the_archive_says_nothing(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.archive.write_bytes(b"poisoned")
+    told = {"sha256": warm.sum_of(host.archive), "bytes": 8, "cold_s": 92.5, "at": "2026-11-23T15:00:00Z"}
+    host.archive.with_suffix(".json").write_text(json.dumps(told))
     assert host.start()[0] == ARGV
 
 

@@ -28,6 +28,7 @@ REQUEST = {
 }
 IMAGE = {"RootFS": {"Layers": ["sha256:1"]}, "Os": "linux", "Architecture": "arm64", "Config": {}}
 RIGHT = ("42", ", ".join(map(str, range(1, COUNT_TO + 1))))
+NO_DAEMON = "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?"
 
 
 class Docker:
@@ -36,11 +37,11 @@ class Docker:
     def __init__(self, making: Path, answers: Sequence[str] = RIGHT, dies: bool = False) -> None:
         self.making, self.answers, self.dies = making, answers, dies
         self.ran: list[list[str]] = []
-        self.there = False
+        self.there = self.unreachable = False
 
     def __call__(self, argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         self.ran.append(list(argv))
-        rc, out = 0, ""
+        rc, out, err = 0, "", ""
         match list(argv):
             case ["docker", "image", "inspect", *_]:
                 out = json.dumps(IMAGE)
@@ -55,14 +56,15 @@ class Docker:
             case ["docker", "rm" | "stop", *_]:
                 self.there = False
             case ["docker", "container", "inspect", *_]:
-                rc = 0 if self.there else 1
+                gone = f"Error response from daemon: No such container: {argv[-1]}"
+                rc, err = (1, NO_DAEMON) if self.unreachable else (0, "") if self.there else (1, gone)
             case ["docker" | "systemctl", *_]:
                 pass
             case [path, *_] if path.endswith("gb10-drop-caches"):
                 pass
             case _:
                 return host_tools.command(argv, **options)
-        return subprocess.CompletedProcess(list(argv), rc, out, "")
+        return subprocess.CompletedProcess(list(argv), rc, out, err)
 
     def compile(self) -> None:
         for path, mode in (("vllm/torch_compile_cache/x/kernel.so", 0o755), ("triton/y/z.json", 0o600)):
@@ -120,6 +122,8 @@ def test_a_cache_is_made_once_by_a_container_that_is_gone_when_it_is_read(tmp_pa
     assert (
         not own.making.exists() and path.stat().st_mode & 0o777 == 0o600 and own.shelf.stat().st_mode & 0o777 == 0o700
     )
+    (kept,) = (tmp_path / "var/lib/gb10-warm/vllm").iterdir()
+    assert kept.name == f"{said['key']}.json" and kept.parent.stat().st_mode & 0o777 == 0o700
     again = own.make(REQUEST)
     assert not again["changed"] and again["cache"] == cache
     assert len([words for words in own.run.ran if words[:2] == ["docker", "run"]]) == 1
@@ -153,6 +157,87 @@ def test_what_is_more_than_its_budget_is_not_kept(tmp_path: Path) -> None:
     assert caught.value.verdict == "too_large" and not list(own.shelf.iterdir())
 
 
+def test_an_archive_beyond_the_budget_is_not_kept_and_no_older_one_goes_for_it(tmp_path: Path) -> None:
+    own = host(tmp_path)
+    own.make(REQUEST)
+    older = list(own.shelf.iterdir())
+    own.wish = own.wish._replace(flags="e" * 64)
+    assert isinstance(own.run, Docker)
+    own.budget, content = 40_000, 30_000
+
+    def compile_many() -> None:
+        for number in range(300):  # in an archive each of them takes a kilobyte or more
+            (own.making / f"k{number}").write_bytes(b"x" * (content // 300))
+
+    own.run.compile = compile_many  # type: ignore[method-assign]
+    with pytest.raises(FilesError, match="vllm_warm_cache_gib") as caught:
+        own.make(REQUEST)
+    assert caught.value.verdict == "too_large" and list(own.shelf.iterdir()) == older
+
+
+def test_an_archive_is_never_larger_on_the_disk_than_it_may_be(tmp_path: Path) -> None:
+    top = tmp_path / "top"
+    top.mkdir()
+    for number in range(200):
+        (top / f"empty{number}").touch()
+    with pytest.raises(warm_cache.TooLarge):
+        warm_cache.pack(top, tmp_path / "a.tar", 50_000)
+    assert (tmp_path / "a.tar").stat().st_size <= 60_000
+
+
+def nest(folder: Path, depth: int) -> None:
+    """Folders in each other, made from the innermost one: no path is long enough to name them."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=descriptor)
+        inner = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = inner
+    os.close(descriptor)
+
+
+def test_folders_without_end_are_refused_by_name_and_do_not_stay(tmp_path: Path) -> None:
+    own = host(tmp_path)
+    assert isinstance(own.run, Docker)
+    compiled = own.run.compile
+    own.run.compile = lambda: nest(own.making, 1100)  # type: ignore[method-assign]
+    try:
+        with pytest.raises(FilesError, match="folders in each other") as caught:
+            own.make(REQUEST)
+        left = own.making.exists()
+    finally:  # pytest itself cannot remove them
+        subprocess.run(["rm", "-rf", str(own.making)], check=True)
+    assert caught.value.verdict == "too_deep" and not left and not list(own.shelf.iterdir())
+    own.run.compile = compiled  # type: ignore[method-assign]
+    assert own.make(REQUEST)["cache"]
+
+
+def test_what_an_earlier_start_left_and_cannot_be_removed_is_in_no_cache(tmp_path: Path) -> None:
+    own = host(tmp_path)
+    assert isinstance(own.run, Docker)
+    docker = own.run
+    own.making.mkdir(parents=True)
+
+    def run(argv: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        if argv[0] == "rm":
+            return subprocess.CompletedProcess(list(argv), 1, "", "rm: cannot remove 'x': Operation not permitted")
+        return docker(argv, **options)
+
+    own.run = run
+    with pytest.raises(FilesError, match="Operation not permitted") as caught:
+        own.make(REQUEST)
+    assert caught.value.verdict == "failed" and not [words for words in docker.ran if words[:2] == ["docker", "run"]]
+
+
+def test_a_container_is_gone_only_when_docker_says_that_there_is_none(tmp_path: Path) -> None:
+    own = host(tmp_path)
+    assert isinstance(own.run, Docker)
+    own.run.unreachable = True
+    with pytest.raises(FilesError, match="Cannot connect to the Docker daemon") as caught:
+        own.make(REQUEST)
+    assert caught.value.verdict == "not_warm" and not list(own.shelf.iterdir())
+
+
 def test_only_plain_files_go_into_the_archive(tmp_path: Path) -> None:
     top, secret = tmp_path / "top", tmp_path / "secret"
     (top / "in").mkdir(parents=True)
@@ -163,7 +248,7 @@ def test_only_plain_files_go_into_the_archive(tmp_path: Path) -> None:
     (top / "folder").symlink_to(tmp_path)
     os.link(secret, top / "twin")
     os.mkfifo(top / "fifo")
-    warm_cache.pack(top, tmp_path / "a.tar")
+    warm_cache.pack(top, tmp_path / "a.tar", 1 << 20)
     with tarfile.open(tmp_path / "a.tar") as archive:
         (member,) = archive.getmembers()
     assert (member.name, member.mode, member.uid, member.type) == ("in/good", 0o755, 0, tarfile.REGTYPE)

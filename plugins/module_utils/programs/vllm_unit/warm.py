@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 INSIDE = "/gb10-warm.tar"
+SUMS = "var/lib/gb10-warm"  # what each archive is: in no folder that an archive lies in, or a container or peer enters
 DRIVER = "proc/driver/nvidia/version"
 _ENTRYPOINT = ["--entrypoint", "vllm"]
 # The image's own Python: what an image has beside it, nobody knows. `vllm` is $0, and what follows it are its words.
@@ -65,7 +66,7 @@ def now(wish: Wish, image: str, root: Path = Path("/")) -> Made:
 def find(wish: Wish, name: str, root: Path = Path("/")) -> Shelved | None:
     """The cache of this key, where it is whole. Its sum is read anew: it is code that is about to run."""
     path = archive(root / wish.shelf.lstrip("/"), name)
-    said = _json(path.with_suffix(".json"))
+    said = _json(root / sums(Path(wish.shelf), name))
     try:
         found = Shelved(path, str(said["sha256"]), int(said["bytes"]), float(said["cold_s"]), str(said["at"]))
         same = sum_of(path) == found.sha256
@@ -76,6 +77,11 @@ def find(wish: Wish, name: str, root: Path = Path("/")) -> Shelved | None:
 
 def archive(shelf: Path, name: str) -> Path:
     return shelf / f"{name}.tar"
+
+
+def sums(shelf: Path, name: str) -> Path:
+    """Where it is said what the archive of this key is, below the root of the host."""
+    return Path(SUMS) / shelf.name / f"{name}.json"
 
 
 def words(argv: Sequence[str], path: str) -> list[str]:
