@@ -28,7 +28,7 @@ from gb10_fleet import passwords
 # the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
 # model, and one stops the model; after it one says which hosts came through, and one starts the model again.
 DOCTOR, REFUSE = "doctor", "refuse"
-FETCH, DRAIN, ROLL_CALL, SERVE = "fetch", "drain", "roll_call", "serve"
+FETCH, DRAIN, ROLL_CALL, SERVE, KEPT_OUT = "fetch", "drain", "roll_call", "serve", "kept_out"
 LAYOUTS = "layouts"  # a task that says which layouts the inventory has
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
@@ -116,6 +116,7 @@ class Report:
     through: set[str] | None = None
     called: set[str] = field(default_factory=set)  # hosts that it asked for
     troubles: dict[str, Trouble] = field(default_factory=dict)
+    kept_out: dict[str, str] = field(default_factory=dict)  # hosts that a router did not take back, and which
     timed_out: bool = False
     canceled: bool = False
     killed: bool = False  # by somebody else, perhaps for its memory
@@ -150,6 +151,8 @@ class Report:
             self.releases[data["host"]] = {key: result.get(key) for key in ("release", "cluster", "rehearsal")}
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
+        if kind == "runner_on_failed" and data.get("step") == KEPT_OUT:
+            self.kept_out[data["host"]] = _brief(result, "a router did not take it back")
         if kind in _FAILED and not data.get("ignore_errors"):
             said = _brief(result, "it failed and gave no reason")
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.

@@ -67,8 +67,8 @@ def _state(host: str, report: Report) -> State | None:
             return "ignored", f"a failure was ignored: {trouble.text}"
         return trouble.kind, trouble.text
     seen = host in report.seen or host in report.unchanged
-    if through and seen:
-        return None
+    if through and seen:  # the work is done, and the next wave would take another replica away
+        return ("failed", report.kept_out[host]) if host in report.kept_out else None
     if report.killed:
         return "failed", "ansible-playbook was killed on the way"
     if report.timed_out:

@@ -197,7 +197,8 @@ class Rollout:
         good = [member for member in open_ones if member.unit not in bad_units]
         if bad and good and self.recipe.drain and any(member.serves for member in good):
             # The proof of a wave fails for all of its hosts, and the end of that job was for none of them.
-            self._run([REJOIN], good)
+            for text in self._run([REJOIN], good).kept_out.values():
+                self.view.say(text)
         judged = gate.judge([member.name for member in members], _with_mates(members, bad), tolerated, earlier)
         self.journal.end_wave(self.run, number, judged.hosts, stop=judged.stop)
         self.view.wave(self.journal.record(self.run), number, "stop" if judged.stop else "done")

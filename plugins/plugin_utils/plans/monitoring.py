@@ -133,7 +133,7 @@ def plan(view: View) -> MonitoringPlan:
     figures = catalog.load("monitoring")["figures"]
     listen = f"{addresses.in_url(said.monitoring_address)}:{said.monitoring_port}"
     return MonitoringPlan(
-        refusals=tuple(_refusals(said)) if enabled else (),
+        refusals=(*_refusals(said), *(_unheard(view, said) if server else ())) if enabled else (),
         enabled=enabled,
         listen=listen,
         parts=(Part("now", figures["interval_s"]["value"]), Part("history", figures["history_s"]["value"])),
@@ -154,6 +154,21 @@ def _target(address: Any) -> re.Match[str] | None:
     """Its host and its port, if it names one."""
     found = _TARGET.match(address) if isinstance(address, str) else None
     return found if found and addresses.is_host(found[1]) and (not found[2] or addresses.is_ports(found[2])) else None
+
+
+def _unheard(view: View, said: MonitoringSettings) -> Iterator[str]:
+    """Hosts of this inventory that answer nobody but themselves; another port may be another exporter's."""
+    for target in _targets(said):
+        address, _, port = target.address.rpartition(":")
+        if target.host == view.host or target.host not in view.inventory or addresses.is_loopback(address.strip("[]")):
+            continue
+        theirs = view.of(target.host).settings(MonitoringSettings)
+        if not theirs.exposed and port == str(theirs.monitoring_port):
+            is_so = "listens on loopback only" if theirs.monitoring_enabled else "is not watched"
+            yield (
+                f"monitoring_targets names {target.host}, which {is_so}. Give it monitoring_enabled, "
+                f"monitoring_address and monitoring_clients with the address of {view.host}, or leave it out."
+            )
 
 
 def _refusals(said: MonitoringSettings) -> Iterator[str]:

@@ -184,9 +184,22 @@ def ids() -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *served)))
 
 
+def by_name() -> dict[str, str]:
+    """Models that do not chat, of which the catalog knows the name alone, with their task."""
+    return {entry["value"]: entry["task"] for entry in catalog.load("models")["by_name"]}
+
+
+def task_of_name(name: str) -> str:
+    """The task that a model's name says; that of a model that chats says none."""
+    tasks = catalog.load("models")["tasks"].items()
+    return next((task for task, entry in tasks if any(word in name.lower() for word in entry["names"])), CHAT)
+
+
 def nearest(name: str, count: int = 3) -> tuple[str, ...]:
-    """The ids of the catalog most like a name that it does not have."""
-    return names.nearest(name, ids(), count)
+    """The ids of the catalog most like a name that it does not have, of the same task."""
+    task, others = task_of_name(name), by_name()
+    known = [each for each in (*ids(), *others) if others.get(each, task_of_name(each)) == task]
+    return names.nearest(name, known, count)
 
 
 def of_facts(facts: ModelFacts) -> Model:

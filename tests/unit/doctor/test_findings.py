@@ -6,9 +6,11 @@ import html
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
@@ -573,6 +575,10 @@ def test_who_may_be_stopped_is_not_named() -> None:
     assert evaluate_facts(subject({**PAIR, "memory_protection_allow_stop": True}, oom_daemons=["earlyoom"])) == []
 
 
+_EXAMPLE = yaml.safe_load((Path(__file__).parents[3] / "inventory/example/many/hosts.yml").read_text())
+_EXAMPLE = _EXAMPLE["all"]["children"]["sparks"]["children"]["pair1"]["vars"]["vllm_services"]
+
+
 def test_a_model_of_ones_own_is_information_and_can_be_accepted() -> None:
     own = {**PAIR, "vllm_model": "acme/zyx-9"}
     found = only(evaluate(subject(own)))
@@ -587,6 +593,7 @@ def test_a_model_of_ones_own_is_information_and_can_be_accepted() -> None:
         {"vllm_model": ""},
         {"vllm_model": MODEL.upper()},
         {**PAIR, "vllm_model": "acme/zyx-9", "vllm_model_facts": "/facts.json"},
+        {**PAIR, "vllm_model": "", "vllm_services": _EXAMPLE},
     ],
 )
 def test_a_host_that_serves_nothing_or_a_known_model_has_no_unknown_one(variables: dict[str, Any]) -> None:

@@ -64,6 +64,13 @@ def test_who_is_unreachable_to_ansible_is_unreachable_to_us(
     assert [kind for kind, state in found.items() if state == "unreachable"] == ["away", "key"], ours[1]
 
 
+def test_an_update_to_no_release_is_refused_in_our_words(plays: Plays) -> None:
+    play = "- ansible.builtin.import_playbook: gb10.fleet.release_update\n"
+    rc, output = plays.play({"ok": {"ansible_host": "kind-ok"}}, play, ansible_become=False)
+    assert rc == 2 and "say to which release" in output and '"release_update_to": "OTA2607"' in output, output
+    assert "argument_errors" not in output and "Validating arguments" not in output
+
+
 def test_every_playbook_is_here() -> None:
     folder = Path(__file__).parents[3] / "playbooks"
     assert {path.stem for path in folder.glob("*.yml")} == PLAYBOOKS | OF_OTHERS

@@ -147,6 +147,22 @@ def test_the_server_asks_its_own_host_and_those_named() -> None:
     assert all("127.0.0.1" in server.command for server in plan.servers)
 
 
+@pytest.mark.parametrize(
+    ("theirs", "address", "says"),
+    [
+        (ON, "192.0.2.12", "names spark-b, which listens on loopback only"),
+        ({}, "192.0.2.12", "names spark-b, which is not watched"),
+        (BEYOND, "192.0.2.12", ""),
+        (ON, "127.0.0.1:9100", ""),  # the end of a tunnel
+        (ON, "192.0.2.12:9200", ""),  # an exporter of somebody else's
+    ],
+)
+def test_a_host_of_the_inventory_that_is_asked_has_to_answer(theirs: Any, address: str, says: str) -> None:
+    own = {**ON, "monitoring_server": True, "monitoring_targets": {"spark-b": address, "elsewhere": "192.0.2.99"}}
+    view = View("spark-a", facts(), own, inventory={"spark-a": own, "spark-b": theirs})
+    assert [says in refusal for refusal in monitoring.plan(view).refusals] == [True] * bool(says)
+
+
 def test_no_plan_shows_the_receivers_of_alerts() -> None:
     secret = {"route": {"receiver": "us"}, "receivers": [{"name": "us", "webhook": "https://sesame.example.com"}]}
     view = View("spark-a", facts(), {**ON, "monitoring_server": True, "monitoring_alerting": secret})

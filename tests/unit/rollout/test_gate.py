@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gb10_fleet.playbook import DRAIN, ROLL_CALL, Report
+from gb10_fleet.playbook import DRAIN, KEPT_OUT, ROLL_CALL, Report
 from gb10_fleet.rollout import gate
 
 HOSTS = [f"spark-{number:03d}" for number in range(200)]
@@ -49,6 +49,7 @@ def states(report: Report, *hosts: str) -> dict[str, str]:
         ([roll_call("a")], {"a": "absent"}),
         ([], {"a": "absent"}),
         ([result("ok", "a", step=DRAIN), roll_call("a")], {"a": "absent"}),
+        ([result("ok", "a"), roll_call("a"), result("failed", "a", "no", step=KEPT_OUT)], {"a": "failed"}),
         ([result("ok", "a"), roll_call()], {"a": "absent"}),  # meta: end_host after a beginning
     ],
 )

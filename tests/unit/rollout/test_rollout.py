@@ -50,6 +50,7 @@ class World:
     calls: list[tuple[list[str], list[str]]] = field(default_factory=list)  # plays, hosts
     orders: list[Order] = field(default_factory=list)
     done: Counter[tuple[str, str]] = field(default_factory=Counter)  # (host, play)
+    kept_out: dict[str, str] = field(default_factory=dict)  # a router does not take these back
     stops_all: bool = False  # any_errors_fatal
     refuses: bool = False
     stop: Callable[[], None] = lambda: None
@@ -73,6 +74,8 @@ class World:
         for host in going:
             report.changes[host] = [CHANGE]
             self.done.update((host, play) for play in plays)
+        if "gb10.fleet.rejoin" in plays:
+            report.kept_out = {host: why for host, why in self.kept_out.items() if host in hosts}
         if "gb10.fleet.validate" in plays and going:
             report.evidence = str(self.proof(going))
         return Outcome.done, report
@@ -276,6 +279,15 @@ def test_good_hosts_of_a_bad_wave_get_requests_again(journal: Journal, world: Wo
     chosen = policy(canary=3, threshold=1)
     go(journal, begin(journal, fleet(3, serves=True), chosen, recipes.forward("site", ["a,"])), world)
     assert world.calls[-1] == (["gb10.fleet.rejoin"], ["h00", "h02"])
+
+
+def test_a_host_that_a_router_keeps_out_is_failed_and_no_other_wave_begins(journal: Journal, world: World) -> None:
+    """Else the next wave would take away another replica."""
+    world.kept_out = {"h00": "h00 gets no requests from the router of r"}
+    record = go(journal, begin(journal, fleet(2, serves=True), policy(), recipes.forward("site", ["a,"])), world)
+    host = record["waves"][0]["hosts"][0]
+    assert (host["state"], host["reason"]) == ("failed", world.kept_out["h00"])
+    assert world.waves == [["h00"]] and record["outcome"] == "failed"
 
 
 def test_an_own_playbook_is_run_from_beside_itself(journal: Journal, world: World, tmp_path: Path) -> None:

@@ -88,6 +88,28 @@ def test_the_routers_of_the_fleet_let_go_of_a_replica_first_and_take_it_back_las
     }, output  # fmt: skip
 
 
+def test_a_router_that_does_not_take_a_host_back_is_named_and_the_others_are_asked(plays: Plays) -> None:
+    """`away` cannot be reached, `masked` answers with an error of its own, and `other` has no such router yet."""
+    routers = {"away": "away", "masked": "masked", "other": "other"}
+    hosts = {
+        name: {"ansible_host": f"kind-{kind}", **FLEET} for name, kind in {"serving": "serving", **routers}.items()
+    }
+    for number, host in enumerate(hosts.values(), 1):
+        host["gateway_address"] = f"192.0.2.{number}"
+    for name in routers:
+        hosts[name]["gateway_fleet"] = ["serving"]
+    program = plays.tmp_path / "bin/gb10-router"
+    program.write_text(
+        '#!/bin/sh\ncd "$GB10_TEST_HOST"; echo asked >>done\ncase $PWD in *masked) exit 1;; esac; exit 2\n'
+    )
+    program.chmod(0o755)
+    play = [{"ansible.builtin.import_playbook": "gb10.fleet.rejoin"}]
+    rc, output = plays.play(hosts, play, "--limit", "serving", ansible_become=False)
+    assert rc == 2, output
+    assert "serving gets no requests from the router of away, masked, which did not take it back" in output
+    assert [(plays.tmp_path / "hosts" / name / "done").read_text() for name in ("masked", "other")] == ["asked\n"] * 2
+
+
 # Has the images in the file of that name. Notes what changed it.
 DOCKER = """#!/bin/bash
 cd "$GB10_TEST_HOST"

@@ -21,6 +21,23 @@ def test_a_misspelt_model_has_its_name_first(wrong: str, first: str) -> None:
     assert models.nearest(wrong)[0] == first
 
 
+@pytest.mark.parametrize(
+    ("wrong", "near"),
+    [
+        ("Qwen/Qwen3-Embedding-06B", ("Qwen/Qwen3-Embedding-0.6B",)),
+        ("Qwen/Qwen3-Reranker-06B", ("Qwen/Qwen3-Reranker-0.6B",)),
+        ("openai/whisper-large-v3", ()),
+    ],
+)
+def test_a_model_that_does_not_chat_has_no_chat_model_beside_it(wrong: str, near: tuple[str, ...]) -> None:
+    assert models.nearest(wrong) == near
+
+
+def test_what_is_known_by_name_is_of_a_task_that_its_name_says() -> None:
+    assert {name: models.task_of_name(name) for name in models.by_name()} == models.by_name()
+    assert {models.task_of_name(name) for name in models.ids()} == {models.CHAT}
+
+
 def test_another_name_has_no_neighbour() -> None:
     assert models.nearest("acme/zzz-1") == ()
     assert nearest("aaaa/bbbb", ["aaab/bbbb", "cccc/dddd"]) == ("aaab/bbbb",)
