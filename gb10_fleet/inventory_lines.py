@@ -93,7 +93,9 @@ def _files(inventory: Path) -> list[Path]:
     return sorted(
         path
         for path in inventory.rglob("*")
-        if path.is_file() and path.suffix in _KINDS and not any(part.startswith(".") for part in path.parts)
+        if path.is_file()
+        and path.suffix in _KINDS
+        and not any(part.startswith(".") for part in path.relative_to(inventory).parts)
     )
 
 

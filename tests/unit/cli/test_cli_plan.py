@@ -292,6 +292,20 @@ def test_the_lines_are_written_where_ansible_reads_them(inventory: Path, path: s
     assert (inventory / "group_vars/pair1/gb10-plan.yml").read_text() == before
 
 
+@pytest.mark.parametrize("way", ["../mine", ".hidden/mine"])
+def test_how_the_inventory_is_reached_hides_nothing_of_it(
+    inventory: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is hidden in the inventory itself is none of it."""
+    (inventory.parent / "work").mkdir()
+    (inventory.parent / ".hidden").symlink_to(inventory.parent)
+    (inventory / ".git").mkdir()
+    (inventory / ".git/old.yml").write_text("vllm_model: other/model\n")
+    monkeypatch.chdir(inventory.parent / "work" if way.startswith("..") else inventory.parent)
+    status, said = plan_into(Path(way), "--group", "pair1")
+    assert status == Outcome.done, said
+
+
 def test_the_example_takes_the_lines_of_its_own_model(tmp_path: Path) -> None:
     """It names the model, so that a run works as it is; the plan of that model may be written beside it."""
     copy = tmp_path / "mine"
