@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
+
 from gb10_fleet.services import Refused
 
 CONSENT = "gb10_layouts_by_timer"
@@ -107,8 +109,11 @@ def place(root: bool) -> tuple[Path, list[str]]:
     return Path(configured) / "systemd/user", ["systemctl", "--user"]
 
 
-def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], run: Run = _run) -> str:
-    """Write and start the timer, or remove it; returns what to tell. Refused before anything is written."""
+def put(timer: Timer, lacking: Sequence[str], folder: Path, systemctl: Sequence[str], run: Run = _run) -> str:
+    """Write and start the timer, or remove it; returns what to tell. Refused before anything is written.
+
+    `lacking`: the hosts without the consent.
+    """
     if not _NAME.match(timer.name):
         raise Refused(f"a timer cannot be named after {timer.name!a}; use letters, digits and _ . - for the layout")
     units = {folder / name: text for name, text in timer.files().items()}
@@ -120,8 +125,8 @@ def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], r
             path.unlink(missing_ok=True)
         _asked(run, [*systemctl, "daemon-reload"])
         return f"{timer.stem}.timer: removed"
-    if not consented:
-        raise Refused(f"a switch without you needs your consent: set {CONSENT}: true in the inventory")
+    if lacking:
+        raise Refused(f"a switch without you needs your consent: set {CONSENT}: true for {some(lacking)}")
     calendar = run(["systemd-analyze", "calendar", timer.when])
     if _UNPRINTABLE.search(timer.when) or calendar.returncode:
         raise Refused(f"--at {timer.when!a} is no time of systemd's calendar; write for example 'Mon..Fri 07:00'")

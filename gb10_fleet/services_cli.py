@@ -37,7 +37,7 @@ class Fleet:
     order: Order
     found: list[Row]
     silent: list[str]
-    layouts: Any
+    layouts: dict[str, Any]  # by host
 
     def of(self, service: str) -> list[Row]:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
@@ -76,7 +76,7 @@ def _read(
         _said(report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
     try:
-        return Fleet(order, rows(report.services), silent, report.layouts or {}), report
+        return Fleet(order, rows(report.services), silent, report.layouts), report
     except WrongAnswer as error:
         _end(str(error), Outcome.failed)
 
@@ -236,7 +236,7 @@ def layout(
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
     running = {row.said["name"] for row in fleet.found if row.runs or row.wakes}
     try:
-        known = layouts.parse(fleet.layouts, {row.said["name"] for row in fleet.found})
+        known = layouts.parse(layouts.common(fleet.layouts), {row.said["name"] for row in fleet.found})
         if name is None:
             _list(known, layouts.current(known, running))
         wanted = layouts.switch(known, name, running)
@@ -244,8 +244,8 @@ def layout(
         if at:
             _consent(f"Timer for the layout {name}: {at}", yes)
             timer = layout_timer.Timer(name, at, tuple(inventory), limit, Path.cwd())
-            consented = report.layouts_by_timer
-            _end(layout_timer.put(timer, consented, *layout_timer.place(os.geteuid() == 0)), Outcome.done)
+            lacking = layouts.without_consent(fleet.layouts, report.layouts_by_timer)
+            _end(layout_timer.put(timer, lacking, *layout_timer.place(os.geteuid() == 0)), Outcome.done)
     except (Refused, layouts.LayoutError) as error:
         _end(str(error), Outcome.refused)
     if not hosts:

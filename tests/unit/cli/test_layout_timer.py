@@ -33,7 +33,7 @@ def timer(folder: Path, when: str = "Mon..Fri 07:00", name: str = "split", inven
 
 def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path: Path) -> None:
     systemd, units = Systemd(), tmp_path / "units"
-    assert "Mon..Fri 07:00" in layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
+    assert "Mon..Fri 07:00" in layout_timer.put(timer(tmp_path), [], units, SYSTEMCTL, systemd)
     service = (units / "gb10-layout-split.service").read_text()
     inventory = f'"-i" "{tmp_path}/inventory/mine"'
     assert f'ExecStart="/opt/gb10" "layout" "split" "--yes" {inventory}\n' in service
@@ -48,30 +48,30 @@ def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("consented", "more", "says"),
+    ("lacking", "more", "says"),
     [
-        (False, {}, "set gb10_layouts_by_timer: true"),
-        (True, {"when": "nonsense"}, "no time of systemd's calendar"),
-        (True, {"when": "07:00\nOnBootSec=1"}, "no time of systemd's calendar"),
-        (True, {"name": "a b"}, "cannot be named after"),
-        (True, {"name": "../x"}, "cannot be named after"),
-        (True, {"inventory": "in\nExecStart=/bin/x"}, "cannot stand in a unit"),
+        (["spark-a"], {}, "set gb10_layouts_by_timer: true for spark-a"),
+        ([], {"when": "nonsense"}, "no time of systemd's calendar"),
+        ([], {"when": "07:00\nOnBootSec=1"}, "no time of systemd's calendar"),
+        ([], {"name": "a b"}, "cannot be named after"),
+        ([], {"name": "../x"}, "cannot be named after"),
+        ([], {"inventory": "in\nExecStart=/bin/x"}, "cannot stand in a unit"),
     ],
 )
 def test_nothing_is_written_of_what_is_refused(
-    tmp_path: Path, consented: bool, more: dict[str, str], says: str
+    tmp_path: Path, lacking: list[str], more: dict[str, str], says: str
 ) -> None:
     units = tmp_path / "units"
     with pytest.raises(Refused, match=says):
-        layout_timer.put(timer(tmp_path, **more), consented, units, SYSTEMCTL, Systemd())
+        layout_timer.put(timer(tmp_path, **more), lacking, units, SYSTEMCTL, Systemd())
     assert not units.exists()
 
 
 def test_never_takes_it_away_without_a_consent(tmp_path: Path) -> None:
     systemd, units = Systemd(), tmp_path / "units"
-    assert "there is none" in layout_timer.put(timer(tmp_path, NEVER), False, units, SYSTEMCTL, systemd)
-    layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
-    assert "removed" in layout_timer.put(timer(tmp_path, NEVER), False, units, SYSTEMCTL, systemd)
+    assert "there is none" in layout_timer.put(timer(tmp_path, NEVER), ["a"], units, SYSTEMCTL, systemd)
+    layout_timer.put(timer(tmp_path), [], units, SYSTEMCTL, systemd)
+    assert "removed" in layout_timer.put(timer(tmp_path, NEVER), ["a"], units, SYSTEMCTL, systemd)
     assert list(units.iterdir()) == [] and [*SYSTEMCTL, "disable", "--now", "gb10-layout-split.timer"] in systemd.told
 
 

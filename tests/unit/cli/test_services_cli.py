@@ -31,9 +31,11 @@ class Hosts:
         self.found, self.silent, self.layouts = found, silent, layouts
         self.outcome: Callable[[dict[str, Any]], Outcome] = lambda wish: Outcome.done
         self.orders: list[Order] = []
+        self.by_host: dict[str, Any] = {}
+        self.consents: dict[str, Any] = {}
 
     def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
-        report = Report(layouts=self.layouts)
+        report = Report(layouts=self.by_host or dict.fromkeys(self.found, self.layouts), layouts_by_timer=self.consents)
         if order.playbook == "gb10.fleet.services":
             report.services = {host: {"services": services} for host, services in self.found.items()}
             report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
@@ -174,6 +176,17 @@ def test_a_layout_stops_the_others_and_starts_its_own(ask: Ask) -> None:
     assert "split runs already" in result.output and len(hosts.orders) == 3
 
 
+def test_the_first_host_does_not_speak_for_all(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat")], "b": [said("big", state="inactive")]})
+    hosts.by_host = {"a": {}, "b": {"cluster": ["big"]}}
+    _, result = ask("layout", hosts=hosts)
+    assert result.output == "cluster: big\n"
+    hosts.by_host["a"] = {"split": ["chat"]}
+    _, result = ask("layout", "cluster", "--yes", hosts=hosts)
+    assert result.exit_code == Outcome.refused and hosts.orders == []
+    assert "gb10_layouts is not the same on all hosts (a: {'split': ['chat']}; b: {'cluster'" in result.output
+
+
 def test_a_layout_is_judged_by_the_inventory_before_any_host_is_asked(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +252,9 @@ def test_a_timer_needs_a_consent_and_a_layout_that_there_is(ask: Ask) -> None:
     layouts = {"split": ["chat", "embed"]}
     hosts, result = ask("layout", "split", "--at", "07:00", "--yes", layouts=layouts)
     assert result.exit_code == Outcome.refused and "gb10_layouts_by_timer: true" in result.output
+    hosts.by_host, hosts.consents = {"a": {}, "b": layouts, "c": layouts}, {"a": False, "b": True}
+    _, result = ask("layout", "split", "--at", "07:00", "--yes", hosts=hosts)
+    assert result.exit_code == Outcome.refused and "true for c\n" in result.output, "a has no part in layouts"
     hosts, result = ask("layout", "both", "--at", "07:00", "--yes", layouts=layouts)
     assert result.exit_code == Outcome.refused and "no layout is called both" in result.output
     assert hosts.orders == []

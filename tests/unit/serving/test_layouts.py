@@ -95,7 +95,7 @@ def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
     ],
 )
 def test_the_inventory_alone_says_that_there_is_no_such_layout(raw: Any, name: str, fault: str) -> None:
-    assert layouts.fault(raw, name) == fault
+    assert layouts.fault({"spark-a": {}, "spark-b": raw}, name) == fault
 
 
 def test_the_first_layout_runs_at_first() -> None:
