@@ -108,7 +108,8 @@ def _single(host: str) -> Sequence[str]:
     """The hosts of a range such as `spark-[1:4]`, as Ansible counts them."""
     from ansible.plugins.inventory import expand_hostname_range
 
-    return list(expand_hostname_range(host)) if "[" in host else []
+    # Ansible has no types for it.
+    return list(expand_hostname_range(host)) if "[" in host else []  # type: ignore[no-untyped-call]
 
 
 def _shown(value: Any) -> str:

@@ -94,7 +94,7 @@ def _line(words: Sequence[str]) -> str:
     return " ".join(f'"{word}"' for word in escaped)
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def systemd(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(list(argv), capture_output=True, text=True, check=False)
     except OSError as error:
@@ -109,13 +109,26 @@ def place(root: bool) -> tuple[Path, list[str]]:
     return Path(configured) / "systemd/user", ["systemctl", "--user"]
 
 
-def put(timer: Timer, lacking: Sequence[str], folder: Path, systemctl: Sequence[str], run: Run = _run) -> str:
+def refuse(timer: Timer, run: Run) -> None:
+    """What no host needs to judge: the name, the time, and the paths."""
+    _refuse_name(timer)
+    timer.files()
+    calendar = run(["systemd-analyze", "calendar", timer.when])
+    if _UNPRINTABLE.search(timer.when) or calendar.returncode:
+        raise Refused(f"--at {timer.when!a} is no time of systemd's calendar; write for example 'Mon..Fri 07:00'")
+
+
+def _refuse_name(timer: Timer) -> None:
+    if not _NAME.match(timer.name):
+        raise Refused(f"a timer cannot be named after {timer.name!a}; use letters, digits and _ . - for the layout")
+
+
+def put(timer: Timer, lacking: Sequence[str], folder: Path, systemctl: Sequence[str], run: Run) -> str:
     """Write and start the timer, or remove it; returns what to tell. Refused before anything is written.
 
     `lacking`: the hosts without the consent.
     """
-    if not _NAME.match(timer.name):
-        raise Refused(f"a timer cannot be named after {timer.name!a}; use letters, digits and _ . - for the layout")
+    _refuse_name(timer)
     units = {folder / name: text for name, text in timer.files().items()}
     if timer.when == NEVER:
         if not any(path.exists() for path in units):
@@ -127,9 +140,7 @@ def put(timer: Timer, lacking: Sequence[str], folder: Path, systemctl: Sequence[
         return f"{timer.stem}.timer: removed"
     if lacking:
         raise Refused(f"a switch without you needs your consent: set {CONSENT}: true for {some(lacking)}")
-    calendar = run(["systemd-analyze", "calendar", timer.when])
-    if _UNPRINTABLE.search(timer.when) or calendar.returncode:
-        raise Refused(f"--at {timer.when!a} is no time of systemd's calendar; write for example 'Mon..Fri 07:00'")
+    refuse(timer, run)
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in units.items():
         path.write_text(text)

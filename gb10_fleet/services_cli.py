@@ -232,6 +232,7 @@ def layout(
     """Switch to a layout of gb10_layouts: its services run, those of others stand still. Without a name: list them."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
+    timer = _timer(name, at, inventory, limit, yes)
     fleet, report = _read(ctx, inventory, limit, name)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
     running = {row.said["name"] for row in fleet.found if row.runs or row.wakes}
@@ -241,11 +242,9 @@ def layout(
             _list(known, layouts.current(known, running))
         wanted = layouts.switch(known, name, running)
         hosts = {service: _hosts(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
-        if at:
+        if timer:
             _consent(f"Timer for the layout {name}: {at}", yes)
-            timer = layout_timer.Timer(name, at, tuple(inventory), limit, Path.cwd())
-            lacking = layouts.without_consent(fleet.layouts, report.layouts_by_timer)
-            _end(layout_timer.put(timer, lacking, *layout_timer.place(os.geteuid() == 0)), Outcome.done)
+            _put(timer, layouts.without_consent(fleet.layouts, report.layouts_by_timer))
     except (Refused, layouts.LayoutError) as error:
         _end(str(error), Outcome.refused)
     if not hosts:
@@ -254,6 +253,30 @@ def layout(
     said += [f"start {service} on {hosts[service]}" for service in wanted.starts]
     _consent(f"Layout {name}: {'; '.join(said)}", yes)
     _switch(fleet, wanted.stops, wanted.starts)
+
+
+def _timer(
+    name: str | None, at: str, inventory: Sequence[str], limit: str | None, yes: bool
+) -> layout_timer.Timer | None:
+    """The timer to set. To remove one, or to refuse a time, no host is asked."""
+    if not at:
+        return None
+    if name is None:
+        _end("--at: name the layout to switch to", Outcome.refused)
+    timer = layout_timer.Timer(name, at, tuple(inventory), limit, Path.cwd())
+    try:
+        if at != layout_timer.NEVER:
+            layout_timer.refuse(timer, layout_timer.systemd)
+            return timer
+        _consent(f"Remove the timer of the layout {name}", yes)
+        _put(timer, [])
+    except Refused as error:
+        _end(str(error), Outcome.refused)
+
+
+def _put(timer: layout_timer.Timer, lacking: Sequence[str]) -> NoReturn:
+    folder, systemctl = layout_timer.place(os.geteuid() == 0)
+    _end(layout_timer.put(timer, lacking, folder, systemctl, layout_timer.systemd), Outcome.done)
 
 
 def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, services_cli
+from gb10_fleet import cli, layout_timer, services_cli
 from gb10_fleet.playbook import Order, Outcome, Report
 
 CLI = CliRunner()
@@ -49,11 +51,16 @@ class Hosts:
         return [(wish["service"], wish["state"], limit) for wish, limit in asked]
 
 
+def systemd(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(list(argv), "garbage" in argv, "", "")
+
+
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Hosts, Any]]:
     def invoke(*words: str, hosts: Hosts | None = None, **more: Any) -> tuple[Hosts, Any]:
         hosts = hosts or Hosts({"a": [said("chat"), said("embed")], "b": [said("chat")]}, **more)
         monkeypatch.setattr(services_cli, "run", hosts.run)
+        monkeypatch.setattr(layout_timer, "systemd", systemd, raising=False)
         return hosts, CLI.invoke(cli.app, [*words, "-i", "a,"])
 
     return invoke
@@ -221,6 +228,9 @@ def test_fetch_says_the_time_without_service_beforehand(ask: Ask) -> None:
         (["stop", "chat", "--until", "25:00"], "--until '25:00': it is no time; write 07:00"),
         (["stop", "chat", "--until", "tomorrow"], "--until 'tomorrow': it is no time"),
         (["swap", "chat", "chat"], "chat cannot take its own place"),
+        (["layout", "split", "--at", "garbage"], "--at 'garbage' is no time of systemd's calendar"),
+        (["layout", "a b", "--at", "07:00"], "a timer cannot be named after 'a b'"),
+        (["layout", "--at", "07:00"], "--at: name the layout"),
     ],
 )
 def test_what_no_host_needs_to_judge_asks_none(
@@ -246,6 +256,17 @@ def test_a_service_that_is_asleep_says_so_and_a_layout_of_others_closes_its_sock
     hosts, result = ask("layout", "cluster", "--yes", hosts=Hosts(found, layouts=layouts))
     assert result.exit_code == 0
     assert hosts.wishes == [("chat", "stopped", "a"), ("embed", "stopped", "a"), ("big", "started", "a")]
+
+
+def test_a_timer_goes_without_a_host_also_of_a_layout_that_is_gone(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(layout_timer, "place", lambda root: (tmp_path, ["systemctl"]))
+    monkeypatch.setattr(services_cli, "_read", lambda *given: pytest.fail("a host was asked"))
+    (tmp_path / "gb10-layout-gone.timer").touch()
+    _, result = ask("layout", "gone", "--at", "never", "--yes")
+    assert (result.exit_code, result.output) == (0, "gb10-layout-gone.timer: removed\n")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_timer_needs_a_consent_and_a_layout_that_there_is(ask: Ask) -> None:
