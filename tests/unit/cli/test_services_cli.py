@@ -40,6 +40,7 @@ class Hosts:
         report = Report(layouts=self.by_host or dict.fromkeys(self.found, self.layouts), layouts_by_timer=self.consents)
         if order.playbook == "gb10.fleet.services":
             report.services = {host: {"services": services} for host, services in self.found.items()}
+            report.messages = {host: ["Failed to connect to the host via ssh: timed out"] for host in self.silent}
             report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
             return (Outcome.unreachable if self.silent else Outcome.done), report
         self.orders.append(order)
@@ -90,6 +91,15 @@ def test_ps_shows_services_by_hosts(ask: Ask) -> None:
 def test_ps_shows_who_answers_and_ends_as_one_that_is_silent(ask: Ask) -> None:
     _, result = ask("ps", silent=["c"])
     assert result.exit_code == Outcome.unreachable and "org/embed" in result.output
+
+
+@pytest.mark.parametrize("words", [["ps"], ["stop", "chat", "--yes"], ["layout", "one", "--yes"]])
+def test_a_silent_host_gets_the_way_out_of_the_doctor_once(ask: Ask, words: list[str]) -> None:
+    _, result = ask(*words, silent=["c"], layouts={"one": ["chat"]})
+    assert "c: unreachable: the host did not answer over SSH" in result.stderr
+    assert result.stderr.count("ansible c -i a, -m raw -a true must work") == 1
+    _, result = ask(*words, silent=["c", "d"], layouts={"one": ["chat"]})
+    assert "ansible d -i a," in result.stderr and result.stderr.count("to go on without") == 1
 
 
 def test_an_answer_that_is_not_ours_is_refused(ask: Ask) -> None:
