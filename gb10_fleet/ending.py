@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import typer
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure, together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
 
 from gb10_fleet.playbook import Order, Outcome, Report, ours
@@ -36,26 +38,52 @@ def show(order: Order, report: Report) -> None:
         list(_findings(report)) if order.playbook == "gb10.fleet.doctor" else []
     )
     judged = {finding["host"] for finding in report.findings}
-    for host, messages in report.messages.items():
-        lines += [] if host in judged else [f"{host}: {line}" for text in messages for line in text.splitlines()]
+    lines += told(report, judged)
     for line in lines:  # what a host says must not steer the terminal
-        print(printable(line))
+        print(printable(by_name(order, line)))
     for line in report.errors:
         if line not in ours(report):
             print(line, file=sys.stderr)
 
 
+def by_name(order: Order, line: str) -> str:
+    """With the inventory of this command in place of the word for it."""
+    return line.replace("-i INVENTORY", " ".join(f"-i {shlex.quote(name)}" for name in order.inventories))
+
+
+def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
+    """What failed, by host. For one that gave no answer the doctor's words and way out, and not those of ssh."""
+    said: list[tuple[str, str]] = []
+    for host, messages in report.messages.items():
+        for text in messages if host not in but else ():
+            if report.hosts.get(host, {}).get("unreachable") and "way out: " not in text:
+                finding = from_failure(host, text)
+                said.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))
+            else:
+                said += [(f"{host}: {line}", "") for line in text.splitlines()]
+    ways, without = together([way for _, way in said])
+    for (line, _), way in zip(said, ways, strict=True):
+        yield line
+        if way:
+            yield f"    way out: {way}"
+    if without:
+        yield without
+
+
 def _findings(report: Report) -> Iterator[str]:
     counts = dict.fromkeys(("error", "warn", "accepted"), 0)
     hosts_of: dict[tuple[str, str], list[str]] = {}  # what several hosts have in common is said once
-    for finding in report.findings:
+    ways, without = together([finding["way_out"] for finding in report.findings])
+    for finding, way in zip(report.findings, ways, strict=True):
         word = "accepted" if finding["accepted"] else finding["severity"]
         counts[word] = counts.get(word, 0) + 1
-        advice = f"way out: {finding['way_out']}" if word != "accepted" else f"because: {finding['accepted']}"
+        advice = f"way out: {way}" if word != "accepted" else f"because: {finding['accepted']}"
         hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
     for (said, advice), names in hosts_of.items():
         yield f"{some(names)}: {said}"
         yield f"    {advice}"
+    if without:
+        yield without
     if report.hosts and (report.findings or not report.messages):
         found = f"{counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
         yield f"{host_count(len(report.hosts))}: {found}"

@@ -26,12 +26,14 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
     folder = inventory if inventory.is_dir() else inventory.parent
     file = folder / "group_vars" / group / NAME
     _refuse_services(folder, group, values)
-    said = set()
+    said, near = set(), _near(inventory, group)
     for known, way, name, value in _variables(folder, values.keys() - {_SERVICES}):
-        if value != values[name] or known == file:
+        whose = _whose(known.relative_to(folder), way)
+        if known == file or (value != values[name] and whose in near):
+            of = f"for the {' '.join(whose)}" if whose else "there"
             raise Taken(
-                f"{known} sets {name} already, to {_shown(value)}, and the plan says {_shown(values[name])}; change it "
-                "there, or take it out and say --into again"
+                f"{known} sets {name} already {of}, to {_shown(value)}, and the plan says {_shown(values[name])}; "
+                "change it there, or take it out and say --into again"
             )
         if _is_of(group, known.relative_to(folder), way):
             said.add(name)
@@ -67,6 +69,49 @@ def _refuse_services(folder: Path, group: str, values: Mapping[str, Any]) -> Non
         raise Taken(f"{known} has {_SERVICES} already, and {text}")
 
 
+def _whose(file: Path, way: tuple[str, ...]) -> tuple[str, str] | None:
+    """The group or the host that a variable in this file, below these keys, is set for."""
+    if file.parts[0] in ("group_vars", "host_vars"):
+        return None if way else (file.parts[0].removesuffix("_vars"), file.with_suffix("").parts[1])
+    if way[-1:] == ("vars",):
+        return "group", way[-2] if way[1:] else "all"
+    return ("host", way[-1]) if way[-2:-1] == ("hosts",) else None
+
+
+def _near(inventory: Path, group: str) -> set[tuple[str, str]]:
+    """Groups and hosts whose variables may win over those of this group: its hosts, and groups with one of them.
+
+    Groups above it are not among them: it wins over those.
+    """
+    hosts: dict[str, set[str]] = {}
+    children: dict[str, set[str]] = {}
+    for file in _files(inventory):
+        for way, name, value in _entries(_read(file)):
+            if isinstance(value, Mapping) and (not way or way[-1] == "children"):
+                hosts.setdefault(name, set()).update(map(str, value.get("hosts") or ()))
+                children.setdefault(name, set()).update(map(str, value.get("children") or ()))
+
+    def below(name: str, above: frozenset[str] = frozenset()) -> set[str]:
+        deeper = children.get(name, set()) - above
+        return {name}.union(*(below(child, above | {name}) for child in deeper))
+
+    def members(name: str) -> set[str]:
+        return set().union(*(hosts.get(each, set()) for each in below(name)))
+
+    mine = members(group)
+    groups = {each for each in hosts if each != "all" and group not in below(each) and members(each) & mine}
+    named = {single for each in mine for single in (each, *_single(each))}
+    return {("group", each) for each in {group, *groups}} | {("host", each) for each in named}
+
+
+def _single(host: str) -> Sequence[str]:
+    """The hosts of a range such as `spark-[1:4]`, as Ansible counts them."""
+    from ansible.plugins.inventory import expand_hostname_range
+
+    # Ansible has no types for it.
+    return list(expand_hostname_range(host)) if "[" in host else []  # type: ignore[no-untyped-call]
+
+
 def _shown(value: Any) -> str:
     text = str(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
@@ -93,7 +138,9 @@ def _files(inventory: Path) -> list[Path]:
     return sorted(
         path
         for path in inventory.rglob("*")
-        if path.is_file() and path.suffix in _KINDS and not any(part.startswith(".") for part in path.parts)
+        if path.is_file()
+        and path.suffix in _KINDS
+        and not any(part.startswith(".") for part in path.relative_to(inventory).parts)
     )
 
 

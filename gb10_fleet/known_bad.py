@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -100,6 +100,13 @@ def _keygen(words: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[b
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NotTrusted(f"ssh-keygen cannot verify the signature: {error}") from None
+
+
+def unknown(accepted: Iterable[str], known: Iterable[Mapping[str, Any]]) -> str | None:
+    """Which of these ids is none of a known trouble, with those that there are."""
+    ids = [row["id"] for row in known]
+    wrong = next((id_ for id_ in accepted if id_ not in ids), None)
+    return wrong and f"--accept {wrong}: no such trouble is known: {', '.join(ids) or 'none'}"
 
 
 def of_rollout(folder: Path, accept: Sequence[str]) -> dict[str, Any]:

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
+
 from gb10_fleet.services import Refused
 
 CONSENT = "gb10_layouts_by_timer"
-NO_CONSENT = f"a switch without you needs your consent: set {CONSENT}: true in the inventory"
 NEVER = "never"
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
@@ -117,7 +118,7 @@ def _plain(folder: str) -> str:
     return _printable(folder)
 
 
-def _run(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def systemd(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
     try:
         return subprocess.run(list(argv), capture_output=True, text=True, check=False)
     except OSError as error:
@@ -132,10 +133,29 @@ def place(root: bool) -> tuple[Path, list[str]]:
     return Path(configured) / "systemd/user", ["systemctl", "--user"]
 
 
-def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], run: Run = _run) -> str:
-    """Write and start the timer, or remove it; returns what to tell. Refused before anything is written."""
+def no_consent(lacking: Sequence[str]) -> str:
+    """What is said where hosts lack the consent."""
+    return f"a switch without you needs your consent: set {CONSENT}: true for {some(lacking)}"
+
+
+def refuse(timer: Timer, run: Run) -> None:
+    """What no host needs to judge: the name, the time, and the paths."""
+    _refuse_name(timer)
+    timer.files()
+    _is_to_come(timer.when, run)
+
+
+def _refuse_name(timer: Timer) -> None:
     if not _NAME.match(timer.name):
         raise Refused(f"a timer cannot be named after {timer.name!a}; use letters, digits and _ . - for the layout")
+
+
+def put(timer: Timer, lacking: Sequence[str], folder: Path, systemctl: Sequence[str], run: Run) -> str:
+    """Write and start the timer, or remove it; returns what to tell. Refused before anything is written.
+
+    `lacking`: the hosts without the consent.
+    """
+    _refuse_name(timer)
     units = {folder / name: text for name, text in timer.files().items()}
     _is_ours(timer, units)
     if timer.when == NEVER:
@@ -146,9 +166,9 @@ def put(timer: Timer, consented: bool, folder: Path, systemctl: Sequence[str], r
             path.unlink(missing_ok=True)
         _asked(run, [*systemctl, "daemon-reload"])
         return f"{timer.stem}.timer: removed"
-    if not consented:
-        raise Refused(NO_CONSENT)
-    _is_to_come(timer.when, run)
+    if lacking:
+        raise Refused(no_consent(lacking))
+    refuse(timer, run)
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in units.items():
         path.write_text(text)

@@ -99,8 +99,9 @@ class Report:
     glances: dict[str, dict[str, Any]] = field(default_factory=dict)  # the looks of gb10.fleet.glance, by host
     releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
     services: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.services read last, by host
-    layouts: Any = None  # those of the inventory, as it has them
-    layouts_by_timer: bool = False  # whether it consents to a switch without an operator
+    # These two by host, as the inventory has them: its layouts, and the consent to a switch without an operator.
+    layouts: dict[str, Any] = field(default_factory=dict)
+    layouts_by_timer: dict[str, Any] = field(default_factory=dict)
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
     changes: dict[str, list[dict[str, Any]]] = field(
@@ -142,7 +143,7 @@ class Report:
             self.services[data["host"]] = result
         elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
             said = json.loads(result["msg"])
-            self.layouts, self.layouts_by_timer = said["layouts"], said["by_timer"] is True
+            self.layouts, self.layouts_by_timer = said["layouts"], said["by_timer"]
         elif action == "gb10.fleet.recorder_facts" and "recorded" in result:
             self.health[data["host"]] = {**self.health.get(data["host"], {}), "recorded": result["recorded"]}
         elif action == "gb10.fleet.glance" and "hosts" in result:

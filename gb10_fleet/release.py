@@ -48,12 +48,11 @@ def question(to: str, inventory: Sequence[str], accepted: Mapping[str, str | Non
         releases = known_bad.added(catalog.load("releases"), place(inventory))
     except known_bad.NotTrusted as error:
         raise WrongQuestion(str(error)) from None
-    ids = [row["id"] for row in releases["known_bad"]]
     reasons = {id_: (reason or "").strip() for id_, reason in accepted.items()}
-    for id_, reason in reasons.items():
-        if id_ not in ids or not reason:
-            why = "write ID=REASON" if id_ in ids else f"no such trouble is known: {', '.join(ids) or 'none'}"
-            raise WrongQuestion(f"--accept {id_}: {why}")
+    if problem := known_bad.unknown(reasons, releases["known_bad"]):
+        raise WrongQuestion(problem)
+    if bare := [id_ for id_, reason in reasons.items() if not reason]:
+        raise WrongQuestion(f"--accept {bare[0]}: write ID=REASON")
     return Question(to, release_plan.known(releases, reasons))
 
 

@@ -15,6 +15,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 from gb10_fleet import layout_timer
+from gb10_fleet.ending import by_name, told
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.services import Refused, Row, WrongAnswer, chosen, document, rows, table, without_service
@@ -37,7 +38,7 @@ class Fleet:
     order: Order
     found: list[Row]
     silent: list[str]
-    layouts: Any
+    layouts: dict[str, Any]  # by host
 
     def of(self, service: str) -> list[Row]:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
@@ -48,7 +49,7 @@ class Fleet:
         wish = {"gb10_wish": {"service": service, **_limits(), **more}}
         order = Order("gb10.fleet.wish", self.order.inventories, hosts, variables=wish, words=self.order.words)
         outcome, report = run(order)
-        _said(report)
+        _said(order, report)
         return outcome
 
 
@@ -63,9 +64,9 @@ def _limits() -> dict[str, float]:
 
 
 def _read(
-    ctx: typer.Context, inventory: list[str], limit: str | None, layout: str | None = None
+    ctx: typer.Context, inventory: list[str], limit: str | None, layout: str | None = None, tell: bool = True
 ) -> tuple[Fleet, Report]:
-    """`layout`: what the inventory must have, or no host is asked."""
+    """`layout`: what the inventory must have, or no host is asked. `tell`: say of silent hosts what to do."""
     wanted = {} if layout is None else {"gb10_layout": layout}
     order = Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj)
     outcome, report = run(order, quiet=True)
@@ -73,18 +74,19 @@ def _read(
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
     silent = sorted(host for host, counts in report.hosts.items() if host not in report.services)
     if outcome is not Outcome.done and not report.services:
-        _said(report)
+        _said(order, report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
+    if silent and tell:
+        _said(order, report)
     try:
-        return Fleet(order, rows(report.services), silent, report.layouts or {}), report
+        return Fleet(order, rows(report.services), silent, report.layouts), report
     except WrongAnswer as error:
         _end(str(error), Outcome.failed)
 
 
-def _said(report: Report) -> None:
-    for host, messages in report.messages.items():
-        for text in messages:
-            print(printable(f"{host}: {text}"), file=sys.stderr)
+def _said(order: Order, report: Report) -> None:
+    for line in told(report):
+        print(printable(by_name(order, line)), file=sys.stderr)
     for line in report.errors:
         print(line, file=sys.stderr)
 
@@ -124,14 +126,14 @@ def _hosts(mine: Sequence[Row]) -> str:
 @app.command(cls=Playbook)
 def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
-    fleet, report = _read(ctx, inventory, limit)
+    fleet, report = _read(ctx, inventory, limit, tell=False)
     now = datetime.now(UTC)
     if as_json:
         print(json.dumps(document(fleet.found, fleet.silent, now), indent=2))
     else:
         for line in table(fleet.found, now):
             print(printable(line))
-        _said(report)
+        _said(fleet.order, report)
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
 
 
@@ -233,22 +235,22 @@ def layout(
     """Switch to a layout of gb10_layouts: its services run, those of others stand still. Without a name: list them."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
+    timer = _timer(name, at, inventory, limit, yes)
     fleet, report = _read(ctx, inventory, limit, name)
-    if by_timer and not report.layouts_by_timer:
-        _end(f"{layout_timer.NO_CONSENT}, or remove the timer with --at never", Outcome.refused)
+    lacking = layouts.without_consent(fleet.layouts, report.layouts_by_timer)
+    if by_timer and lacking:
+        _end(f"{layout_timer.no_consent(lacking)}, or remove the timer with --at never", Outcome.refused)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.
     running = {row.said["name"] for row in fleet.found if row.runs or row.wakes}
     try:
-        known = layouts.parse(fleet.layouts, {row.said["name"] for row in fleet.found})
+        known = layouts.parse(layouts.common(fleet.layouts), {row.said["name"] for row in fleet.found})
         if name is None:
             _list(known, layouts.current(known, running))
         wanted = layouts.switch(known, name, running)
         hosts = {service: _hosts(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
-        if at:
+        if timer:
             _consent(f"Timer for the layout {name}: {at}", yes)
-            timer = layout_timer.Timer(name, at, tuple(inventory), limit, Path.cwd())
-            consented = report.layouts_by_timer
-            _end(layout_timer.put(timer, consented, *layout_timer.place(os.geteuid() == 0)), Outcome.done)
+            _put(timer, lacking)
     except (Refused, layouts.LayoutError) as error:
         _end(str(error), Outcome.refused)
     if not hosts:
@@ -257,6 +259,30 @@ def layout(
     said += [f"start {service} on {hosts[service]}" for service in wanted.starts]
     _consent(f"Layout {name}: {'; '.join(said)}", yes)
     _switch(fleet, wanted.stops, wanted.starts)
+
+
+def _timer(
+    name: str | None, at: str, inventory: Sequence[str], limit: str | None, yes: bool
+) -> layout_timer.Timer | None:
+    """The timer to set. To remove one, or to refuse a time, no host is asked."""
+    if not at:
+        return None
+    if name is None:
+        _end("--at: name the layout to switch to", Outcome.refused)
+    timer = layout_timer.Timer(name, at, tuple(inventory), limit, Path.cwd())
+    try:
+        if at != layout_timer.NEVER:
+            layout_timer.refuse(timer, layout_timer.systemd)
+            return timer
+        _consent(f"Remove the timer of the layout {name}", yes)
+        _put(timer, [])
+    except Refused as error:
+        _end(str(error), Outcome.refused)
+
+
+def _put(timer: layout_timer.Timer, lacking: Sequence[str]) -> NoReturn:
+    folder, systemctl = layout_timer.place(os.geteuid() == 0)
+    _end(layout_timer.put(timer, lacking, folder, systemctl, layout_timer.systemd), Outcome.done)
 
 
 def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
@@ -268,9 +294,10 @@ def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
 @app.command(cls=Playbook)
 def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit = None) -> None:
     """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take."""
-    fleet, _ = _read(ctx, inventory, limit)
+    fleet, _ = _read(ctx, inventory, limit, tell=False)
     mine = [row for row in fleet.found if row.said["name"] == service]
     print(printable(f"{service}: {without_service(mine, _READY_S)}"))
-    outcome, report = run(Order("gb10.fleet.fetch", inventory, limit, variables={"gb10_ahead": True}, words=ctx.obj))
-    _said(report)
+    order = Order("gb10.fleet.fetch", inventory, limit, variables={"gb10_ahead": True}, words=ctx.obj)
+    outcome, report = run(order)
+    _said(order, report)
     raise typer.Exit(outcome)

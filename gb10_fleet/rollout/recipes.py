@@ -16,6 +16,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
+from gb10_fleet.known_bad import unknown as unknown_trouble
 from gb10_fleet.playbook import Outcome
 from gb10_fleet.rollout import words as ansible_words
 from gb10_fleet.rollout.journal import hosts_of, resolved
@@ -87,6 +88,8 @@ def forward(
     variables = targets(to)
     release = _RELEASE in variables
     if release:
+        if problem := unknown_trouble(accept or (), [*catalog.load("releases")["known_bad"], *known_bad]):
+            raise Refused(problem)
         said = {"release_update_firmware": firmware, "release_update_accept": dict(accept or {})}
         variables |= {**said, "release_update_known_bad": [*known_bad], "gb10_release_evidence": True}
     elif firmware or accept:

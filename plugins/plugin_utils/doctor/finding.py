@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -74,8 +75,19 @@ def from_failure(host: str, text: str, answered: bool = False, cluster: str = "C
     if answered:
         way_out = "run once more with -vvv for the whole answer; if the host is sound, this is a defect of gb10-fleet"
         return Finding("unreadable", "error", host, f"the host's facts could not be read: {said}", way_out)
-    way_out = (
-        f"check power, network, ansible_host and ansible_user: {try_by_hand(host)} must work; "
-        f"to go on without it, leave its whole cluster out (--limit '!{cluster}')"
-    )
+    way_out = f"check power, network, ansible_host and ansible_user: {try_by_hand(host)} must work"
+    way_out += f"; to go on without it, leave its whole cluster out (--limit '!{cluster}')"
     return Finding("unreachable", "error", host, f"the host did not answer over SSH: {said}", way_out)
+
+
+_WITHOUT_IT = re.compile(r"; to go on without it, leave its whole cluster out \(--limit '!(.+)'\)\Z")
+
+
+def together(ways: Sequence[str]) -> tuple[list[str], str]:
+    """These ways out, and one --limit for all silent hosts in place of one in each; empty where one at most has it."""
+    clusters = [found[1] for way in ways if (found := _WITHOUT_IT.search(way))]
+    if len(clusters) < 2:
+        return [*ways], ""
+    limit = ",".join(f"!{cluster}" for cluster in dict.fromkeys(clusters))
+    without = f"to go on without them, leave their whole clusters out (--limit '{limit}')"
+    return [_WITHOUT_IT.sub("", way) for way in ways], without

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
 
 
@@ -74,6 +75,26 @@ def parse(raw: Any, services: Collection[str] | None = None) -> dict[str, tuple[
     return found
 
 
+def common(said: Mapping[str, Any]) -> Any:
+    """`gb10_layouts` of the fleet, from that of each host. Those that have it must agree; the others have no part."""
+    hosts: dict[str, list[str]] = {}
+    for host, raw in said.items():
+        if raw:
+            hosts.setdefault(str(raw), []).append(host)
+    if len(hosts) > 1:
+        differs = "; ".join(f"{some(names)}: {text}" for text, names in hosts.items())
+        raise LayoutError(
+            f"gb10_layouts is not the same on all hosts ({differs}); write it once, for the group of them all, "
+            "or choose hosts with --limit"
+        )
+    return next((raw for raw in said.values() if raw), {})
+
+
+def without_consent(said: Mapping[str, Any], consents: Mapping[str, Any]) -> list[str]:
+    """Hosts with layouts whose `gb10_layouts_by_timer` is not true."""
+    return [host for host, raw in said.items() if raw and consents.get(host) is not True]
+
+
 def together(layouts: Mapping[str, Sequence[str]], services: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """{layout: the services that run in it}, those of no layout in each; without layouts one, without a name, of all.
 
@@ -98,10 +119,13 @@ def need_gib(layouts: Mapping[str, Sequence[str]], memory_gib: Mapping[str, floa
     return max(sums.items(), key=lambda item: item[1])
 
 
-def fault(raw: Any, name: str) -> str:
-    """Why nobody can switch to a layout, as far as the inventory alone tells; empty where the hosts may be asked."""
+def fault(said: Mapping[str, Any], name: str) -> str:
+    """Why nobody can switch to a layout, as far as the inventory alone tells; empty where the hosts may be asked.
+
+    `said`: gb10_layouts of each host.
+    """
     try:
-        _known(parse(raw), name)
+        _known(parse(common(said)), name)
     except LayoutError as error:
         return str(error)
     return ""

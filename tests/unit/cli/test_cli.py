@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
 from rich.console import Console
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, evidence_table, passwords, playbook
+from gb10_fleet import cli, ending, evidence_table, passwords, playbook
 from gb10_fleet.playbook import Order, Outcome, Report
 from tests.support.proofs import documents
 
@@ -657,3 +658,21 @@ def test_the_evidence_shows_what_the_page_shows() -> None:
     assert said["spark-a, spark-b", "virtual"].startswith("no real Sparks")
     assert said["spark-a, spark-b", "warn"].startswith("security_floor: NVIDIA Container Toolkit")
     assert said["since 2026-11-20T00:00:00Z", "changed"] == "kernel moved"
+
+
+def test_a_silent_host_is_told_of_as_by_the_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    """Also by commands that run no doctor: why, explain, release."""
+    raw = "Failed to connect to the host via ssh: connect to host 192.0.2.11 port 22: timed out"
+    report = Report(stats={"dark": {"spark-a": 1}}, messages={"spark-a": [raw], "spark-b": ["no such file"]})
+    ending.show(Order("gb10.fleet.why", ["inventory/my fleet"]), report)
+    first, way_out, other = capsys.readouterr().out.splitlines()
+    assert first.startswith("spark-a: unreachable: the host did not answer over SSH")
+    assert "ansible spark-a -i 'inventory/my fleet' -m raw -a true must work" in way_out
+    assert other == "spark-b: no such file"
+
+
+def test_the_doctor_names_the_inventory_and_one_limit_for_several(capsys: pytest.CaptureFixture[str]) -> None:
+    found = [from_failure(name, "timed out", cluster=f"of-{name}").as_dict() for name in ("a", "b")]
+    ending.show(Order("gb10.fleet.doctor", ["mine"]), Report(stats={"dark": {"a": 1, "b": 1}}, findings=found))
+    said = capsys.readouterr().out
+    assert "ansible b -i mine -m raw" in said and said.count("--limit") == 1 and "--limit '!of-a,!of-b'" in said

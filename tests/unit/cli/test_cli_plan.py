@@ -14,7 +14,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
 from typer.testing import CliRunner
 
-from gb10_fleet import cli
+from gb10_fleet import cli, inventory_lines
 from gb10_fleet.playbook import Outcome
 from tests.support.model_folders import CASES
 
@@ -290,6 +290,62 @@ def test_the_lines_are_written_where_ansible_reads_them(inventory: Path, path: s
     status, said = plan_into(inventory, "--group", "pair1")
     assert status == Outcome.refused and "gb10-plan.yml sets vllm_" in said
     assert (inventory / "group_vars/pair1/gb10-plan.yml").read_text() == before
+
+
+@pytest.mark.parametrize("way", ["../mine", ".hidden/mine"])
+def test_how_the_inventory_is_reached_hides_nothing_of_it(
+    inventory: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is hidden in the inventory itself is none of it."""
+    (inventory.parent / "work").mkdir()
+    (inventory.parent / ".hidden").symlink_to(inventory.parent)
+    (inventory / ".git").mkdir()
+    (inventory / ".git/old.yml").write_text("vllm_model: other/model\n")
+    monkeypatch.chdir(inventory.parent / "work" if way.startswith("..") else inventory.parent)
+    status, said = plan_into(Path(way), "--group", "pair1")
+    assert status == Outcome.done, said
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"group_vars/pair2.yml": "vllm_model: other/model\n"},
+        {"group_vars/all.yml": "vllm_model: other/model\n"},
+        {"host_vars/spark-z.yml": "vllm_model: other/model\n"},
+        {"more.yml": "pair2: {hosts: {spark-z: {vllm_model: a/b}}, vars: {vllm_model: other/model}}\n"},
+    ],
+)
+def test_a_model_of_other_hosts_is_no_concern(inventory: Path, more: dict[str, str]) -> None:
+    assert write_into(inventory, more) == "", "the group wins over those above it, and has no part in others"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"group_vars/pair1.json": '{"vllm_model": "a/b"}'}, "pair1.json sets vllm_model already for the group pair1"),
+        ({"host_vars/spark-b/main.yml": "vllm_model: a/b\n"}, "sets vllm_model already for the host spark-b, to a/b"),
+        ({"host_vars/rack2.yml": "vllm_model: a/b\n"}, "already for the host rack2"),
+        ({"more.yml": "pair1: {hosts: {spark-a: {vllm_model: a/b}}}\n"}, "already for the host spark-a"),
+        ({"more.yml": "pair1: {children: {half: {vars: {vllm_model: a/b}}}}\nhalf: {hosts: {x: }}"}, "the group half"),
+        ({"more.yml": "chat: {hosts: {spark-a: }, vars: {vllm_model: a/b}}"}, "already for the group chat"),
+    ],
+)
+def test_what_would_win_over_the_lines_or_fight_them_is_named(inventory: Path, more: dict[str, str], says: str) -> None:
+    (inventory / "range.yml").write_text("pair1: {hosts: {'rack[1:3]': }}\n")
+    assert says in write_into(inventory, more)
+
+
+def write_into(inventory: Path, more: dict[str, str]) -> str:
+    """The refusal; empty where it is written."""
+    for name, text in more.items():
+        (inventory / name).parent.mkdir(parents=True, exist_ok=True)
+        (inventory / name).write_text(text)
+    model = {"vllm_model": "openai/gpt-oss-120b"}
+    try:
+        inventory_lines.write(inventory, "pair1", ["vllm_model: openai/gpt-oss-120b"], model, "Made here.")
+    except inventory_lines.Taken as taken:
+        return str(taken)
+    return ""
 
 
 def test_the_example_takes_the_lines_of_its_own_model(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def timer(folder: Path, when: str = "Mon..Fri 07:00", name: str = "split", inven
 
 def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path: Path) -> None:
     systemd, units = Systemd(), tmp_path / "units"
-    assert "Mon..Fri 07:00" in layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
+    assert "Mon..Fri 07:00" in layout_timer.put(timer(tmp_path), [], units, SYSTEMCTL, systemd)
     service = (units / "gb10-layout-split.service").read_text()
     inventory = f'"-i" "{tmp_path}/inventory/mine"'
     assert f'ExecStart="/opt/gb10" "layout" "split" "--yes" "--by-timer" {inventory}\n' in service
@@ -52,23 +52,23 @@ def test_it_runs_the_same_command_and_proves_it_also_where_that_failed(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("consented", "more", "says"),
+    ("lacking", "more", "says"),
     [
-        (False, {}, "set gb10_layouts_by_timer: true"),
-        (True, {"when": "nonsense"}, "no time of systemd's calendar"),
-        (True, {"when": "07:00\nOnBootSec=1"}, "no time of systemd's calendar"),
-        (True, {"when": "2020-01-01"}, "--at '2020-01-01' never comes again"),
-        (True, {"name": "a b"}, "cannot be named after"),
-        (True, {"name": "../x"}, "cannot be named after"),
-        (True, {"inventory": "in\nExecStart=/bin/x"}, "cannot stand in a unit"),
+        (["spark-a"], {}, "set gb10_layouts_by_timer: true for spark-a"),
+        ([], {"when": "nonsense"}, "no time of systemd's calendar"),
+        ([], {"when": "07:00\nOnBootSec=1"}, "no time of systemd's calendar"),
+        ([], {"when": "2020-01-01"}, "--at '2020-01-01' never comes again"),
+        ([], {"name": "a b"}, "cannot be named after"),
+        ([], {"name": "../x"}, "cannot be named after"),
+        ([], {"inventory": "in\nExecStart=/bin/x"}, "cannot stand in a unit"),
     ],
 )
 def test_nothing_is_written_of_what_is_refused(
-    tmp_path: Path, consented: bool, more: dict[str, str], says: str
+    tmp_path: Path, lacking: list[str], more: dict[str, str], says: str
 ) -> None:
     units = tmp_path / "units"
     with pytest.raises(Refused, match=says):
-        layout_timer.put(timer(tmp_path, **more), consented, units, SYSTEMCTL, Systemd())
+        layout_timer.put(timer(tmp_path, **more), lacking, units, SYSTEMCTL, Systemd())
     assert not units.exists()
 
 
@@ -77,14 +77,14 @@ def test_a_folder_is_no_line_of_a_unit(tmp_path: Path, end: str) -> None:
     units = tmp_path / "units"
     asked = timer(Path(f"{tmp_path}/x{end}"), inventory="a,")
     with pytest.raises(Refused, match="cannot stand in a unit"):
-        layout_timer.put(asked, True, units, SYSTEMCTL, Systemd())
+        layout_timer.put(asked, [], units, SYSTEMCTL, Systemd())
     assert not units.exists()
 
 
 def test_what_is_unprintable_is_shown_to_no_command(tmp_path: Path) -> None:
     systemd = Systemd()
     with pytest.raises(Refused, match="no time of systemd's calendar"):
-        layout_timer.put(timer(tmp_path, "07:00\x00"), True, tmp_path / "units", SYSTEMCTL, systemd)
+        layout_timer.put(timer(tmp_path, "07:00\x00"), [], tmp_path / "units", SYSTEMCTL, systemd)
     assert systemd.told == []
 
 
@@ -96,18 +96,18 @@ def test_systemd_proves_the_time_itself(tmp_path: Path, when: str) -> None:
         return subprocess.run(list(argv), capture_output=True, text=True, check=False)
 
     with pytest.raises(Refused, match="--at"):
-        layout_timer.put(timer(tmp_path, when), True, tmp_path / "units", SYSTEMCTL, run)
+        layout_timer.put(timer(tmp_path, when), [], tmp_path / "units", SYSTEMCTL, run)
 
 
 @pytest.mark.parametrize("when", ["Sat 08:00", NEVER])
 @pytest.mark.parametrize("more", [{"inventories": ("inventory/other",)}, {"limit": "a"}])
 def test_a_timer_of_another_inventory_or_limit_stays(tmp_path: Path, when: str, more: dict[str, Any]) -> None:
     systemd, units = Systemd(), tmp_path / "units"
-    layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
+    layout_timer.put(timer(tmp_path), [], units, SYSTEMCTL, systemd)
     before = {path: path.read_text() for path in units.iterdir()}
     systemd.told.clear()
     with pytest.raises(Refused, match=f"gb10-layout-split.timer is of .*{tmp_path}/inventory/mine.*--at never"):
-        layout_timer.put(replace(timer(tmp_path, when), **more), True, units, SYSTEMCTL, systemd)
+        layout_timer.put(replace(timer(tmp_path, when), **more), [], units, SYSTEMCTL, systemd)
     assert {path: path.read_text() for path in units.iterdir()} == before and systemd.told == []
 
 
@@ -115,24 +115,24 @@ def test_a_unit_of_somebody_else_stays(tmp_path: Path) -> None:
     (tmp_path / "gb10-layout-split.timer").write_text("[Timer]\n")
     for when in ("07:00", NEVER):
         with pytest.raises(Refused, match="is of somebody else"):
-            layout_timer.put(timer(tmp_path, when), True, tmp_path, SYSTEMCTL, Systemd())
+            layout_timer.put(timer(tmp_path, when), [], tmp_path, SYSTEMCTL, Systemd())
     assert (tmp_path / "gb10-layout-split.timer").read_text() == "[Timer]\n"
 
 
 def test_the_same_inventory_changes_its_own_from_any_folder(tmp_path: Path) -> None:
     systemd, units = Systemd(), tmp_path / "units"
-    layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
-    layout_timer.put(timer(tmp_path, "Sat 08:00"), True, units, SYSTEMCTL, systemd)
+    layout_timer.put(timer(tmp_path), [], units, SYSTEMCTL, systemd)
+    layout_timer.put(timer(tmp_path, "Sat 08:00"), [], units, SYSTEMCTL, systemd)
     assert "OnCalendar=Sat 08:00\n" in (units / "gb10-layout-split.timer").read_text()
     elsewhere = timer(tmp_path / "inventory", NEVER, inventory="mine")
-    assert "removed" in layout_timer.put(elsewhere, False, units, SYSTEMCTL, systemd)
+    assert "removed" in layout_timer.put(elsewhere, ["a"], units, SYSTEMCTL, systemd)
 
 
 def test_never_takes_it_away_without_a_consent(tmp_path: Path) -> None:
     systemd, units = Systemd(), tmp_path / "units"
-    assert "there is none" in layout_timer.put(timer(tmp_path, NEVER), False, units, SYSTEMCTL, systemd)
-    layout_timer.put(timer(tmp_path), True, units, SYSTEMCTL, systemd)
-    assert "removed" in layout_timer.put(timer(tmp_path, NEVER), False, units, SYSTEMCTL, systemd)
+    assert "there is none" in layout_timer.put(timer(tmp_path, NEVER), ["a"], units, SYSTEMCTL, systemd)
+    layout_timer.put(timer(tmp_path), [], units, SYSTEMCTL, systemd)
+    assert "removed" in layout_timer.put(timer(tmp_path, NEVER), ["a"], units, SYSTEMCTL, systemd)
     assert list(units.iterdir()) == [] and [*SYSTEMCTL, "disable", "--now", "gb10-layout-split.timer"] in systemd.told
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from gb10_fleet import cli, services_cli
+from gb10_fleet import cli, layout_timer, services_cli
 from gb10_fleet.playbook import Order, Outcome, Report
 
 CLI = CliRunner()
@@ -31,12 +33,14 @@ class Hosts:
         self.found, self.silent, self.layouts = found, silent, layouts
         self.outcome: Callable[[dict[str, Any]], Outcome] = lambda wish: Outcome.done
         self.orders: list[Order] = []
-        self.by_timer = False
+        self.by_host: dict[str, Any] = {}
+        self.consents: dict[str, Any] = {}
 
     def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
-        report = Report(layouts=self.layouts, layouts_by_timer=self.by_timer)
+        report = Report(layouts=self.by_host or dict.fromkeys(self.found, self.layouts), layouts_by_timer=self.consents)
         if order.playbook == "gb10.fleet.services":
             report.services = {host: {"services": services} for host, services in self.found.items()}
+            report.messages = {host: ["Failed to connect to the host via ssh: timed out"] for host in self.silent}
             report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
             return (Outcome.unreachable if self.silent else Outcome.done), report
         self.orders.append(order)
@@ -48,11 +52,16 @@ class Hosts:
         return [(wish["service"], wish["state"], limit) for wish, limit in asked]
 
 
+def systemd(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.CompletedProcess(list(argv), "garbage" in argv, "", "")
+
+
 @pytest.fixture
 def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Hosts, Any]]:
     def invoke(*words: str, hosts: Hosts | None = None, **more: Any) -> tuple[Hosts, Any]:
         hosts = hosts or Hosts({"a": [said("chat"), said("embed")], "b": [said("chat")]}, **more)
         monkeypatch.setattr(services_cli, "run", hosts.run)
+        monkeypatch.setattr(layout_timer, "systemd", systemd, raising=False)
         return hosts, CLI.invoke(cli.app, [*words, "-i", "a,"])
 
     return invoke
@@ -82,6 +91,15 @@ def test_ps_shows_services_by_hosts(ask: Ask) -> None:
 def test_ps_shows_who_answers_and_ends_as_one_that_is_silent(ask: Ask) -> None:
     _, result = ask("ps", silent=["c"])
     assert result.exit_code == Outcome.unreachable and "org/embed" in result.output
+
+
+@pytest.mark.parametrize("words", [["ps"], ["stop", "chat", "--yes"], ["layout", "one", "--yes"]])
+def test_a_silent_host_gets_the_way_out_of_the_doctor_once(ask: Ask, words: list[str]) -> None:
+    _, result = ask(*words, silent=["c"], layouts={"one": ["chat"]})
+    assert "c: unreachable: the host did not answer over SSH" in result.stderr
+    assert result.stderr.count("ansible c -i a, -m raw -a true must work") == 1
+    _, result = ask(*words, silent=["c", "d"], layouts={"one": ["chat"]})
+    assert "ansible d -i a," in result.stderr and result.stderr.count("to go on without") == 1
 
 
 def test_an_answer_that_is_not_ours_is_refused(ask: Ask) -> None:
@@ -175,6 +193,17 @@ def test_a_layout_stops_the_others_and_starts_its_own(ask: Ask) -> None:
     assert "split runs already" in result.output and len(hosts.orders) == 3
 
 
+def test_the_first_host_does_not_speak_for_all(ask: Ask) -> None:
+    hosts = Hosts({"a": [said("chat")], "b": [said("big", state="inactive")]})
+    hosts.by_host = {"a": {}, "b": {"cluster": ["big"]}}
+    _, result = ask("layout", hosts=hosts)
+    assert result.output == "cluster: big\n"
+    hosts.by_host["a"] = {"split": ["chat"]}
+    _, result = ask("layout", "cluster", "--yes", hosts=hosts)
+    assert result.exit_code == Outcome.refused and hosts.orders == []
+    assert "gb10_layouts is not the same on all hosts (a: {'split': ['chat']}; b: {'cluster'" in result.output
+
+
 def test_a_layout_is_judged_by_the_inventory_before_any_host_is_asked(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +238,9 @@ def test_fetch_says_the_time_without_service_beforehand(ask: Ask) -> None:
         (["stop", "chat", "--until", "25:00"], "--until '25:00': it is no time; write 07:00"),
         (["stop", "chat", "--until", "tomorrow"], "--until 'tomorrow': it is no time"),
         (["swap", "chat", "chat"], "chat cannot take its own place"),
+        (["layout", "split", "--at", "garbage"], "--at 'garbage' is no time of systemd's calendar"),
+        (["layout", "a b", "--at", "07:00"], "a timer cannot be named after 'a b'"),
+        (["layout", "--at", "07:00"], "--at: name the layout"),
     ],
 )
 def test_what_no_host_needs_to_judge_asks_none(
@@ -236,10 +268,25 @@ def test_a_service_that_is_asleep_says_so_and_a_layout_of_others_closes_its_sock
     assert hosts.wishes == [("chat", "stopped", "a"), ("embed", "stopped", "a"), ("big", "started", "a")]
 
 
+def test_a_timer_goes_without_a_host_also_of_a_layout_that_is_gone(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(layout_timer, "place", lambda root: (tmp_path, ["systemctl"]))
+    monkeypatch.setattr(services_cli, "_read", lambda *given: pytest.fail("a host was asked"))
+    ours = layout_timer.Timer("gone", layout_timer.NEVER, ("a,",), None, tmp_path).owner
+    (tmp_path / "gb10-layout-gone.timer").write_text(f"{ours}\n")
+    _, result = ask("layout", "gone", "--at", "never", "--yes")
+    assert (result.exit_code, result.output) == (0, "gb10-layout-gone.timer: removed\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_timer_needs_a_consent_and_a_layout_that_there_is(ask: Ask) -> None:
     layouts = {"split": ["chat", "embed"]}
     hosts, result = ask("layout", "split", "--at", "07:00", "--yes", layouts=layouts)
     assert result.exit_code == Outcome.refused and "gb10_layouts_by_timer: true" in result.output
+    hosts.by_host, hosts.consents = {"a": {}, "b": layouts, "c": layouts}, {"a": False, "b": True}
+    _, result = ask("layout", "split", "--at", "07:00", "--yes", hosts=hosts)
+    assert result.exit_code == Outcome.refused and "true for c\n" in result.output, "a has no part in layouts"
     hosts, result = ask("layout", "both", "--at", "07:00", "--yes", layouts=layouts)
     assert result.exit_code == Outcome.refused and "no layout is called both" in result.output
     assert hosts.orders == []
@@ -248,7 +295,7 @@ def test_a_timer_needs_a_consent_and_a_layout_that_there_is(ask: Ask) -> None:
 @pytest.mark.parametrize("consented", [True, False])
 def test_a_timer_switches_only_while_there_is_a_consent(ask: Ask, consented: bool) -> None:
     hosts = Hosts({"a": [said("chat"), said("big", state="inactive")]}, layouts={"one": ["chat"], "two": ["big"]})
-    hosts.by_timer = consented
+    hosts.consents = {"a": consented}
     _, result = ask("layout", "two", "--yes", "--by-timer", hosts=hosts)
     assert (result.exit_code == Outcome.done) is consented and bool(hosts.wishes) is consented
     assert ("gb10_layouts_by_timer: true" in result.output) is not consented

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure, together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
     GIB,
     IDS,
@@ -777,6 +777,16 @@ def test_every_path_is_judged_on_its_own_mount() -> None:
 def test_nobody_leaves_one_member_of_a_cluster_out() -> None:
     assert "whole cluster" in from_failure("spark-a", "timed out").way_out
     assert "--limit '!pair1'" in from_failure("spark-a", "timed out", cluster="pair1").way_out
+
+
+def test_several_silent_hosts_get_one_limit() -> None:
+    hosts = {"spark-a": "pair1", "spark-b": "pair1", "spark-c": "spark-c"}
+    ways = [from_failure(host, "timed out", cluster=cluster).way_out for host, cluster in hosts.items()]
+    short, without = together([*ways, "another"])
+    assert without == "to go on without them, leave their whole clusters out (--limit '!pair1,!spark-c')"
+    assert short[3] == "another"
+    assert [long.startswith(f"{way}; to go on") for way, long in zip(short[:3], ways, strict=True)] == [True] * 3
+    assert together([ways[0], "another"]) == ([ways[0], "another"], "")
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,15 @@ def test_a_rollback_leaves_out_what_nothing_takes_back() -> None:
     assert [step.name for step in undone.steps] == ["older kernel", "undo", "reboot"], "the first move there was"
 
 
+def test_what_is_accepted_is_known() -> None:
+    own = [{"id": "our_own"}]
+    with pytest.raises(Refused, match=r"--accept foo: no such trouble is known: slow_on_7\.6, our_own"):
+        recipes.forward("site", [], to=["OTA2607"], accept={"our_own": "x", "foo": "bar"}, known_bad=own)
+    accepted = {"slow_on_7.6": "x", "our_own": "y"}
+    to = recipes.forward("site", [], to=["OTA2607"], accept=accepted, known_bad=own).to
+    assert to["release_update_accept"] == accepted
+
+
 def test_what_is_accepted_has_a_reason(tmp_path: Path) -> None:
     assert known_bad.of_rollout(tmp_path, ["a=b=c"]) == {"known_bad": [], "accept": {"a": "b=c"}}
     for word in ("a", "a=", "=b", "a= "):

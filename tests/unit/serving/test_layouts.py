@@ -84,7 +84,7 @@ def test_a_layout_that_is_none_is_refused(raw: Any, said: str) -> None:
 
 def test_a_list_in_a_list_is_refused_without_knowing_the_services_too() -> None:
     raw = {"split": [["chat"]]}
-    assert "is no name of a service" in layouts.fault(raw, "split")
+    assert "is no name of a service" in layouts.fault({"spark-a": raw}, "split")
     assert "is no name of a service" in layouts.of_host(raw).mistakes[0]
 
 
@@ -104,7 +104,7 @@ def test_an_unknown_layout_is_refused_with_those_there_are() -> None:
     ],
 )
 def test_the_inventory_alone_says_that_there_is_no_such_layout(raw: Any, name: str, fault: str) -> None:
-    assert layouts.fault(raw, name) == fault
+    assert layouts.fault({"spark-a": {}, "spark-b": raw}, name) == fault
 
 
 def test_the_first_layout_runs_at_first() -> None:
