@@ -165,7 +165,7 @@ def doas(operator: Operator, folder: Path) -> None:
     for host in operator.fleet.hosts:
         for name, mode in (("usr/bin/doas", "4755"), ("etc/pam.d/doas", "0644")):
             content = (folder / "doas" / name).read_bytes()
-            operator.fleet.root(host, "sh", "-c", f"'cat >/{name} && chmod {mode} /{name}'", program=content)
+            operator.fleet.root(host, "sh", "-c", f"cat >/{name} && chmod {mode} /{name}", program=content)
         operator.fleet.shell(host, "echo 'permit typist as root' >/etc/doas.conf; chmod 0600 /etc/doas.conf")
 
 
