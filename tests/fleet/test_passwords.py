@@ -155,36 +155,6 @@ def test_su_is_a_way_to_root_as_well(operator: Operator) -> None:
     assert site.rc == 0, site.output
 
 
-def doas(operator: Operator, folder: Path) -> None:
-    """The program and its PAM file out of Debian's package, onto the hosts: these have no source of packages for it."""
-    fetched = subprocess.run(["apt-get", "download", "opendoas"], cwd=folder, capture_output=True, check=False)
-    packages = list(folder.glob("opendoas_*.deb"))
-    if fetched.returncode or not packages:
-        pytest.skip("opendoas cannot be downloaded here: doas was NOT tested")
-    subprocess.run(["dpkg-deb", "-x", packages[0], folder / "doas"], check=True)
-    for host in operator.fleet.hosts:
-        for name, mode in (("usr/bin/doas", "4755"), ("etc/pam.d/doas", "0644")):
-            content = (folder / "doas" / name).read_bytes()
-            operator.fleet.root(host, "sh", "-c", f"cat >/{name} && chmod {mode} /{name}", program=content)
-        operator.fleet.shell(host, "echo 'permit typist as root' >/etc/doas.conf; chmod 0600 /etc/doas.conf")
-
-
-@pytest.mark.long
-def test_doas_is_a_way_to_root_as_well(operator: Operator, tmp_path: Path) -> None:
-    """By the become plugin of community.general, with the user's own password."""
-    doas(operator, tmp_path)
-    own = {"ansible_become_method": "community.general.doas", "ansible_become_password": SUDO}
-    try:
-        assert operator.drift(**own) == dict.fromkeys(operator.fleet.hosts, "clean")
-        site = operator.play("playbooks/site.yml", **own)
-        assert site.rc == 0, site.output
-        wrong = operator.drift(**{**own, "ansible_become_password": "no password of anybody"})
-        assert set(wrong) == set(operator.fleet.hosts) and "clean" not in wrong.values(), wrong
-    finally:
-        for host in operator.fleet.hosts:
-            operator.fleet.shell(host, "rm -f /usr/bin/doas /etc/pam.d/doas /etc/doas.conf")
-
-
 def test_a_benchmark_asks_the_model_with_a_password(operator: Operator) -> None:
     """No container serves: that is what the host itself says, and only root is heard."""
     serves = {"gb10_roles": ["vllm"], "vllm_model": "openai/gpt-oss-120b"}
