@@ -71,9 +71,9 @@ def test_routers_let_go_of_a_service_before_it_stops_and_take_it_back_when_it_is
 
 
 def test_a_layout_that_there_is_not_is_refused_before_any_host_is_asked(run: Run) -> None:
-    layouts = "{gb10_layouts: {split: [chat], night: [big]}}"
-    playbook = f"- ansible.builtin.import_playbook: gb10.fleet.services\n  vars: {layouts}\n"
-    rc, output = run.play(playbook, kinds=("serving", "away"), gb10_layout="nihgt")
+    layouts = {"split": ["chat"], "night": ["big"]}
+    playbook = "- ansible.builtin.import_playbook: gb10.fleet.services\n"
+    rc, output = run.play(playbook, kinds=("serving", "away"), gb10_layout="nihgt", gb10_layouts=layouts)
     text = "no layout is called nihgt; there are split, night. The nearest is night"
     assert rc != 0 and text in " ".join(output.split())
     assert run.requests == [] and "UNREACHABLE" not in output
