@@ -124,7 +124,10 @@ def fetch(pair: Pair, image: str, **variables: Any) -> Play:
 
 
 def gone(pair: Pair) -> None:
+    """No image is left, so that the next one comes from somewhere."""
     for host in pair.hosts:
+        pair.ssh(host, "sudo systemctl stop gb10-vllm.service || true")
+        pair.ssh(host, "sudo docker ps --quiet | xargs -r sudo docker rm --force")
         pair.ssh(host, "sudo docker images --quiet | xargs -r sudo docker rmi --force")
 
 
