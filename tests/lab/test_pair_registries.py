@@ -132,8 +132,10 @@ def gone(pair: Pair) -> None:
 
 
 def there(pair: Pair, image: str) -> None:
-    for host in pair.hosts:
-        assert pair.ssh(host, f"sudo docker image inspect --format ok {image}").strip() == "ok", host
+    """Under its name where it was pulled. The second host got it over the fabric, where a digest is no name."""
+    first, second = pair.hosts
+    identity = pair.ssh(first, f"sudo docker image inspect --format '{{{{.Id}}}}' {image}").strip()
+    assert identity in pair.ssh(second, "sudo docker images --quiet --no-trunc").split()
 
 
 def test_a_registry_with_accounts(provisioned: Pair, house: House) -> None:
