@@ -5,64 +5,37 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, services, vllm_service
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.file_step import OFFER_LIMIT_S, FileStepAction
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as model_files
 
 MODULE = "gb10.fleet.model_files"
-PROGRESS = "/run/gb10-fleet/files/progress.json"
-LIMIT_S = 24 * 3600  # of one step: 400 GB over 50 Mb/s take 18 h
-OFFER_LIMIT_S = 4 * 3600  # of a daemon that nobody withdraws, because the controller is gone
 
 
-class ActionModule(LongStepAction):
+class ActionModule(FileStepAction):
     """One step of one host."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
     module = MODULE
-    kept: tuple[str, ...] = (  # of what a step says
+    kept = (  # of what a step says
         *("changed", "failed", "msg", "verdict", "pull", "image", "model", "pin", "draft", "draft_pin", "archive"),
         *("unreachable", "module_stderr"),
     )
-    _last: Mapping[str, Any] | None = None  # how far it was when it was said last
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "step": {
-                    "type": "str",
-                    "required": True,
-                    "choices": ["read", "download", "offer", "take", "withdraw"],
-                },
-                "service": {"type": "str", "default": services.SHORT},
-                "given": {"type": "dict", "default": {}},
-                "offered": {"type": "dict", "default": {}},
-            }
-        )
-        own = host.Host(self, task_vars or {})
-        if own.facts is None:
-            raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
-        self._name, self._vars = own.name, task_vars or {}
-        context, _ = own.render([], own.facts)
-        service = next(each for each in services.expand(context) if each.name == options["service"])
+        steps = ("read", "download", "offer", "take", "withdraw")
+        options, service = self._begin(steps, task_vars or {}, offered={"type": "dict", "default": {}})
         self._files, members = asdict(vllm_service.files_of(service.said)), service.view.members
-        self._fabric = context.plan(fabric.plan)
-        self._given = documents.plain(options["given"])
         self._offered = documents.plain(options["offered"])
         self._move = service.said.vllm_model_move
         self._password = model_files.password(members)
-        self._source = model_files.source(own.name, members, self._fabric.topology, fetch=self._files["fetch"])
+        self._source = model_files.source(self._name, members, self._fabric.topology, fetch=self._files["fetch"])
         self._token = service.said.vllm_huggingface_token
         result.update(changed=False, source=self._source, name=self._files["name"])
         result.update(getattr(self, f"_{options['step']}")())
@@ -170,35 +143,6 @@ class ActionModule(LongStepAction):
 
     def _arguments(self, step: str, request: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
         return {"step": step, "request": {"files": self._files, **request}, "secret": secret}
-
-    def _short(self, step: str) -> dict[str, Any]:
-        return self._answer(self._module(self.module, self._arguments(step, {}, None)))
-
-    def _long(self, step: str, request: Mapping[str, Any], secret: str) -> dict[str, Any]:
-        arguments = self._arguments(step, request, secret)
-        return self._answer(self._in_background(self.module, arguments, LIMIT_S, self._how_far))
-
-    def _how_far(self) -> str | None:
-        now = self._progress()
-        text = model_files.progress(self._name, now, self._last) if now else None
-        self._last = now or self._last
-        return text
-
-    def _progress(self) -> dict[str, Any] | None:
-        with bounds.named(self._name):
-            done = self._low_level_execute_command(f"cat {PROGRESS}")  # type: ignore[no-untyped-call]
-            bounds.fit(done["stdout"])
-        try:
-            now = json.loads(done["stdout"])
-            return {"doing": str(now["doing"]), **{key: float(now[key]) for key in ("done", "total", "at")}}
-        except (KeyError, TypeError, ValueError):  # between two steps there is none
-            return None
-
-    def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        answer = {key: said[key] for key in self.kept if key in said}
-        if answer.get("failed"):
-            answer["msg"] = f"{self._name}: {answer.get('msg', 'failed without a word')}"
-        return answer
 
 
 host.preload()

@@ -9,47 +9,31 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.action import model_files
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, services, vllm_service, vllm_warm
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.file_step import OFFER_LIMIT_S, FileStepAction
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_service, vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer, warm
 
 ANSWER_S = 300
 
 
-class ActionModule(model_files.ActionModule):
+class ActionModule(FileStepAction):
     """One step of one host."""
 
     module = "gb10.fleet.warm_cache"
     kept = ("changed", "failed", "msg", "verdict", "key", "why", "cache", "unreachable", "module_stderr")
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = ActionBase.run(self, tmp, task_vars)
-        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "step": {"type": "str", "required": True, "choices": ["read", "make", "offer", "take", "withdraw"]},
-                "service": {"type": "str", "default": services.SHORT},
-                "given": {"type": "dict", "default": {}},
-            }
-        )
-        own = host.Host(self, task_vars or {})
-        if own.facts is None:
-            raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
-        self._name, self._vars = own.name, task_vars or {}
-        context, _ = own.render([], own.facts)
-        service = next(each for each in services.expand(context) if each.name == options["service"])
+        result: dict[str, Any] = super().run(tmp, task_vars)
+        options, service = self._begin(("read", "make", "offer", "take", "withdraw"), task_vars or {})
         made = vllm_service.plan(service)
         result.update(changed=False)
         if made.warm is None:
             return result
-        self._plan, self._warm, self._fabric = made, made.warm, context.plan(fabric.plan)
+        self._plan, self._warm = made, made.warm
         self._port = service.said.vllm_transfer_port
-        self._given = documents.plain(options["given"])
         self._password = transfer.password([*made.warm.hosts, service.name])
-        self._source = self._sources().get(own.name, own.name)
+        self._source = self._sources().get(self._name, self._name)
         result.update(getattr(self, f"_{options['step']}")())
         return result
 
@@ -97,7 +81,7 @@ class ActionModule(model_files.ActionModule):
         request = {
             "ways": [ways[taker] for taker in takers],
             "port": self._port,
-            "limit_s": model_files.OFFER_LIMIT_S,
+            "limit_s": OFFER_LIMIT_S,
         }
         return self._long("offer", request, self._password)
 
@@ -116,7 +100,7 @@ class ActionModule(model_files.ActionModule):
             return {}
         return self._short("withdraw")
 
-    def _takers(self, giver: str) -> list[str]:  # type: ignore[override]
+    def _takers(self, giver: str) -> list[str]:
         return warm.takers(self._given, giver) if self._fabric.topology != "none" else []
 
     def _arguments(self, step: str, request: Mapping[str, Any], secret: str | None) -> dict[str, Any]:

@@ -1,0 +1,83 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A step of an action that gets files of a service: what it asks of the host, and how far the host is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, services
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer
+
+PROGRESS = "/run/gb10-fleet/files/progress.json"
+LIMIT_S = 24 * 3600  # of one step: 400 GB over 50 Mb/s take 18 h
+OFFER_LIMIT_S = 4 * 3600  # of a daemon that nobody withdraws, because the controller is gone
+
+
+class FileStepAction(LongStepAction):
+    """`module` on the host does the step; `kept` is what its result keeps of the answer."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+    module: str
+    kept: tuple[str, ...]
+    _last: Mapping[str, Any] | None = None  # how far it was when it was said last
+
+    def _begin(self, steps: Sequence[str], task_vars: dict[str, Any], **more: Any) -> tuple[dict[str, Any], Any]:
+        """The options of the task, `more` of them than every step has; and the service whose files they are."""
+        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
+            argument_spec={
+                "step": {"type": "str", "required": True, "choices": list(steps)},
+                "service": {"type": "str", "default": services.SHORT},
+                "given": {"type": "dict", "default": {}},
+                **more,
+            }
+        )
+        own = host.Host(self, task_vars)
+        if own.facts is None:
+            raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")  # type: ignore[no-untyped-call]
+        self._name, self._vars = own.name, task_vars
+        context, _ = own.render([], own.facts)
+        self._fabric = context.plan(fabric.plan)
+        self._given = documents.plain(options["given"])
+        return options, next(each for each in services.expand(context) if each.name == options["service"])
+
+    def _arguments(self, step: str, request: Mapping[str, Any], secret: str | None) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def _short(self, step: str) -> dict[str, Any]:
+        return self._answer(self._module(self.module, self._arguments(step, {}, None)))
+
+    def _long(self, step: str, request: Mapping[str, Any], secret: str) -> dict[str, Any]:
+        arguments = self._arguments(step, request, secret)
+        return self._answer(self._in_background(self.module, arguments, LIMIT_S, self._how_far))
+
+    def _how_far(self) -> str | None:
+        now = self._progress()
+        text = transfer.progress(self._name, now, self._last) if now else None
+        self._last = now or self._last
+        return text
+
+    def _progress(self) -> dict[str, Any] | None:
+        with bounds.named(self._name):
+            done = self._low_level_execute_command(f"cat {PROGRESS}")  # type: ignore[no-untyped-call]
+            bounds.fit(done["stdout"])
+        try:
+            now = json.loads(done["stdout"])
+            return {"doing": str(now["doing"]), **{key: float(now[key]) for key in ("done", "total", "at")}}
+        except (KeyError, TypeError, ValueError):  # between two steps there is none
+            return None
+
+    def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
+        answer = {key: said[key] for key in self.kept if key in said}
+        if answer.get("failed"):
+            answer["msg"] = f"{self._name}: {answer.get('msg', 'failed without a word')}"
+        return answer
