@@ -96,7 +96,7 @@ def main(words: list[str]) -> int:
         case ["image", "inspect", *_]:
             print(json.dumps(json.loads((HERE / "image.json").read_text())))
         case ["container", "inspect", *_, name]:
-            print("true")
+            print(pid(name))
             if not pid(name):
                 print(f"Error response from daemon: No such container: {name}", file=sys.stderr)
             return 0 if pid(name) else 1

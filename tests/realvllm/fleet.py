@@ -55,6 +55,8 @@ class RealSpark(Spark):
                 **{"model": self.model_of(KINDS[model]), "host": self.folder, "port": port, "served": model},
                 **{"environment": (_UNBOUND, f"VLLM_API_KEY={self.key(model)}"), "service": name, "load_s": LONGEST_S},
             )
+            self.serving(model).parent.parent.mkdir(parents=True, exist_ok=True)
+            self.serving(model).parent.symlink_to(self.lives[model].path.parent)
         (self.folder / "run/gb10-loading").mkdir(parents=True)
         for life in self.lives.values():
             life.start()

@@ -29,7 +29,7 @@ cd "${0%/*}" || exit 9
 pid=$(cat pid 2>/dev/null || echo 0)
 case $1 in
   version | image) echo stand-in;;
-  container) [ "$pid" -gt 0 ] && kill -0 "$pid" 2>/dev/null && echo true || exit 1;;
+  container) [ "$pid" -gt 0 ] && kill -0 "$pid" 2>/dev/null && echo "$pid" || exit 1;;
   stop) kill -TERM "$pid"; n=0; while kill -0 "$pid" 2>/dev/null && [ $n -lt 300 ]; do n=$((n + 1)); sleep 0.1; done;;
   rm) [ "$pid" -gt 0 ] && kill -KILL -- "-$pid" 2>/dev/null; exit 0;;
   run) shift; echo $$ >pid; exec "$@";;
@@ -128,6 +128,7 @@ class Real:
         weights = [] if model else ["--load-format", "dummy"]
         serve = ["env", *environment, str(BIN / "vllm"), "serve", str(self.model), *weights, "--enforce-eager", *said]
         raw = settings() | {"argv": [str(self.docker), "run", *serve, *words], "cache": str(root), **more}
+        raw["api"] = {"address": "127.0.0.1", "port": self.port}
         self.root, self.config = host, parse_config(json.dumps(raw))
         self.codes: list[int] = []
         self._renew()

@@ -80,9 +80,11 @@ class Fortress:
             ("unix:/dev/log", f"unix:{self.folder}/log"),
             ("user www-data;", "user root;"),
             ("/var/lib/gb10-fleet/", f"{self.folder}/"),
+            ("/run/gb10-vllm/", f"{self.folder}/"),
         ):
             text = text.replace(old, new)
         config.write_text(text)
+        (self.folder / "serving").touch()
         unit = content("gateway", "/etc/systemd/system/gb10-gateway.service", self.given)
         (limit,) = (line.partition("=")[2] for line in unit.splitlines() if line.startswith("LimitNOFILE="))
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]  # in a sandbox root itself may not raise it

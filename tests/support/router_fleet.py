@@ -44,6 +44,7 @@ class Spark:
     gateway_port: int = field(default_factory=free_port)
     replicas: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     sleeps: frozenset[str] = frozenset()  # models that their first request starts
+    home: Path = Path()  # where its files are
 
     @property
     def port(self) -> int:
@@ -62,12 +63,22 @@ class Spark:
             port = self.ports[self.models.index(model)]
             argv = [sys.executable, str(_REPLICA), str(port), self.name, "--gap", str(gap_s), "--model", model]
             self.replicas[model] = subprocess.Popen(argv)
+            self.serving(model).parent.mkdir(parents=True, exist_ok=True)
+            self.serving(model).touch()
 
     def kill(self) -> None:
-        for replica in self.replicas.values():
-            replica.terminate()
-            replica.wait(READY_S)
-        self.replicas.clear()
+        for model in list(self.replicas):
+            self.kill_one(model)
+
+    def kill_one(self, model: str) -> None:
+        self.serving(model).unlink()
+        replica = self.replicas.pop(model)
+        replica.terminate()
+        replica.wait(READY_S)
+
+    def serving(self, model: str) -> Path:
+        """What its unit says of its port."""
+        return self.home / f"run/gb10-{self.stem(model)}/serving"
 
     def stem(self, model: str) -> str:
         """Of the names of its service."""
@@ -102,6 +113,8 @@ class Fleet:
         self.folder, self.sparks, self.gap_s, self.alone = folder, sparks, gap_s, alone
         self.processes: list[subprocess.Popen[bytes]] = []
         self.haproxy: subprocess.Popen[bytes] | None = None
+        for spark in sparks:
+            spark.home = folder / spark.name
 
     @property
     def head(self) -> Spark:
@@ -167,6 +180,7 @@ class Fleet:
                 ("/run/gb10-router/", f"{self.folder}/router/"),
                 ("/run/gb10-gateway/router/", f"{home}/router/"),
                 ("/run/gb10-wake/", f"{home}/wake/"),
+                ("/run/gb10-vllm", f"{home}/run/gb10-vllm"),
                 ("/etc/gb10-fleet/", f"{home}/"),
                 ("/var/lib/gb10-fleet/", f"{home}/"),
                 ("syslog:server=unix:/dev/log,nohostname,tag=gb10_gateway,severity=debug", f"{home}/strangers.log"),

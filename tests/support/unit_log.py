@@ -25,7 +25,7 @@ def settings() -> dict[str, Any]:
             "memory_gib": 1,
             "cache": "/",
         },
-        **{"disk_gib": 0, "env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None},
+        **{"disk_gib": 0, "api": None, "env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None},
         "timing": {name: figures[name]["value"] for name in Timing._fields},
         "phases": [[each["phase"], each["value"]] for each in said["phases"]],
         "failures": [[each["verdict"], each["value"]] for each in said["failures"]],

@@ -17,6 +17,7 @@ KEY = "a-key-of-the-lab-and-of-nothing-else"
 CERTIFICATE = "/etc/gb10-certificate/gateway.pem"
 PORT = 8443
 WWW = "/run/gb10-test-upstream"
+SERVICE = "/run/gb10-vllm"
 
 
 def address(host: Host) -> str:
@@ -48,8 +49,9 @@ def model(host: Host) -> Iterator[None]:
         WWW,
     )
     host.check_output("timeout 60 sh -c 'until ss -Hltn sport = 8000 | grep -q .; do sleep 0.1; done'")
+    host.check_output("mkdir -p %s && touch %s/serving", SERVICE, SERVICE)  # as its unit says that it serves
     yield
-    host.check_output("systemctl stop gb10-test-upstream && rm -r %s", WWW)
+    host.check_output("systemctl stop gb10-test-upstream && rm -r %s %s", WWW, SERVICE)
 
 
 def test_it_runs_and_starts_at_boot(host: Host) -> None:

@@ -5,75 +5,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import ipaddress
-import os
-import re
 import socket
-import sys
 import time
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Runner
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.sockets import (
+    LISTEN,
+    PROC,
+    End,
+    end,
+    kin,
+    sockets,
+    sockets_of,
+)
 
-_SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
-LISTEN = 0x0A  # of the kernel's states of a TCP socket (include/net/tcp_states.h)
-PROC = Path("/proc")
 DOCKER_DEADLINE_S = 10.0
 ACCEPT_POLL_S = 0.02
-
-
-class End(NamedTuple):
-    """An address of a TCP connection; of IPv4 also where the socket is one of IPv6."""
-
-    address: str
-    port: int
-
-
-class Socket(NamedTuple):
-    """A TCP socket of this host. `inode` is 0 until somebody has accepted it."""
-
-    local: End
-    remote: End
-    state: int
-    inode: int
-
-
-def end(address: str, port: int) -> End:
-    parsed = ipaddress.ip_address(address.partition("%")[0])
-    mapped = getattr(parsed, "ipv4_mapped", None)
-    return End(str(mapped or parsed), port)
-
-
-def sockets(proc: Path = PROC) -> Iterator[Socket]:
-    """All TCP sockets of our network namespace."""
-    for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in (proc / "net" / name).read_text(encoding="ascii").splitlines()[1:]:
-                fields = line.split()
-                yield Socket(_end(fields[1]), _end(fields[2]), int(fields[3], 16), int(fields[9]))
-
-
-def _end(text: str) -> End:
-    """The kernel prints an address as 32-bit words in the machine's own order."""
-    digits, _, port = text.partition(":")
-    words = [int(digits[at : at + 8], 16).to_bytes(4, sys.byteorder) for at in range(0, len(digits), 8)]
-    return end(str(ipaddress.ip_address(b"".join(words))), int(port, 16))
-
-
-def sockets_of(processes: Iterable[int], proc: Path = PROC) -> set[int]:
-    """The inodes of the sockets that processes have open."""
-    found = set()
-    for process in processes:
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(proc / str(process) / "fd"):
-                with contextlib.suppress(OSError):
-                    match = _SOCKET.match(os.readlink(entry.path))  # noqa: PTH115 - it is no path
-                    if match:
-                        found.add(int(match[1]))
-    return found
 
 
 def listens(process: int, address: str, port: int, proc: Path = PROC) -> bool:
@@ -86,17 +35,6 @@ def listens(process: int, address: str, port: int, proc: Path = PROC) -> bool:
 def other_end(local: End, remote: End, proc: Path = PROC) -> int:
     """The inode of the other side of a connection within this host; 0 where nobody has accepted it yet."""
     return next((each.inode for each in sockets(proc) if (each.local, each.remote) == (remote, local)), 0)
-
-
-def kin(process: int, proc: Path = PROC) -> list[int]:
-    """The processes of the same control group, such as those of a container: only root puts one into it.
-
-    By the whole path of the group, for a user may give one of his own the same name at its end.
-    """
-    group = _group(proc / str(process))
-    if group.endswith(":/"):  # everybody's, so of this one only itself is known
-        return [process]
-    return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit() and _group(entry) == group]
 
 
 def of_container(name: str, run: Runner, proc: Path = PROC) -> Callable[[socket.socket], bool]:
@@ -119,9 +57,3 @@ def of_container(name: str, run: Runner, proc: Path = PROC) -> Callable[[socket.
         return accepted in sockets_of(kin(int(process), proc), proc)
 
     return is_its_own
-
-
-def _group(process: Path) -> str:
-    with contextlib.suppress(OSError):
-        return (process / "cgroup").read_text(encoding="utf-8", errors="replace").strip()
-    return ":/"

@@ -48,7 +48,12 @@ def is_host(text: str) -> bool:
 
 def asked_on_the_host(host: str) -> str:
     """Where a program on the host itself asks a server that listens at `host`, as a URL names it."""
-    return in_url(_ON_THE_HOST_ITSELF.get(host, host))
+    return in_url(on_the_host(host))
+
+
+def on_the_host(host: str) -> str:
+    """The address at which the host itself finds a server that listens at `host`."""
+    return _ON_THE_HOST_ITSELF.get(host, host)
 
 
 def in_url(host: str) -> str:

@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     gateway_router,
     gateway_services,
     gateway_settings,
+    services,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_router import Model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway_services import Service
@@ -50,6 +51,7 @@ class GatewayPlan(RolePlan):
     haproxy_is_ours: bool
     address: str  # as NGINX writes it
     upstream: str  # vLLM's address and port, or the router's socket
+    serving: str  # the file that is there while vLLM listens, where that is one service
     certificates: tuple[str, ...]
     paths: tuple[Path, ...]
     # What this host offers. Routers, its own and others', reach each at a path of its own.
@@ -74,6 +76,7 @@ def plan(view: View) -> GatewayPlan:
         haproxy_is_ours=routes and gateway_settings.is_ours(view, "haproxy"),
         address=addresses.in_url(said.gateway_address),
         upstream=f"unix:{ROUTER}:" if routes else _only(own, vllm),
+        serving=own[0].serving if own else services.Names(services.SHORT).serving,
         certificates=tuple(_certificates(said, routes)) if serves else (),
         paths=tuple(_paths(said)),
         services=own,

@@ -25,6 +25,7 @@ class Service:
     model: str
     upstream: str  # address and port on its host
     stem: str = ""  # of its names on its host
+    serving: str = ""  # the file that is there while it listens
     entrance: str = ""  # the socket that wakes it, where it sleeps until it is asked
 
     @property
@@ -47,6 +48,7 @@ def of(view: View) -> tuple[Service, ...]:
             each.said.served_name,
             upstream(each.said.vllm_host, each.said.vllm_port),
             each.names.stem,
+            each.names.serving,
             each.names.entrance if each.said.vllm_on_demand else "",
         )
         for each in declared(view)

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import service_entries
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
@@ -74,6 +75,11 @@ class Names:
     def socket(self) -> str:
         """Whose first request starts it, where it sleeps until then."""
         return f"gb10-wake@{self.stem}.socket"
+
+    @property
+    def serving(self) -> str:
+        """There while its container listens: the gateway's leave to send requests."""
+        return f"/run/{self.container}/{door.FILE}"
 
     @property
     def entrance(self) -> str:

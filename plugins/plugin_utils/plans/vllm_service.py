@@ -34,12 +34,14 @@ SOURCES = (
     "before_start",
     "causes",
     "config",
+    "door",
     "failures",
     "life",
     "link",
     "log",
     "main",
     "seal",
+    "sockets",
     "status",
     "turn",
     "warm",
@@ -287,9 +289,18 @@ def _program(service: Service, made: ServicePlan, argv: tuple[str, ...]) -> dict
         "memory_gib": _memory_gib(service.view, service.said),
         "disk_gib": figures["cache_free"]["value"],
         "load_s": made.ready_timeout,
+        "api": _api(service),
         "ready_url": f"{made.url}{made.health}" if service.kind == CONTAINER else None,
         "timing": {name: figures[name]["value"] for name in _TIMING},
     }
+
+
+def _api(service: Service) -> dict[str, Any] | None:
+    """Where it takes requests: those of a cluster its head takes. At a name of DNS no gateway stands in front of it."""
+    address = addresses.on_the_host(service.said.vllm_host)
+    if service.view.rank or not addresses.is_address(address):
+        return None
+    return {"address": address, "port": service.said.vllm_port}
 
 
 def _kept_key(service: Service, purpose: str) -> str:

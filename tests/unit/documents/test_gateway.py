@@ -251,6 +251,7 @@ class Log:
 
 @dataclass
 class Gateway:
+    folder: Path
     port: int
     upstream: Upstream
     log: Log
@@ -293,10 +294,12 @@ def written(folder: Path, port: int, vllm_port: int, **variables: Any) -> Path:
         ("unix:/dev/log", f"unix:{folder}/log"),
         ("user www-data;\n", "user root;\n" if os.geteuid() == 0 else ""),  # or it could not enter pytest's folder
         ("/var/lib/gb10-fleet/", f"{folder}/"),
+        ("/run/gb10-vllm/", f"{folder}/"),
     ):
         assert old in text
         text = text.replace(old, new)
     (folder / "gateway.conf").write_text(text)
+    (folder / "serving").touch()
     return folder / "gateway.conf"
 
 
@@ -318,7 +321,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
         running = subprocess.Popen(command(written(folder, port, upstream.port)), stderr=stderr)
     try:
         await_port(port, running, folder / "stderr")
-        yield Gateway(port, upstream, log)
+        yield Gateway(folder, port, upstream, log)
     finally:
         running.terminate()
         running.wait(30)
@@ -584,6 +587,21 @@ def test_an_answer_is_handed_on_as_it_comes(gateway: Gateway, heard: list[Any]) 
 
 
 @needs_nginx
+@pytest.mark.parametrize("line", ["POST /v1/chat/completions", "GET /v1/models", "GET /health"])
+def test_who_took_the_port_of_a_service_that_does_not_serve_hears_nothing(
+    gateway: Gateway, heard: list[Any], line: str
+) -> None:
+    """Without its unit's word, whoever listens there is somebody else: neither prompt nor key goes to him."""
+    (gateway.folder / "serving").unlink()
+    try:
+        said = gateway.send(request(line, body=b"a prompt" if line.startswith("POST") else b""))
+    finally:
+        (gateway.folder / "serving").touch()
+    assert status(said) == (503 if line == "GET /health" else 502) and heard == []
+    assert status(gateway.send(request(line))) == 200 and len(heard) == 1
+
+
+@needs_nginx
 def test_what_is_too_large_is_said(gateway: Gateway, heard: list[Any]) -> None:
     size = catalog.load("gateway")["body"]["value"] * 2**20 + 1
     said = gateway.send(request("POST /v1/completions", f"Content-Length: {size}"))
@@ -626,7 +644,7 @@ def test_without_the_model_it_says_so_at_once_and_stays_up(tmp_path: Path) -> No
     log = Log(tmp_path / "log")
     try:
         await_port(port, running, tmp_path / "stderr")
-        gateway = Gateway(port, Upstream(nobody), log)
+        gateway = Gateway(tmp_path, port, Upstream(nobody), log)
         for _ in range(3):
             said = gateway.send(request(f"GET /v1/models?key={KEY}"))
             assert status(said) == 502 and body_of(said)["error"]["message"] == "the model is not running"
@@ -675,7 +693,7 @@ def test_tls_from_1_2_on(tmp_path: Path) -> None:
         context.set_ciphers("ALL:@SECLEVEL=0")
         with socket.create_connection(("127.0.0.1", port), timeout=30) as plain, pytest.raises(ssl.SSLError):
             context.wrap_socket(plain, server_hostname="127.0.0.1")
-        said = Gateway(port, Upstream(0), Log(tmp_path / "log")).send(request("GET /v1/models"))
+        said = Gateway(tmp_path, port, Upstream(0), Log(tmp_path / "log")).send(request("GET /v1/models"))
         assert status(said) == 400, "plain HTTP is not spoken"
     finally:
         running.terminate()

@@ -57,9 +57,8 @@ def asleep(fleet: Fleet, host: str, model: str, serves: bool = True) -> Iterator
     finally:
         if sleeper.path.exists():
             sleeper.stop()
-        if (replica := spark.replicas.pop(model, None)) is not None:
-            replica.terminate()
-            replica.wait(60)
+        if model in spark.replicas:
+            spark.kill_one(model)
 
 
 def ask(fleet: Fleet, model: str, path: str = "/v1/chat/completions", host: str = "spark-a", key: str = KEY) -> Answer:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import failures, main
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door, failures, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
@@ -39,11 +39,11 @@ echo "$*" >>calls
 case $1 in
   version) [ ! -e down ] || { echo "Cannot connect to the Docker daemon"; exit 1; };;
   image) [ ! -e no-image ] || { echo "Error: No such image"; exit 1; };;
-  container) [ -e running ] && echo true || { echo "No such container"; exit 1; };;
+  container) [ -e running ] && cat running || { echo "No such container"; exit 1; };;
   stop | rm) [ -e deaf ] || rm -f running;;
   run)
     [ ! -e refused ] || { echo "docker: Error response from daemon: unresolvable CDI devices" >&2; exit 125; }
-    touch running
+    echo $$ >running.new && mv running.new running
     cat log
     while [ -e running ]; do
       [ ! -e more ] || { cat more; rm more; }
@@ -110,6 +110,7 @@ class Host:
             "disk_gib": 0,
             "load_s": 1800,
             "ready_url": None,
+            "api": None,
             "env_file": None,
             "gid_file": None,
             "warm": None,
@@ -253,6 +254,41 @@ def test_one_life(hosts: Callable[..., list[Host]], capfd: pytest.CaptureFixture
     out = capfd.readouterr().out
     assert "Graph capturing finished in 8 secs" in out, "the journal has the container's lines"
     assert sum("checkpoint shards" in line for line in out.splitlines()) == 2, "a progress bar is lines"
+
+
+def test_the_gateway_gets_its_leave_when_the_container_listens_and_loses_it_with_it(
+    hosts: Callable[..., list[Host]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(door, "kin", lambda process, proc: [os.getpid()] if process else [])
+    with socket.create_server(("127.0.0.11", 0)) as before:
+        address, port = before.getsockname()
+    (host,) = hosts(api={"address": address, "port": port})
+    serving = host.root / "serving"
+    serving.touch()  # its unit was killed
+    host.start().reaches("ready")
+    wait_until(lambda: host.active)
+    assert not serving.exists()
+    with socket.create_server((address, port)):
+        wait_until(serving.exists)
+        host.play("code", "1")
+        assert host.verdict() and not serving.exists()
+        host.docker.with_name("code").unlink()
+        host.start()
+        wait_until(serving.exists)
+        assert host.stop() == 0 and not serving.exists()
+
+
+def test_who_took_its_port_gets_no_leave(hosts: Callable[..., list[Host]], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "kin", lambda process, proc: [process])
+    looks: list[int] = []
+    opens = door.Door.opens
+    monkeypatch.setattr(door.Door, "opens", lambda own, process: (looks.append(process), opens(own, process))[1])
+    with socket.create_server(("127.0.0.11", 0)) as thief:
+        address, port = thief.getsockname()
+        (host,) = hosts(api={"address": address, "port": port})
+        host.start().reaches("ready")
+        wait_until(lambda: sum(process > 0 for process in looks) > 3)
+        assert not (host.root / "serving").exists() and host.stop() == 0
 
 
 def break_docker(host: Host) -> None:

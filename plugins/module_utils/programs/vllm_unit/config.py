@@ -41,6 +41,13 @@ class WatchedRail(NamedTuple):
     address: str
 
 
+class Api(NamedTuple):
+    """Where the server takes requests."""
+
+    address: str
+    port: int
+
+
 class Timing(NamedTuple):
     """Seconds."""
 
@@ -63,6 +70,7 @@ class Config(NamedTuple):
     disk_gib: float
     load_s: float  # after which others may load, though nothing said that this one serves
     ready_url: str | None  # answers 200 when it serves; None of vLLM, whose log says so
+    api: Api | None  # of a rank without an API there is none
     env_file: str | None
     gid_file: str | None
     warm: Wish | None  # where it has a warm cache
@@ -92,6 +100,7 @@ def parse_config(text: str) -> Config:
         disk_gib=raw["disk_gib"],
         load_s=raw["load_s"],
         ready_url=raw["ready_url"],
+        api=raw["api"] and Api(**raw["api"]),
         env_file=raw["env_file"],
         gid_file=raw["gid_file"],
         warm=raw["warm"] and Wish(raw["warm"]["shelf"], raw["warm"]["flags"], tuple(raw["warm"]["markers"])),

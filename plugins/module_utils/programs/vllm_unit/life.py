@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
+from .door import Door
 from .failures import Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_of_gone
@@ -71,6 +72,7 @@ class Life:
         join = config.join
         self.link = Link(join, read_secret(join.key), config.timing, self.events.put) if join else None
         self.turn = Turn(root / LOADING, config.service)
+        self.door = Door(status.path.parent, config.api)
         self.image = ""  # the digest of what is about to run
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
         self.stopping = self.announced = False
@@ -108,6 +110,7 @@ class Life:
         return 0
 
     def _live(self) -> None:
+        self.door.close()  # an earlier life was killed
         self.status.enter("starting", "checking the host")
         self._check_docker()
         self._check_image()
@@ -121,6 +124,7 @@ class Life:
         self._serve()
 
     def _leave(self, last_words: str) -> None:
+        self.door.close()
         if self.link and self.link.thread.is_alive():
             self.link.close(last_words)
         if self.child and self.child.poll() is None:
@@ -320,10 +324,10 @@ class Life:
             start_new_session=True,
         )
         threading.Thread(target=self._follow, args=(self.child,), name="log", daemon=True).start()
-        started, rails_seen = False, time.monotonic()
+        process, rails_seen = 0, time.monotonic()
         load_until = rails_seen + self.config.load_s
         while True:
-            event = self._next(timing.heartbeat if started else POLL_S)
+            event = self._next(timing.heartbeat if process and not self._awaits_door() else POLL_S)
             if isinstance(event, Ended):
                 raise verdict_of_end(event.code, self.log, self._ooms() - ooms)
             if isinstance(event, Followed):
@@ -332,14 +336,16 @@ class Life:
                     self.turn.end()
                 if event.phase == "ready" and self.link and self.link.heads:
                     self.link.serves()
-            elif isinstance(event, Served) or (started and self.status.phase != "ready" and self._answers()):
+            elif isinstance(event, Served) or (process and self.status.phase != "ready" and self._answers()):
                 self.log.serves()
                 self.turn.end()
                 self.status.enter("ready", self.log.text)
-            if not started:
-                started = self._is_started()
-                if started:
+            if not process:
+                process = self._main_process()
+                if process:
                     self.notify("READY=1")
+            if self.door.opens(process):
+                say("the container listens: the gateway lets requests through")
             gone = self.log.gone_since
             if gone is not None and time.monotonic() - gone > timing.gone:
                 raise verdict_of_gone(self.log)
@@ -382,9 +388,15 @@ class Life:
         finally:
             asked.close()
 
-    def _is_started(self) -> bool:
-        argv = [self.config.docker, "container", "inspect", "--format", "{{.State.Running}}", self.config.container]
-        return self._ask(*argv) == (0, "true")
+    def _awaits_door(self) -> bool:
+        """Ready by its log: it listens a moment later."""
+        return bool(self.config.api) and not self.door.is_open and self.status.phase == "ready"
+
+    def _main_process(self) -> int:
+        """Of the container; 0 where it does not run."""
+        argv = [self.config.docker, "container", "inspect", "--format", "{{.State.Pid}}", self.config.container]
+        code, said = self._ask(*argv)
+        return int(said) if code == 0 and said.isdigit() else 0
 
     def _ooms(self) -> int:
         """Processes that the kernel has killed for want of memory, since the boot."""
@@ -399,7 +411,9 @@ class Life:
                 print(line, flush=True)
             if self.log.feed(line):
                 self.events.put(Followed(self.log.phase, self.log.text))
-        self.events.put(Ended(_exit_status(child.wait())))
+        code = child.wait()
+        self.door.close()
+        self.events.put(Ended(_exit_status(code)))
 
 
 def _exit_status(code: int) -> int:

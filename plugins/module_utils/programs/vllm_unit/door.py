@@ -1,0 +1,51 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether the gateway lets requests through to this service: only while its container is who listens at its port.
+
+NGINX and HAProxy know a model by its port on loopback, and any user of the host can take a port that is free. So the
+gateway looks for a file beside the status. It is there from when the container listens until the container is gone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from .config import Api
+from .sockets import LISTEN, PROC, end, kin, sockets, sockets_of
+
+FILE = "serving"
+_EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - as the kernel shows it, nothing is bound here
+
+
+class Door:
+    """`api` is None of a rank that has no API of its own: there is nothing to open."""
+
+    def __init__(self, folder: Path, api: Api | None, proc: Path = PROC) -> None:
+        self.file, self.api, self.proc = folder / FILE, api, proc
+        self.is_open = False
+
+    def opens(self, process: int) -> bool:
+        """Open it if the control group of this process is all that listens there. True the first time that it is so."""
+        if self.is_open or self.api is None or not process:
+            return False
+        there = self._listeners(self.api)
+        if not there or not there <= sockets_of(kin(process, self.proc), self.proc):
+            return False
+        with contextlib.suppress(OSError):  # a full /run: once more at the next look
+            self.file.touch(mode=0o644)
+            self.is_open = True
+        return self.is_open
+
+    def close(self) -> None:
+        """From now on nothing new comes in. What is under way comes to its end."""
+        self.is_open = False
+        with contextlib.suppress(OSError):
+            self.file.unlink()
+
+    def _listeners(self, api: Api) -> set[int]:
+        """The inodes of all sockets that take connections to the API."""
+        ends = {end(address, api.port) for address in (api.address, *_EVERYWHERE)}
+        found = sockets(self.proc)
+        return {each.inode for each in found if each.state == LISTEN and each.local in ends}

@@ -1,0 +1,117 @@
+"""Whose process listens where the gateway sends requests: real sockets, and control groups as /proc tells them."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import sockets
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Api
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.door import Door
+
+OURS = "0::/system.slice/docker-1.scope\n"
+LISTENS = """
+import socket, sys
+address, port = sys.argv[1], int(sys.argv[2])
+made = socket.create_server((address, port), family=socket.AF_INET6 if ":" in address else socket.AF_INET)
+print(made.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def listener(address: str, port: int = 0) -> Iterator[tuple[int, int]]:
+    """Process and port of a server."""
+    argv = [sys.executable, "-c", LISTENS, address, str(port)]
+    child = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert child.stdin and child.stdout
+    with closing(child.stdin), closing(child.stdout):
+        yield child.pid, int(child.stdout.readline())
+        child.kill()
+        child.wait()
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    """/proc with the processes that a test puts into it."""
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/net").symlink_to("/proc/net")
+    return tmp_path / "proc"
+
+
+def put(proc: Path, process: int, group: str) -> None:
+    folder = proc / str(process)
+    folder.mkdir()
+    (folder / "fd").symlink_to(f"/proc/{process}/fd")
+    (folder / "cgroup").write_text(group)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1"])
+def test_it_opens_for_the_container_that_listens_and_once(tmp_path: Path, proc: Path, address: str) -> None:
+    with listener(address) as (process, port):
+        put(proc, process, OURS)
+        put(proc, 1_000_000_001, OURS)  # the container's first process, which has no socket
+        door = Door(tmp_path, Api(address, port), proc)
+        assert door.opens(1_000_000_001) and (tmp_path / "serving").stat().st_mode & 0o777 == 0o644
+        assert not door.opens(1_000_000_001) and door.is_open
+        door.close()
+        assert not door.is_open and not (tmp_path / "serving").exists()
+        door.close()
+
+
+@pytest.mark.parametrize("group", ["0::/system.slice/docker-2.scope\n", "0::/user.slice/docker-1.scope\n", "0::/\n"])
+@pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])  # noqa: S104
+def test_it_stays_shut_where_somebody_else_listens(tmp_path: Path, proc: Path, address: str, group: str) -> None:
+    with listener(address) as (process, port):
+        put(proc, process, group)
+        put(proc, 1_000_000_001, OURS)
+        assert not Door(tmp_path, Api("127.0.0.1", port), proc).opens(1_000_000_001)
+    assert not (tmp_path / "serving").exists()
+
+
+def test_it_stays_shut_where_somebody_shares_the_port(tmp_path: Path, proc: Path) -> None:
+    """Two sockets of one user may have a port together (SO_REUSEPORT), and the kernel deals out the connections."""
+    with socket.socket() as one, socket.socket() as other:
+        for each in (one, other):
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        one.bind(("127.0.0.1", 0))
+        other.bind(one.getsockname())
+        one.listen()
+        door = Door(tmp_path, Api(*one.getsockname()), proc)
+        put(proc, os.getpid(), OURS)
+        held = sockets.sockets_of([os.getpid()])
+        assert door.opens(os.getpid())
+        door.close()
+        other.listen()
+        hidden = proc / f"{os.getpid()}/fd"
+        hidden.unlink()
+        hidden.mkdir()
+        (number,) = {os.fstat(one.fileno()).st_ino} & held
+        (hidden / "3").symlink_to(f"socket:[{number}]")
+        assert not door.opens(os.getpid())
+
+
+def test_another_address_is_another_matter(tmp_path: Path, proc: Path) -> None:
+    with listener("127.0.0.1") as (process, port), listener("127.0.0.2", port):
+        put(proc, process, OURS)
+        assert Door(tmp_path, Api("127.0.0.1", port), proc).opens(process)
+
+
+def test_nobody_listens_yet_or_there_is_no_api_or_no_container(tmp_path: Path, proc: Path) -> None:
+    with listener("127.0.0.1") as (process, port):
+        put(proc, process, OURS)
+        assert not Door(tmp_path, None, proc).opens(process)
+        assert not Door(tmp_path, Api("127.0.0.1", port), proc).opens(0)
+    assert not Door(tmp_path, Api("127.0.0.1", port), proc).opens(process)
+
+
+def test_a_folder_that_cannot_be_written_opens_nothing(tmp_path: Path, proc: Path) -> None:
+    with listener("127.0.0.1") as (process, port):
+        put(proc, process, OURS)
+        assert not Door(tmp_path / "missing", Api("127.0.0.1", port), proc).opens(process)
