@@ -15,14 +15,17 @@ from tests.support.proofs import facts
 
 pytestmark = pytest.mark.lab
 
-# Keeps a container in the unit's own folder of /run, for the unit may write nowhere else.
+# Keeps a container in the unit's own folder of /run, for the unit may write nowhere else. Its server is any one.
 DOCKER = """#!/bin/bash
 name=${*: -1}; [[ $* =~ --name\\ ([^ ]+) ]] && name=${BASH_REMATCH[1]}
 case $1 in
-  container) [ -e "/run/$name/runs" ] && echo true || exit 1;;
+  container) cat "/run/$name/runs" || exit 1;;
   stop | rm) rm -f "/run/$name/runs";;
-  run) touch "/run/$name/runs"; echo "INFO:     Application startup complete."
-    while [ -e "/run/$name/runs" ]; do sleep 0.1; done; exit 137;;
+  run)
+    [[ $* =~ --port\\ ([0-9]+) ]]
+    python3 -m http.server --bind 127.0.0.1 "${BASH_REMATCH[1]}" >/dev/null 2>&1 &
+    echo $$ >"/run/$name/runs"; echo "INFO:     Application startup complete."
+    while [ -e "/run/$name/runs" ]; do sleep 0.1; done; kill %1; exit 137;;
 esac
 """
 STAND_INS = f"""
@@ -81,10 +84,13 @@ def apply(fleet: Fleet, name: str, services: dict[str, Any]) -> set[tuple[str, s
 
 
 def served(fleet: Fleet, name: str, service: str) -> str:
-    """When its unit was started, once it serves."""
+    """When its unit was started, once it serves and the gateway may know."""
     unit, until = f"gb10-vllm-{service}", time.monotonic() + WAIT_S
-    ask = f'grep -s \'"phase": "ready"\' /run/{unit}/status.json || true; systemctl is-active {unit} || true'
-    while not (said := fleet.shell(name, ask)).endswith("\nactive\n"):
+    ask = (
+        f'grep -s \'"phase": "ready"\' /run/{unit}/status.json || true; systemctl is-active {unit} || true;'
+        f" ls /run/{unit}/serving || true"
+    )
+    while not (said := fleet.shell(name, ask)).endswith(f"\nactive\n/run/{unit}/serving\n"):
         assert time.monotonic() < until, f"{said}{fleet.shell(name, f'systemctl status {unit} || true')}"
         time.sleep(0.5)
     return fleet.shell(name, f"systemctl show -p InvocationID -p ExecMainStartTimestampMonotonic {unit}")
@@ -112,6 +118,15 @@ def test_a_service_comes_changes_and_goes_and_its_neighbour_stays(host: tuple[Fl
     assert fleet.shell(name, left) == ""
     assert served(fleet, name, "chat") == chat
     assert apply(fleet, name, {"chat": CHAT}) == set()
+
+    unit = "gb10-vllm-chat.service"
+    fleet.shell(name, f"systemctl kill --signal=KILL --kill-who=main {unit}")
+    until = time.monotonic() + WAIT_S
+    while not (
+        said := fleet.shell(name, f"systemctl show -p SubState --value {unit}; ls /run/gb10-vllm-chat")
+    ).startswith("auto-restart\n"):
+        assert time.monotonic() < until, said
+    assert "serving" not in said, "the gateway would send requests to whoever takes the port now"
 
 
 def stands(fleet: Fleet, name: str, unit: str) -> str:
@@ -152,6 +167,7 @@ def test_the_first_request_starts_a_service_by_systemd_and_no_request_one_that_w
     wish = {"unit": unit, "state": "stopped", "until": ""}
     assert fleet.engine(name, "wish", wish=wish)["error"] is None
     assert (stands(fleet, name, unit), stands(fleet, name, SOCKET)) == ("inactive", "inactive")
+    assert "serving" not in fleet.shell(name, "ls /run/gb10-vllm-embed")
     assert fleet.shell(name, f"test -e {ENTRANCE} || echo gone").strip() == "gone", (
         "the gateway says that it is stopped"
     )
