@@ -52,12 +52,19 @@ def _written(path: str, content: bytes) -> str:
     return f"mkdir -p {PurePosixPath(path).parent} && echo {text} | base64 -d >{path}"
 
 
+# What is mounted where a board or a kernel is played, and what a container's own /sys holds.
+PLACES = "awk '$2 ~ \"^/sys|^/proc/sys\" { print $1, $2 }' /proc/mounts; ls /sys"
 # As it was before: no recipe, no board, Debian's kernel runs, and of the release nothing is left.
 LEAVE = f"""
 rm -rf {BOARD} {BOOTS_BY_GRUB} {SOURCE} /run/gb10-lab/fwupd.json /run/gb10-lab/osrelease
-for place in /sys/class /sys/firmware /sys/module /proc/sys/kernel/osrelease; do
-	while umount -l $place 2>/dev/null; do :; done
-done
+# The board's layers alone: in a container /sys/class is a mount of its own.
+awk '$1 == "gb10-lab" {{ print $2 }}' /proc/mounts | sort -r | xargs -r -n 1 umount -l
+while umount -l /proc/sys/kernel/osrelease 2>/dev/null; do :; done
+if [ "$(stat -f -c %T /sys)" = tmpfs ]; then
+	mount -o remount,rw /sys
+	rm -rf /sys/firmware /sys/module
+	mount -o remount,ro /sys
+fi
 rm -rf /run/gb10-lab/board
 apt-get -qq update
 apt-get -qq purge -y --allow-change-held-packages fwupd nvidia-spark-ota-check >/dev/null

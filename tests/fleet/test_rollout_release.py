@@ -40,9 +40,12 @@ def hosts() -> Iterator[Fleet]:
     fleet = Fleet(HOSTS, roles=["driver"])
     fleet.up()
     on_all(fleet, fleet.clear)
+    before = on_all(fleet, lambda host: fleet.shell(host, boards.PLACES))
     yield fleet
     on_all(fleet, lambda host: fleet.shell(host, boards.LEAVE))
+    after = on_all(fleet, lambda host: fleet.shell(host, boards.PLACES))
     fleet.down()
+    assert after == before
 
 
 def on_all(fleet: Fleet, work: Any) -> dict[str, Any]:
