@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import recipes
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker_words, waits
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import docker_words, host_folders, waits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
@@ -105,8 +105,8 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
         yield f"vllm_image_base is {said.vllm_image_base!a}, which names no image; write name:tag or name@sha256:..."
     if not _is_folder(said.vllm_image_model):
         yield (
-            f"vllm_image_model is {said.vllm_image_model!a}; name a folder on the builder, without `:` and `,`, with a "
-            "small model that can chat: no image serves that was not asked"
+            f"vllm_image_model is {said.vllm_image_model!a}; name a folder on the builder, without `:` and `,` and "
+            "none of the system or of a role, with a small model that can chat: no image serves that was not asked"
         )
     if any(_ENVIRONMENT.match(word) for word in said.vllm_image_docker_options):
         yield (
@@ -122,7 +122,7 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
     if said.vllm_image_source and not _is_folder(said.vllm_image_source):
         yield (
             f"vllm_image_source is {said.vllm_image_source!a}; name the folder on the builder by its absolute path, "
-            "without `:`, `,` and `..`"
+            "without `:`, `,` and `..`, and none of the system or of a role"
         )
     if not _ARCHITECTURES.match(said.vllm_image_architectures):
         yield (
@@ -152,5 +152,6 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
 
 
 def _is_folder(path: str) -> bool:
-    """As Docker takes one to mount, and not the root."""
-    return bool(_FOLDER.match(path)) and posixpath.normpath(path) == path.rstrip("/")
+    """As Docker takes one to mount, and not the host's own: an image that nobody has proven yet sees all of it."""
+    bare = path.rstrip("/")
+    return bool(_FOLDER.match(path)) and posixpath.normpath(path) == bare and not host_folders.belongs_to_host(bare)

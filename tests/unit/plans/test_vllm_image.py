@@ -9,6 +9,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
+from tests.unit.plans.test_host_folders import OF_ITS_OWN, OF_THE_HOST
+
 GIVEN: dict[str, Any] = {"vllm_image_base": "vllm/vllm-openai:v0.33.0", "vllm_image_model": "/srv/model"}
 WHEEL = {"path": "/srv/x-1.0-py3-none-any.whl", "sha256": "a" * 64}
 
@@ -110,6 +112,15 @@ def test_an_overlay_needs_no_source() -> None:
 def test_what_is_refused(variables: dict[str, Any], says: str) -> None:
     (refusal,) = planned(**variables).refusals
     assert says in refusal
+
+
+@pytest.mark.parametrize("variable", ["vllm_image_model", "vllm_image_source"])
+def test_a_folder_of_the_host_is_no_model_and_no_source(variable: str) -> None:
+    for path in (*OF_THE_HOST, "/etc", "/etc/", "/home/u/", "/usr/bin/"):
+        (refusal,) = planned(**{variable: path}).refusals
+        assert f"{variable} is {path!a}" in refusal and "none of the system or of a role" in refusal
+    for path in OF_ITS_OWN:
+        assert planned(**{variable: path}).refusals == ()
 
 
 @pytest.mark.parametrize(("tag", "refused"), [("", False), ("candidate-", True), ("refused-", True)])
