@@ -42,7 +42,8 @@ case $1 in
   container) [ -e running ] && cat running || { echo "No such container"; exit 1; };;
   stop | rm) [ -e deaf ] || rm -f running;;
   run)
-    [ ! -e refused ] || { echo "docker: Error response from daemon: unresolvable CDI devices" >&2; exit 125; }
+    [ ! -e refused ] || { echo "docker: Error response from daemon: unresolvable CDI devices" >&2
+      echo "See 'docker run --help'." >&2; exit 125; }
     echo $$ >running.new && mv running.new running
     cat log
     while [ -e running ]; do

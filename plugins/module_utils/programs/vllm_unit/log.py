@@ -144,14 +144,19 @@ def read_secrets(path: str | None) -> list[str]:
     return [value for value in (line.partition("=")[2] for line in lines if not line.startswith("#")) if value]
 
 
+def _words_of_docker(log: Log) -> str:
+    """What it said last, but for its hint where to read more."""
+    return next((line for line in reversed(log.last) if "docker run --help" not in line), "")
+
+
 def verdict_of_end(code: int, log: Log, ooms: int) -> Failure:
     """Why a container that should have run on ended. vLLM ends with status 0 when its engine has died."""
     ended = f"the container ended with exit status {code}"
     verdict, _ = log.fault or ("", "")
     if code == 125:
-        return Failure("docker_refused", log.last[-1] if log.last else ended)
+        return Failure("docker_refused", _words_of_docker(log) or ended)
     if code in (126, 127):
-        return Failure("image_unfit", log.last[-1] if log.last else ended)
+        return Failure("image_unfit", _words_of_docker(log) or ended)
     if code == 2 or verdict == "refused_flag":
         return Failure("refused_flag", _with_cause(ended, log))
     if ooms:
