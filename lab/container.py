@@ -101,7 +101,8 @@ class Container:
             *("--resolv-conf=off", "--timezone=off"),
             # nspawn gives these of itself to a namespace that it made, but not to one that it was handed
             f"--network-namespace-path=/run/netns/{container_namespace(self.host)}",
-            "--capability=CAP_NET_ADMIN",
+            "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK",
+            "--system-call-filter=@keyring bpf",  # of containers in it, which Docker starts
         ]
         environment = "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network"
         join = " && ".join(f"echo $$ >{shlex.quote(str(group))}/cgroup.procs" for group in cgroups(self.host.name))

@@ -39,10 +39,10 @@ class Fleet(Rig):
     def __init__(self, count: int = 2, roles: Sequence[str] = ()) -> None:
         """`roles`: those alone, of the ones in vars.yml."""
         self.count = count
-        self._sockets = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
+        self.sockets = Path(tempfile.mkdtemp(prefix="gb10-ssh-"))
         self._roles: tuple[str, ...] = ()
         if roles:  # in a file: a rollout takes no value on the command line
-            file = self._sockets / "roles.json"
+            file = self.sockets / "roles.json"
             file.write_text(json.dumps({"gb10_roles": list(roles)}))
             self._roles = ("-e", f"@{file}")
 
@@ -59,7 +59,7 @@ class Fleet(Rig):
     def down(self) -> None:
         if self._mine:
             self.lab("down", "fleet")
-        shutil.rmtree(self._sockets)
+        shutil.rmtree(self.sockets)
 
     def prepare(self, host: str) -> None:
         """What these tests need on a host that nothing of ours is on."""
@@ -87,7 +87,7 @@ class Fleet(Rig):
     def _ssh(self, host: str, *words: str) -> list[str]:
         said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
         mine, all_ = said["children"]["sparks"]["hosts"][host], said["vars"]
-        kept = ["-oControlMaster=auto", "-oControlPersist=60", f"-oControlPath={self._sockets}/%C"]
+        kept = ["-oControlMaster=auto", "-oControlPersist=60", f"-oControlPath={self.sockets}/%C"]
         return [
             *("ssh", "-oBatchMode=yes", *kept, "-i", all_["ansible_ssh_private_key_file"]),
             *shlex.split(all_["ansible_ssh_common_args"]),
