@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import posixpath
 import signal
@@ -244,13 +245,23 @@ class System:
 
 
 def sha256(content: bytes) -> str:
-    """In hexadecimal. Python's own implementation where there is one: hashlib loads OpenSSL, which takes 6 ms."""
+    """In hexadecimal."""
+    return str(_hash()(content).hexdigest())
+
+
+@functools.cache
+def _hash() -> Callable[[bytes], Any]:
+    """Python's own implementation where there is one: hashlib loads OpenSSL, which takes 6 ms.
+
+    Looked for once: Python forgets that a module is missing, and searches its whole path for it each time.
+    """
     for module in ("_sha2", "_sha256"):  # from Python 3.12 on, and before
         with contextlib.suppress(ImportError):
-            return str(__import__(module).sha256(content).hexdigest())
+            found: Callable[[bytes], Any] = __import__(module).sha256
+            return found
     import hashlib
 
-    return hashlib.sha256(content).hexdigest()
+    return hashlib.sha256
 
 
 def set_access(descriptor: int, mode: int, uid: int, gid: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -107,3 +108,17 @@ def test_wrong_arguments_are_refused(made: Any, positional: tuple[Any, ...], nam
 
 def test_the_digest_is_the_usual_one() -> None:
     assert sha256(b"abc") == hashlib.sha256(b"abc").hexdigest()
+
+
+def test_the_hash_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that is missing costs a search of Python's whole path."""
+    sha256(b"abc")
+    sought: list[str] = []
+
+    class Listening:
+        def find_spec(self, name: str, *_: Any) -> None:
+            sought.append(name)
+
+    monkeypatch.setattr(sys, "meta_path", [Listening(), *sys.meta_path])
+    sha256(b"abc")
+    assert sought == []
