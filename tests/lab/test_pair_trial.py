@@ -102,7 +102,7 @@ sudo update-grub
 @pytest.fixture(scope="module")
 def host(pair: Pair) -> str:
     """A machine that runs the old kernel by the simulated GRUB, and has a newer one."""
-    pair.ssh(HOST, PREPARE)
+    pair.ssh(HOST, PREPARE, timeout=600)
     boot(pair)
     assert pair.ssh(HOST, KERNEL).strip() == OLD
     return HOST
@@ -210,6 +210,6 @@ def test_without_its_controller_the_host_comes_back_by_itself(
 
 
 def test_the_host_is_left_as_it_was(pair: Pair, host: str) -> None:
-    pair.ssh(host, CLEAN)
+    pair.ssh(host, CLEAN, timeout=600)
     boot(pair)
     assert NEW not in pair.ssh(host, "sudo cat /boot/grub/grub.cfg")

@@ -39,7 +39,7 @@ KINDS = (
     ("critical_temperature", r"(critical temperature reached|critical temperature \(\d+ C\))"),
     ("wifi_reset", r"(mt79\w+) .*(?:chip reset|driver own failed)"),
     ("kernel", r"\ALinux version (\S+)"),
-    ("firmware", r"\ADMI: (.+)"),
+    ("firmware", r"\ADMI: (.+, BIOS .+)"),
     ("driver", r"NVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
 )
 SERVICE = "service"

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar, trust_as_template
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, why
@@ -100,6 +102,16 @@ def test_the_playbook_takes_what_the_command_gives() -> None:
     (play,) = yaml.safe_load(PLAYBOOK.read_text())
     words = json.dumps(play["tasks"])
     assert all(name in words for name in {**why.variables(1), **why.variables(0, load=True)})
+
+
+@pytest.mark.parametrize(("boots", "asks"), [(UNCLEAN, True), ([], False), (None, False)])
+def test_the_next_host_is_asked_where_boots_are_known(boots: Any, asks: bool) -> None:
+    """By Ansible's own judgement: it takes no list for true."""
+    (play,) = yaml.safe_load(PLAYBOOK.read_text())
+    (conditions,) = [task["when"] for task in play["tasks"] if "gb10.fleet.recorder_facts" in task]
+    said = {"flight_recorder_enabled": True, "gb10_cluster": "pair1", "__why_read": {"health": {"boots": boots}}}
+    templar = Templar(loader=DataLoader(), variables=said)
+    assert all(templar.evaluate_conditional(trust_as_template(condition)) for condition in conditions) is asks
 
 
 @pytest.mark.parametrize(
