@@ -7,6 +7,7 @@ alone. `GB10_PULLS=10` pulls ten times, in turn on both hosts; a round is some 9
 from __future__ import annotations
 
 import base64
+import contextlib
 import itertools
 import json
 import os
@@ -34,7 +35,10 @@ SAID = {
     "flight_recorder_key": "k" * 32,
 }
 ONLY_RECORDER = ("-e", json.dumps(SAID))
-LOAD = "sudo systemd-run --quiet --collect --unit=load --nice=5 sh -c 'while :; do :; done'"
+LOAD = (
+    "sudo systemctl stop load 2>/dev/null;"
+    " sudo systemd-run --quiet --collect --unit=load --nice=5 sh -c 'while :; do :; done'"
+)
 # A sample each second, so the last one is younger than that when it is written; an emulated machine may be late by one.
 YOUNGEST_S = 2.0
 LOADED_PERCENT = 96  # what the simulated GPU says of itself
@@ -89,8 +93,12 @@ class Clock:
 def kept(pair: Pair, host: str) -> list[dict[str, Any]]:
     """What the other host has of this one."""
     (peer,) = set(pair.hosts) - {host}
-    lines = pair.ssh(peer, f"sudo cat /var/lib/gb10-recorder/{host}.jsonl 2>/dev/null || true").splitlines()
-    return [json.loads(line) for line in lines]
+    text = pair.ssh(peer, f"sudo cat /var/lib/gb10-recorder/{host}.jsonl 2>/dev/null || true")
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):  # cut, where the plug of that host was pulled
+            found.append(json.loads(line))
+    return found
 
 
 def why(pair: Pair, host: str) -> dict[str, Any]:

@@ -216,3 +216,15 @@ def test_the_record_follows_no_link(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "b.jsonl")
     with pytest.raises(OSError, match="No such device"):
         ring.Ring(tmp_path, "b", 10_000).add({"at_s": 1})
+
+
+def test_a_peer_that_lost_its_power_is_given_up_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says no goodbye: the kernel alone would send the same lines again for minutes."""
+    opened: list[socket.socket] = []
+    connect = socket.create_connection
+    monkeypatch.setattr(socket, "create_connection", lambda *args: opened.append(connect(*args)) or opened[-1])
+    sender = Sender(listening(tmp_path, {"127.0.0.1": "spark-a"}))
+    sender.outbox.put({"at_s": 1})
+    kept(tmp_path, 1)
+    assert opened[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == send.UNHEARD_S * 1000
+    sender.end()

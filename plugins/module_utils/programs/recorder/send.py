@@ -30,6 +30,7 @@ KEY = "/etc/gb10-fleet/recorder.key"
 EVERY_S = 1.0
 AGAIN_S = 2.0
 PATIENCE_S = 5.0  # of a write, and of the opening
+UNHEARD_S = 10.0  # so long the peer's kernel may confirm nothing: a host that lost its power says no goodbye
 MOST_WAITING = 900  # lines: a quarter of an hour of samples
 LONGEST_TEXT = 400  # characters of a line of the kernel
 LARGEST_TEXT = 2400  # bytes of it as JSON, where an odd character takes up to 12; the keeper takes 4096 of a whole line
@@ -139,6 +140,7 @@ def deliver(outbox: Outbox, peer: Peer, own: str, secret: bytes, going: Callable
 
 def _deliver(outbox: Outbox, connection: socket.socket, own: str, secret: bytes, going: Callable[[], bool]) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(UNHEARD_S * 1000))
     seal = Seal(secret, calls=True)
     connection.sendall(seal.opening)
     if not seal.meet(_line(connection)):
