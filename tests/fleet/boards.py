@@ -52,8 +52,8 @@ def _written(path: str, content: bytes) -> str:
     return f"mkdir -p {PurePosixPath(path).parent} && echo {text} | base64 -d >{path}"
 
 
-# What is mounted where a board or a kernel is played, and what a container's own /sys holds.
-PLACES = "awk '$2 ~ \"^/sys|^/proc/sys\" { print $1, $2 }' /proc/mounts; ls /sys"
+# Mounts where a board or a kernel is played, sorted (each boot has another order of cgroups), and a container's /sys.
+PLACES = "awk '$2 ~ \"^/sys|^/proc/sys\" { print $1, $2 }' /proc/mounts | sort; ls /sys"
 # As it was before: no recipe, no board, Debian's kernel runs, and of the release nothing is left.
 LEAVE = f"""
 rm -rf {BOARD} {BOOTS_BY_GRUB} {SOURCE} /run/gb10-lab/fwupd.json /run/gb10-lab/osrelease
