@@ -33,6 +33,11 @@ def runs(name: str) -> bool:
     return systemctl("is-active", "--quiet", unit(name))
 
 
+def process(name: str) -> str:
+    argv = ["systemctl", "show", "--property=MainPID", "--value", unit(name)]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout.strip()
+
+
 def run(words: list[str]) -> None:
     said: dict[str, list[str]] = {}
     while words[0].startswith("-"):
@@ -72,11 +77,11 @@ def main(words: list[str]) -> int:
             print(json.dumps(IMAGE))
         case ["image", "inspect", *_]:
             print(json.dumps([IMAGE]))
-        case ["container", "inspect", *_, name]:
+        case ["container", "inspect", *how, name]:
             if not runs(name):
                 print(f"Error response from daemon: No such container: {name}", file=sys.stderr)
                 return 1
-            print("true")
+            print(process(name) if "{{.State.Pid}}" in how else "true")
         case ["inspect", *_, name]:
             print("running" if runs(name) else "exited")
         case ["stop", *_, name]:
