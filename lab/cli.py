@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from lab import image, lifecycle, vendor
 from lab.shell import LabError, missing_packages, require_host, run, say, step
@@ -28,6 +29,14 @@ def parser() -> argparse.ArgumentParser:
     up = add("up", "start hosts: a pair, a three-node ring, N on a switch, or a fleet of N containers")
     up.add_argument("topology", choices=TOPOLOGIES)
     up.add_argument("--hosts", type=int, default=0, metavar="N", help="how many, for switch and fleet")
+    up.add_argument(
+        "--show",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a path that containers see, too: read-only",
+    )
     down = add("down", "end everything, or one topology; the next `up` gives fresh hosts")
     down.add_argument("topology", choices=TOPOLOGIES, nargs="?")
     add("status", "hosts, power, cables")
@@ -72,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def dispatch(args: argparse.Namespace) -> None:
     actions: dict[str, Callable[[], None]] = {
-        "up": lambda: lifecycle.up(args.topology, args.hosts),
+        "up": lambda: lifecycle.up(args.topology, args.hosts, args.show),
         "down": lambda: lifecycle.down(args.topology or ""),
         "status": status,
         "ssh": lambda: lifecycle.ssh(args.host, args.words),

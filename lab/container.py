@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import resource
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from lab import identity, process
@@ -38,6 +39,16 @@ while [ "$status" -eq 133 ]; do
 		status=$?
 	done
 done"""
+
+
+# HAProxy refuses to start where it may not have the files for its connections, and some machines that are containers
+# themselves let nobody raise that limit. There a router has fewer connections.
+ROUTER = "etc/systemd/system/gb10-router.service.d/50-gb10-lab.conf"
+FILES, CONNECTIONS = 40_000, 4_000
+FEWER = f"""[Service]
+ExecStart=
+ExecStart=/usr/sbin/haproxy -Ws -n {CONNECTIONS} -f /etc/gb10-fleet/router.cfg -S /run/gb10-router/master.sock,mode,600
+"""
 
 
 def raise_limits(record: Path) -> None:
@@ -89,10 +100,16 @@ def remove_cgroups() -> None:
 class Container:
     def __init__(self, host: Host, folder: Path) -> None:
         self.host, self.folder, self.image = host, folder, Image.load(folder / "image.json")
-        self.record = folder / "pid.json"
+        self.record, self.shown = folder / "pid.json", folder / "shown.json"
 
-    def load(self) -> None:
+    def load(self, shown: Sequence[str] = ()) -> None:
+        """`shown`: paths of this machine that the container sees at the same place, to be read alone."""
         identity.write(self.folder / "layer", self.host)
+        self.shown.write_text(json.dumps(list(shown)))
+        if resource.getrlimit(resource.RLIMIT_NOFILE)[1] < FILES:
+            fewer = self.folder / "layer" / ROUTER
+            fewer.parent.mkdir(parents=True)
+            fewer.write_text(FEWER)
         self.power_on()
 
     def power_on(self) -> None:
@@ -103,6 +120,7 @@ class Container:
             f"--network-namespace-path=/run/netns/{container_namespace(self.host)}",
             "--capability=CAP_NET_ADMIN,CAP_IPC_LOCK",
             "--system-call-filter=@keyring bpf",  # of containers in it, which Docker starts
+            *(f"--bind-ro={path}" for path in json.loads(self.shown.read_text())),
         ]
         environment = "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network"
         join = " && ".join(f"echo $$ >{shlex.quote(str(group))}/cgroup.procs" for group in cgroups(self.host.name))

@@ -18,7 +18,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -44,6 +44,7 @@ class State:
     up: dict[str, int] = field(default_factory=dict)  # topology -> its number of hosts
     cut: list[Cut] = field(default_factory=list)
     tree: str = ""  # what the server serves
+    shown: list[str] = field(default_factory=list)  # paths of this machine that containers see, read-only
 
     @property
     def plans(self) -> list[Topology]:
@@ -108,17 +109,19 @@ def _load() -> State:
     return State(boot_id())
 
 
-def up(name: str, hosts: int) -> None:
+def up(name: str, hosts: int, shown: Sequence[Path] = ()) -> None:
     try:
         plan = topology(name, hosts)
     except ValueError as error:
         raise LabError(str(error)) from error
+    _refuse_shown(plan, shown)
     with state() as lab:
         _refuse_second(lab, plan)
         tree = images.vendor_tree()
         image = images.build(tree, plan.hosts[0].kind)
         (MACHINE / "checkout").write_text(str(CHECKOUT))
         lab.up[plan.name] = len(plan.hosts)
+        lab.shown = [str(path) for path in shown] or lab.shown
         lab.save()
         for host in plan.hosts:
             if not _ready(host).exists():  # new, or left half-made by a run that was stopped
@@ -132,6 +135,14 @@ def up(name: str, hosts: int) -> None:
         _write_inventory(plan, tree)
     say(f"{plan.name} is up: {', '.join(f'{host.name} {host.address}' for host in plan.hosts[:4])}" + _more(plan))
     say(f"inventory: {(INVENTORY / plan.name / 'hosts.yml').relative_to(CHECKOUT)}; a shell: python -m lab ssh HOST")
+
+
+def _refuse_shown(plan: Topology, shown: Sequence[Path]) -> None:
+    if shown and plan.hosts[0].kind != "container":
+        raise LabError(f"--show is for containers, and {plan.name} has machines; leave it out")
+    for path in shown:
+        if not (path.is_absolute() and path.exists() and ":" not in str(path)):
+            raise LabError(f"--show {path}: name a path that is there, from the root, without a colon")
 
 
 def _more(plan: Topology) -> str:
@@ -295,19 +306,19 @@ def _start(lab: State, plan: Topology, hosts: list[Host], image: images.Image | 
             raise LabError(f"{host.name} was never up; `up {plan.name}` starts it")
         image.save(_folder(host.name) / "image.json")
     if plan.hosts[0].kind == "container":
-        _start_containers(hosts, fresh)
+        _start_containers(hosts, fresh, lab.shown)
     else:
         _start_machines(lab, plan, hosts, fresh)
     for host in fresh:
         _ready(host).touch()
 
 
-def _start_containers(hosts: list[Host], fresh: list[Host]) -> None:
+def _start_containers(hosts: list[Host], fresh: list[Host], shown: Sequence[str]) -> None:
     raise_limits(MACHINE / "inotify.json")
     for host in hosts:
         container = Container(host, _folder(host.name))
         if host in fresh:
-            container.load()
+            container.load(shown)
         else:
             container.power_on()
     _each(hosts, lambda host: wait_booted(host, 120))

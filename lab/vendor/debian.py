@@ -12,10 +12,10 @@ import tempfile
 from pathlib import Path
 
 RELEASE = "trixie"
-# The engine beneath docker-ce, the real perftest, NGINX and rsync, and what a minimal root lacks of their dependencies.
-CARRIED = ["containerd", "docker-cli", "docker.io", "ibverbs-utils", "iproute2", "iptables", "kmod", "nginx",
-           "perftest", "prometheus", "prometheus-alertmanager", "prometheus-node-exporter", "python3", "rdma-core",
-           "rsync", "runc", "xz-utils"]  # fmt: skip
+# The engine beneath docker-ce, the real perftest, NGINX, HAProxy, rsync, and what a minimal root lacks of their needs.
+CARRIED = ["containerd", "docker-cli", "docker.io", "haproxy", "ibverbs-utils", "iproute2", "iptables", "kmod",
+           "nginx", "perftest", "prometheus", "prometheus-alertmanager", "prometheus-node-exporter", "python3",
+           "rdma-core", "rsync", "runc", "xz-utils"]  # fmt: skip
 # Real images bring their bytecode. Without it an emulated CPU compiles for half a minute at each start of Python.
 # Checked by hash, because the image's files have no times.
 BYTECODE = "python3.13 -m compileall -q -x '/(test|idlelib|ensurepip|lib2to3|turtledemo|pydoc_data)/'"

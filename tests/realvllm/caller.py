@@ -1,13 +1,16 @@
 """`PYTHON caller.py SETTINGS`: OpenAI's own client library keeps asking a gateway until its standard input ends.
 
 Runs with the Python of an environment that has the library, so it imports nothing of this project. SETTINGS is JSON:
-url, key, ca, chat (model, [[question, answer] for whole answers, [question, answer] for streams]), embed (model or ""),
-clients. It retries nothing. Prints `begun` once each client has had an answer, and what became of all requests at the
-end. A stream that is shorter than what was asked for, or has another text, is cut.
+url, key, ca, chat (model, [question, answer] for whole answers, [question, answer] for streams), embed (model), clients
+(what each of them asks for: stream, whole or embed), lengths (of streams, in turn; in tokens, of which the taught model
+has one for each letter) and least (so many requests, also after the input's end). It retries nothing. Prints `begun`
+once each client has had an answer, and what became of all requests at the end. A stream that is shorter than what was
+asked for, or has another text, is cut.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import ssl
 import sys
@@ -19,7 +22,6 @@ from typing import Any
 import openai
 
 _DEADLINE_S = 600.0
-STREAMED = 96  # tokens of a stream; the taught model has one for each letter
 
 
 class Tally:
@@ -27,6 +29,9 @@ class Tally:
         self.lock, self.stop, self.begun = threading.Lock(), threading.Event(), threading.Barrier(clients + 1)
         self.counts = {"whole": 0, "streamed": 0, "embedded": 0, "failed": 0, "cut": 0}
         self.tokens, self.words, self.longest_s = 0, list[str](), 0.0
+
+    def enough(self, least: int) -> bool:
+        return self.stop.is_set() and sum(self.counts.values()) >= least
 
     def count(self, what: str, tokens: int = 0, words: str = "", took_s: float = 0.0) -> None:
         with self.lock:
@@ -45,7 +50,7 @@ def client(said: dict[str, Any]) -> openai.OpenAI:
     )
 
 
-def whole(api: openai.OpenAI, said: dict[str, Any], tally: Tally) -> tuple[str, int]:
+def whole(api: openai.OpenAI, said: dict[str, Any], length: int) -> tuple[str, int]:
     model, (question, answer), _ = said["chat"]
     asked: Any = [{"role": "user", "content": question}]
     got = api.chat.completions.create(model=model, messages=asked, temperature=0, max_tokens=64)
@@ -54,22 +59,20 @@ def whole(api: openai.OpenAI, said: dict[str, Any], tally: Tally) -> tuple[str, 
     return "whole", got.usage.completion_tokens if got.usage else 0
 
 
-def stream(api: openai.OpenAI, said: dict[str, Any], tally: Tally) -> tuple[str, int]:
+def stream(api: openai.OpenAI, said: dict[str, Any], length: int) -> tuple[str, int]:
     model, _, (question, answer) = said["chat"]
     asked: Any = [{"role": "user", "content": question}]
     parts, ends = [], None
-    with api.chat.completions.create(
-        model=model, messages=asked, temperature=0, max_tokens=STREAMED, stream=True
-    ) as got:
+    with api.chat.completions.create(model=model, messages=asked, temperature=0, max_tokens=length, stream=True) as got:
         for chunk in got:
             parts += [chunk.choices[0].delta.content or ""] if chunk.choices else []
             ends = (chunk.choices and chunk.choices[0].finish_reason) or ends
-    if "".join(parts) != answer[:STREAMED] or ends != "length":
+    if "".join(parts) != answer[:length] or ends != "length":
         raise EOFError(f"a stream ended after {len(parts)} parts with {ends}: {''.join(parts)[-40:]!r}")
     return "streamed", len(parts)
 
 
-def embed(api: openai.OpenAI, said: dict[str, Any], tally: Tally) -> tuple[str, int]:
+def embed(api: openai.OpenAI, said: dict[str, Any], length: int) -> tuple[str, int]:
     got = api.embeddings.create(model=said["embed"], input="A cat sleeps on the sofa.")
     if got.model != said["embed"] or not any(got.data[0].embedding):
         raise ValueError(f"{got.model} gave no vector")
@@ -77,11 +80,11 @@ def embed(api: openai.OpenAI, said: dict[str, Any], tally: Tally) -> tuple[str, 
 
 
 def keep_asking(ask: Callable[..., tuple[str, int]], said: dict[str, Any], tally: Tally) -> None:
-    api, first = client(said), True
-    while not tally.stop.is_set():
+    api, first, lengths = client(said), True, itertools.cycle(said["lengths"])
+    while not tally.enough(said["least"]):
         began = time.monotonic()
         try:
-            what, tokens = ask(api, said, tally)
+            what, tokens = ask(api, said, next(lengths))
             tally.count(what, tokens, took_s=time.monotonic() - began)
         except openai.APIStatusError as error:
             tally.count("failed", words=f"{error.status_code} {error.message}")
@@ -96,8 +99,7 @@ def keep_asking(ask: Callable[..., tuple[str, int]], said: dict[str, Any], tally
 
 def main() -> int:
     said = json.loads(sys.argv[1])
-    kinds = [stream, whole, *([embed] if said["embed"] else [])]
-    asks = [kinds[number % len(kinds)] for number in range(said["clients"])]
+    asks = [{"stream": stream, "whole": whole, "embed": embed}[kind] for kind in said["clients"]]
     tally = Tally(len(asks))
     asking = [threading.Thread(target=keep_asking, args=(ask, said, tally)) for ask in asks]
     for each in asking:

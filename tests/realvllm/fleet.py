@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import read_status
@@ -141,10 +141,14 @@ def running(models: Mapping[str, Sequence[str]], model_of: Callable[[str], Path]
 
 def settings(fleet: Fleet, questions: Sequence[str], **more: Any) -> dict[str, Any]:
     """Of caller.py: the address of the fleet, and what its models were taught."""
-    pairs = list(zip(questions, ANSWERS, strict=True))
-    chat = [CHAT, *([question, answer] for question, answer in pairs)]
-    url = f"https://{fleet.head.address}:{fleet.head.gateway_port}/v1"
-    return {"url": url, "key": KEY, "ca": str(fleet.ca), "chat": chat, "embed": EMBED, "clients": 6, **more}
+    return asked(f"https://{fleet.head.address}:{fleet.head.gateway_port}/v1", fleet.ca, questions, **more)
+
+
+def asked(url: str, ca: Path, questions: Sequence[str], **more: Any) -> dict[str, Any]:
+    """Two clients of each kind, who stop at once when they are told to, unless `more` says otherwise."""
+    chat = [CHAT, *([question, answer] for question, answer in zip(questions, ANSWERS, strict=True))]
+    who = {"clients": ["stream", "whole", "embed"] * 2, "lengths": [96], "least": 0}
+    return {"url": url, "key": KEY, "ca": str(ca), "chat": chat, "embed": EMBED, **who, **more}
 
 
 class Caller:
@@ -172,7 +176,13 @@ def once(program: str, said: Mapping[str, Any]) -> Any:
     return json.loads(done.stdout)
 
 
-def requests(fleet: Fleet) -> dict[tuple[str, str], int]:
+class Shows(Protocol):
+    """Who can say what `gb10-router show` says."""
+
+    def show(self) -> list[dict[str, Any]]: ...
+
+
+def requests(fleet: Shows) -> dict[tuple[str, str], int]:
     """How many each replica has got since the router began, by model and host."""
     return {(each["model"], each["host"]): each["requests"] for each in fleet.show()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import model_folders
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.plugin_utils import output
 
 COMMIT, CONFIG, SHARD = "a" * 40, "b" * 40, "c" * 64
 REPOSITORY = "/cache/huggingface/hub/models--acme--new"
@@ -50,6 +52,26 @@ def test_a_plain_folder(tmp_path: Path) -> None:
     (tmp_path / "models/x/a.safetensors").write_text("12")
     found = said(tmp_path, "/models/x")
     assert found == {"names": ["config.json"], "texts": {"config.json": "{}"}, "weights_bytes": 2}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['{\n\t"x": "\u00fc\\u001b"\r\n}\n', '{"x":\n', "\x1b]0;x\x07", "[" * 100_000],
+    ids=["json", "half", "none", "deep"],
+)
+def test_what_is_said_of_it_arrives_as_it_was_said(root: Path, text: str) -> None:
+    """Else the digest that the controller expects is never that of the host, and no call would change anything."""
+    top = root / REPOSITORY.lstrip("/")
+    (top / "blobs" / CONFIG).write_text(text)
+    (top / "snapshots" / COMMIT / "a\x1b.json").write_text("{}")
+    found = said(root)
+    assert isinstance(found, dict) and found["names"] == ["config.json", "modules.json"]
+    assert output.cleaned(found) == found
+    if text.endswith("}\n"):
+        assert json.loads(found["texts"]["config.json"]) == json.loads(text)
+    else:
+        with pytest.raises((ValueError, RecursionError)):
+            json.loads(found["texts"]["config.json"])
 
 
 def test_a_model_that_is_not_there_is_null(root: Path) -> None:

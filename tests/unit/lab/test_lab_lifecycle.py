@@ -15,8 +15,11 @@ from pathlib import Path
 import pytest
 
 from lab import cli, container, lifecycle, network, process
-from lab.shell import LabError
+from lab.image import Image
+from lab.shell import CHECKOUT, LabError
 from lab.topology import topology
+
+UNIT = CHECKOUT / "roles/gateway/templates/gb10-router.service.j2"
 
 
 @pytest.fixture
@@ -264,6 +267,52 @@ def test_each_container_has_cgroups_of_its_own(
     (groups[-1] / "busy").touch()  # stands for a cgroup that the kernel does not remove
     container.remove_cgroups()
     assert not groups[0].exists() and groups[-1].exists()
+
+
+def a_container(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, files: int = 2**20
+) -> tuple[container.Container, list[str]]:
+    """A new one on a machine that grants a process so many files, and the words that would start it."""
+    words: list[str] = []
+    monkeypatch.setattr(container, "MOUNTS", Path(os.devnull))
+    monkeypatch.setattr(container.identity, "write", lambda upper, host: upper.mkdir())
+    monkeypatch.setattr(container.process, "start", lambda argv, record, log: words.extend(argv))
+    monkeypatch.setattr(container.resource, "getrlimit", lambda what: (1024, files))
+    Image("digest", (folder / "spark", folder / "debian")).save(folder / "image.json")
+    return container.Container(topology("fleet", 1).hosts[0], folder), words
+
+
+def test_a_container_sees_what_it_is_shown_also_after_it_was_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, words = a_container(tmp_path, monkeypatch)
+    made.load(["/opt/a", "/opt/b c"])
+    assert "--bind-ro=/opt/a '--bind-ro=/opt/b c'" in words[-1]
+    words.clear()
+    made.power_on()
+    assert "--bind-ro=/opt/a '--bind-ro=/opt/b c'" in words[-1]
+
+
+@pytest.mark.parametrize(("files", "fewer"), [(20_000, True), (container.FILES, False)])
+def test_a_router_has_fewer_connections_where_a_process_may_have_few_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int, fewer: bool
+) -> None:
+    made, _ = a_container(tmp_path, monkeypatch, files)
+    made.load()
+    written = tmp_path / "layer" / container.ROUTER
+    assert written.exists() == fewer
+    if fewer:  # else as the role has it
+        (ours,) = (line for line in UNIT.read_text().splitlines() if line.startswith("ExecStart="))
+        assert written.read_text().splitlines()[-1].replace(f" -n {container.CONNECTIONS}", "") == ours
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "said"),
+    [("pair", "/opt", "has machines"), ("fleet", "opt", "from the root"), ("fleet", "/no/such/path", "that is there")],
+)
+def test_what_cannot_be_shown_is_refused(name: str, path: str, said: str) -> None:
+    with pytest.raises(LabError, match=said):
+        lifecycle.up(name, 1, [Path(path)])
 
 
 def test_status_ends_quietly_when_its_reader_leaves() -> None:
