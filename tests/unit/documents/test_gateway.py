@@ -602,6 +602,14 @@ def test_who_took_the_port_of_a_service_that_does_not_serve_hears_nothing(
 
 
 @needs_nginx
+@pytest.mark.parametrize("header", ["Content-Length: 1", "Transfer-Encoding: chunked"])
+def test_a_stranger_who_is_slow_to_ask_for_its_health_gets_no_connection(
+    gateway: Gateway, heard: list[Any], header: str
+) -> None:
+    assert status(gateway.send(request("GET /health", header, key=None))) == 413 and heard == []
+
+
+@needs_nginx
 def test_what_is_too_large_is_said(gateway: Gateway, heard: list[Any]) -> None:
     size = catalog.load("gateway")["body"]["value"] * 2**20 + 1
     said = gateway.send(request("POST /v1/completions", f"Content-Length: {size}"))

@@ -115,3 +115,22 @@ def test_a_folder_that_cannot_be_written_opens_nothing(tmp_path: Path, proc: Pat
     with listener("127.0.0.1") as (process, port):
         put(proc, process, OURS)
         assert not Door(tmp_path / "missing", Api("127.0.0.1", port), proc).opens(process)
+
+
+def test_a_server_that_stops_to_listen_and_lives_on_has_its_door_closed(tmp_path: Path, proc: Path) -> None:
+    with listener("127.0.0.1") as (process, port):
+        put(proc, process, OURS)
+        door = Door(tmp_path, Api("127.0.0.1", port), proc)
+        assert door.opens(process) and not door.opens(process) and door.is_open
+    with listener("127.0.0.1", port):
+        assert not door.opens(process) and not door.is_open and not (tmp_path / "serving").exists()
+
+
+def test_who_listens_everywhere_gets_nothing_of_the_very_address(tmp_path: Path, proc: Path) -> None:
+    """Such as NGINX with `listen [::]:8000`, for IPv6 alone."""
+    with socket.socket(socket.AF_INET6) as other, listener("127.0.0.1") as (process, port):
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        other.bind(("::", port))
+        other.listen()
+        put(proc, process, OURS)
+        assert Door(tmp_path, Api("127.0.0.1", port), proc).opens(process)

@@ -25,17 +25,25 @@ class Door:
     def __init__(self, folder: Path, api: Api | None, proc: Path = PROC) -> None:
         self.file, self.api, self.proc = folder / FILE, api, proc
         self.is_open = False
+        self._held: set[int] = set()  # the sockets that it was opened for
 
     def opens(self, process: int) -> bool:
-        """Open it if the control group of this process is all that listens there. True the first time that it is so."""
-        if self.is_open or self.api is None or not process:
+        """Open it if the control group of this process is all that listens there. True when it has just been opened.
+
+        One that is open is closed when other sockets listen there, or none: a server may stop to listen and live on.
+        """
+        if self.api is None or not process:
             return False
         there = self._listeners(self.api)
+        if self.is_open:
+            if there != self._held:
+                self.close()
+            return False
         if not there or not there <= sockets_of(kin(process, self.proc), self.proc):
             return False
         with contextlib.suppress(OSError):  # a full /run: once more at the next look
             self.file.touch(mode=0o644)
-            self.is_open = True
+            self.is_open, self._held = True, there
         return self.is_open
 
     def close(self) -> None:
@@ -45,7 +53,11 @@ class Door:
             self.file.unlink()
 
     def _listeners(self, api: Api) -> set[int]:
-        """The inodes of all sockets that take connections to the API."""
+        """The inodes of all sockets that take connections to the API.
+
+        The kernel prefers one at the very address to those that listen everywhere.
+        """
         ends = {end(address, api.port) for address in (api.address, *_EVERYWHERE)}
-        found = sockets(self.proc)
-        return {each.inode for each in found if each.state == LISTEN and each.local in ends}
+        found = [each for each in sockets(self.proc) if each.state == LISTEN and each.local in ends]
+        exact = {each.inode for each in found if each.local == end(api.address, api.port)}
+        return exact or {each.inode for each in found}
