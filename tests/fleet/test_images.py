@@ -18,6 +18,7 @@ import yaml
 
 from tests.fleet.fleet import HERE, Fleet
 from tests.support import build_tools
+from tests.support.archive import packed
 from tests.support.rig import ROOT, Play
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -84,18 +85,16 @@ class Two:
 
     def bring(self) -> None:
         """What a build starts from, to where Docker and the disk of the builder have it."""
-        (self.folder / "PKG-INFO").write_text(PACKAGE)
-        (self.folder / "config.json").write_text("{}")
-        archive = build_tools.packed(
-            (self.tools / "docker-buildx/usr/libexec/docker", "usr/libexec/docker"),
-            (self.tools / "tcc", f"{THERE[1:]}/base/tcc"),
-            (INGREDIENTS / "Dockerfile", f"{THERE[1:]}/base/Dockerfile"),
-            (INGREDIENTS / "setup.py", f"{THERE[1:]}/base/setup.py"),
-            (INGREDIENTS / "setup.py", f"{THERE[1:]}/source/setup.py"),
-            (self.folder / "PKG-INFO", f"{THERE[1:]}/source/PKG-INFO"),
-            (self.folder / "config.json", f"{THERE[1:]}/model/config.json"),
-        )
-        self.fleet.root(self.first, "tar", "-xC", "/", program=archive)
+        files: dict[str, Path | bytes] = {
+            "usr/libexec/docker": self.tools / "docker-buildx/usr/libexec/docker",
+            f"{THERE[1:]}/base/tcc": self.tools / "tcc",
+            f"{THERE[1:]}/base/Dockerfile": INGREDIENTS / "Dockerfile",
+            f"{THERE[1:]}/base/setup.py": INGREDIENTS / "setup.py",
+            f"{THERE[1:]}/source/setup.py": INGREDIENTS / "setup.py",
+            f"{THERE[1:]}/source/PKG-INFO": PACKAGE.encode(),
+            f"{THERE[1:]}/model/config.json": b"{}",
+        }
+        self.fleet.root(self.first, "tar", "-xC", "/", program=packed(files))
         self.fleet.shell(self.first, BRING_BASE.replace("@IMAGE@", self.simulated))
 
     def play(self, playbook: str, *args: str, roles: list[str] = ROLES, **variables: Any) -> Play:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import subprocess
-import tarfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +15,9 @@ from tests.fleet.fleet import PYTHON, Fleet
 from tests.fleet.rollouts import GB10
 from tests.realvllm.fleet import CHAT, EMBED, KINDS
 from tests.realvllm.real import BIN
+from tests.support.archive import packed
 from tests.support.rig import ROOT, Play
-from tests.support.router_fleet import FLEET_KEY, KEY, Spark, certificate
+from tests.support.router_fleet import FLEET_KEY, KEY, certificates
 
 HERE = Path(__file__).parent
 LIBRARIES = "/opt/gb10-real"  # those that the image has and the host has not
@@ -52,10 +51,7 @@ class RealFleet(Fleet):
         self.lab("up", "fleet", "--hosts", str(self.count), *shown)
         said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
         self.hosts = tuple(said["children"]["sparks"]["hosts"])
-        sparks = [Spark(host, self.address(host), (), ()) for host in self.hosts]
-        for spark in sparks:
-            certificate(self.home, spark)
-        self.ca.write_text("".join((self.home / f"{spark.name}.pem").read_text() for spark in sparks))
+        certificates(self.ca, {host: self.address(host) for host in self.hosts})
         for host in self.hosts:
             self.prepare(host)
         self.write()
@@ -87,18 +83,21 @@ class RealFleet(Fleet):
         said = {"@PROGRAMS@": str(BIN), "@LIBRARIES@": LIBRARIES}
         for name, value in said.items():
             stand_in = stand_in.replace(name, value)
-        files: dict[str, tuple[bytes, int]] = {
-            "usr/bin/docker": (stand_in.encode(), 0o755),
-            "etc/systemd/system/docker.service": (DOCKER_UNIT.encode(), 0o644),
-            "etc/gb10-certificate/gateway.pem": ((self.home / f"{host}.pem").read_bytes(), 0o644),
-            "etc/gb10-certificate/gateway.key": ((self.home / f"{host}.key").read_bytes(), 0o600),
-            "etc/gb10-certificate/fleet.pem": (self.ca.read_bytes(), 0o644),
-            **{f"{LIBRARIES[1:]}/{path.name}": (path.read_bytes(), 0o644) for path in _libraries()},
+        client = self.home / "docker"
+        client.write_text(stand_in)
+        client.chmod(0o755)
+        files: dict[str, Path | bytes] = {
+            "usr/bin/docker": client,
+            "etc/systemd/system/docker.service": DOCKER_UNIT.encode(),
+            "etc/gb10-certificate/gateway.pem": self.home / f"{host}.pem",
+            "etc/gb10-certificate/gateway.key": self.home / f"{host}.key",
+            "etc/gb10-certificate/fleet.pem": self.ca,
+            **{f"{LIBRARIES[1:]}/{path.name}": path for path in _libraries()},
         }
         for model, kind in KINDS.items():
             if kind in kinds:
                 files |= _in_the_hub(model, self.model_of(kind))
-        return _archive(files)
+        return packed(files)
 
     # -- what an operator says and does
 
@@ -194,19 +193,8 @@ def _libraries() -> list[Path]:
     return [Path(library)]
 
 
-def _in_the_hub(model: str, folder: Path) -> dict[str, tuple[bytes, int]]:
+def _in_the_hub(model: str, folder: Path) -> dict[str, Path | bytes]:
     """The files of a model as the cache of the hub has them."""
     home = f"var/cache/gb10-vllm/huggingface/hub/models--{model.replace('/', '--')}"
     commit = hashlib.sha256(model.encode()).hexdigest()[:40]
-    files = {f"{home}/snapshots/{commit}/{path.name}": (path.read_bytes(), 0o644) for path in folder.iterdir()}
-    return {f"{home}/refs/main": (commit.encode(), 0o644), **files}
-
-
-def _archive(files: Mapping[str, tuple[bytes, int]]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, (content, mode) in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode = len(content), mode
-            archive.addfile(entry, io.BytesIO(content))
-    return packed.getvalue()
+    return {f"{home}/refs/main": commit.encode(), f"{home}/snapshots/{commit}": folder}

@@ -5,9 +5,7 @@ They are no part of the lab's own repository, whose Docker plugins are empty: on
 
 from __future__ import annotations
 
-import io
 import shutil
-import tarfile
 import tempfile
 from pathlib import Path
 
@@ -40,12 +38,3 @@ def tools() -> Path:
             shutil.rmtree(new / name / "usr/share", ignore_errors=True)
         new.replace(folder)
     return folder
-
-
-def packed(*folders: tuple[Path, str]) -> bytes:
-    """A tar archive of these folders, each under its name there."""
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for folder, name in folders:
-            archive.add(folder, name)
-    return out.getvalue()

@@ -128,9 +128,7 @@ class Fleet:
         return next(spark for spark in self.sparks if spark.name == name)
 
     def start(self) -> None:
-        for spark in self.sparks:
-            certificate(self.folder, spark)
-        self.ca.write_text("".join((self.folder / f"{spark.name}.pem").read_text() for spark in self.sparks))
+        certificates(self.ca, {spark.name: spark.address for spark in self.sparks})
         (self.folder / "router").mkdir()
         for spark in self.sparks:
             spark.start(self.gap_s)
@@ -293,13 +291,18 @@ def running(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def certificate(folder: Path, spark: Spark) -> None:
-    subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
-         "-subj", f"/CN={spark.name}", "-addext", f"subjectAltName=DNS:{spark.name},IP:{spark.address}",
-         "-out", folder / f"{spark.name}.pem", "-keyout", folder / f"{spark.name}.key"],
-        check=True, capture_output=True,
-    )  # fmt: skip
+def certificates(bundle: Path, hosts: Mapping[str, str]) -> None:
+    """One for each host, by its name and address, with its key; beside them all in the one file `bundle`."""
+    made = []
+    for name, address in hosts.items():
+        made.append(bundle.parent / f"{name}.pem")
+        subprocess.run(
+            ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2",
+             "-subj", f"/CN={name}", "-addext", f"subjectAltName=DNS:{name},IP:{address}",
+             "-out", made[-1], "-keyout", made[-1].with_suffix(".key")],
+            check=True, capture_output=True,
+        )  # fmt: skip
+    bundle.write_text("".join(each.read_text() for each in made))
 
 
 def await_port(address: str, port: int, process: subprocess.Popen[bytes]) -> None:

@@ -31,7 +31,9 @@ class FileStepAction(LongStepAction):
     kept: tuple[str, ...]
     _last: Mapping[str, Any] | None = None  # how far it was when it was said last
 
-    def _begin(self, steps: Sequence[str], task_vars: dict[str, Any], **more: Any) -> tuple[dict[str, Any], Any]:
+    def _begin(
+        self, steps: Sequence[str], task_vars: dict[str, Any], **more: Any
+    ) -> tuple[dict[str, Any], services.Service]:
         """The options of the task, `more` of them than every step has; and the service whose files they are."""
         _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
             argument_spec={

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -77,7 +78,8 @@ def test_whether_a_router_is_asked_is_true_or_false(name: str | None) -> None:
     (play,) = yaml.safe_load((ROOT / "playbooks/wish.yml").read_text())
     asked = [task for task in play["tasks"] if "gb10-router" in str(task.get("ansible.builtin.command"))]
     compiled = Environment().compile_expression  # noqa: S701 - conditions, no page
-    given = {"__wish_mine": {"served_name": name}}
+    given: dict[str, Any] = {"__wish_mine": {"served_name": name}}
+    given["__wish_routed"] = compiled(play["vars"]["__wish_routed"].strip("{} "))(**given)
     for stops in (True, False):
         wanted = [compiled(task["when"])(__wish_stops=stops, **given) for task in asked]
         assert all(isinstance(each, bool) for each in wanted)
