@@ -19,8 +19,8 @@ from .conftest import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
-BIG = {"model": "openai/gpt-oss-120b", "memory_gib": 70}
-SMALL = {"model": "openai/gpt-oss-20b", "memory_gib": 20, "port": 8001, "span": "host", "hosts": ["spark-a"]}
+BIG = {"model": "openai/gpt-oss-120b", "memory_gib": 1}
+SMALL = {"model": "openai/gpt-oss-20b", "memory_gib": 0.5, "port": 8001, "span": "host", "hosts": ["spark-a"]}
 BOTH = {"big": BIG, "small": SMALL}
 CLUSTER, NEIGHBOUR = (("big", "spark-a"), ("big", "spark-b")), (("small", "spark-a"),)
 BACK_S = 600  # an emulated machine boots in 80 s, and loads two models one after the other

@@ -196,16 +196,12 @@ def _mistakes(view: View) -> Iterator[str]:
 
 def _too_much(view: View, member: str) -> Iterator[str]:
     """More memory than a host has at all."""
-    facts = view.cluster_facts.get(member)
-    asked = {
-        name: float(entry["memory_gib"])
-        for name, entry in service_entries.of(view.variables_of(member)).items()
-        if "memory_gib" in entry
-    }
-    if not facts or not asked or not view.own_facts:
+    facts, entries = view.cluster_facts.get(member), service_entries.of(view.variables_of(member))
+    if not facts or not view.own_facts:
         return
     has = facts["memory_bytes"] / _GIB
-    for name, memory_gib in asked.items():
+    for name in _here(view, member):
+        memory_gib = float(entries[name].get("memory_gib", 0))
         if memory_gib > has:
             yield f"{VARIABLE}.{name}.memory_gib is {memory_gib:g}, and {member} has {has:.1f} GiB. Give it less."
 

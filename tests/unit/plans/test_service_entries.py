@@ -52,6 +52,13 @@ def test_memory_that_no_host_has_is_refused_in_gib(entry: dict[str, Any], value:
     assert text.startswith("vllm_services.one.memory_gib is ") and "utilization" not in text
 
 
+def test_memory_is_refused_for_the_hosts_of_the_service_alone() -> None:
+    alone = BARE | {"memory_gib": 122, "span": "host", "hosts": [PAIR[0]]}
+    with pytest.raises(SettingsError) as raised:
+        vllm.plan(view({"one": alone}, hosts=2))
+    assert f"and {PAIR[0]} has " in str(raised.value) and PAIR[1] not in str(raised.value)
+
+
 @pytest.mark.parametrize("value", [1e-9, 120])
 def test_a_share_that_is_refused_is_told_as_it_was_said(value: float) -> None:
     texts = " ".join(vllm.plan(view({"one": BARE | {"memory_gib": value}})).refusals)
