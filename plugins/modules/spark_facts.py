@@ -14,7 +14,7 @@ version_added: "0.1.0"
 description:
   - Reads identity, disks, rails, GPU, driver, packages and Docker of an NVIDIA DGX Spark (GB10) in one call.
   - Changes nothing. Every external command is optional and has a deadline (C(nvidia-smi) 10 seconds, C(ip) and
-    C(modinfo) and C(dmesg) 5).
+    C(modinfo), C(dmesg) and C(journalctl) 5).
   - What cannot be read is V(none), never a guess.
 options:
   paths:

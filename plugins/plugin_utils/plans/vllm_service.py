@@ -48,7 +48,7 @@ SOURCES = (
 )
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
-_TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone")
+_TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", "door")
 
 
 @dataclass(frozen=True)

@@ -175,9 +175,9 @@ def test_the_allow_list_is_the_catalogs() -> None:
 
 def test_the_gateway_goes_where_vllm_is() -> None:
     config = named(document(**GATEWAY, vllm_host="::1", vllm_port=9001))[CONFIG]["content"]
-    assert "proxy_pass http://[::1]:9001/v1/models;" in config
+    assert "set $path /v1/models;" in config and "proxy_pass http://[::1]:9001$path;" in config
     config = named(document(**GATEWAY, vllm_host="localhost"))[CONFIG]["content"]
-    assert "proxy_pass http://127.0.0.1:8000/v1/models;" in config, (
+    assert "set $path /v1/models;" in config and "proxy_pass http://127.0.0.1:8000$path;" in config, (
         "to NGINX localhost is ::1 as well, to vLLM it is not"
     )
     config = named(document(**GATEWAY | {"gateway_address": "2001:db8::11"}))[CONFIG]["content"]
@@ -601,6 +601,51 @@ def test_who_took_the_port_of_a_service_that_does_not_serve_hears_nothing(
     assert status(gateway.send(request(line))) == 200 and len(heard) == 1
 
 
+SLOW = {
+    "Content-Length: 8": (b"a pr", b"ompt"),
+    "Transfer-Encoding: chunked": (b"4\r\na pr\r\n", b"4\r\nompt\r\n0\r\n\r\n"),
+}
+
+
+@needs_nginx
+@pytest.mark.parametrize("line", ["POST /v1/chat/completions", "GET /v1/models"])
+@pytest.mark.parametrize("header", SLOW)
+@pytest.mark.parametrize("serves", [False, True])
+def test_who_took_the_port_while_a_request_came_slowly_hears_nothing(
+    gateway: Gateway, heard: list[Any], line: str, header: str, serves: bool
+) -> None:
+    """With a key. It served when the request began, and its port has changed hands before the end of the body."""
+    first, last = SLOW[header]
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=30) as client:
+        client.sendall(request(line, header, "Expect: 100-continue"))
+        assert client.recv(65536).startswith(b"HTTP/1.1 100 "), "NGINX waits for the body"
+        client.sendall(first)
+        if not serves:
+            (gateway.folder / "serving").unlink()
+        try:
+            client.sendall(last)
+            said = b"".join(iter(lambda: client.recv(65536), b""))
+        finally:
+            (gateway.folder / "serving").touch()
+    if serves:
+        assert status(said) == 200 and [body for _, body in heard] == [b"a prompt"]
+    else:
+        assert status(said) == 502 and body_of(said)["error"]["code"] == 502 and heard == []
+
+
+@needs_nginx
+def test_a_request_has_one_line_in_the_log_and_its_connection_goes_on(gateway: Gateway, heard: list[Any]) -> None:
+    asks = request("POST /v1/embeddings", body=b"a prompt")
+    with socket.create_connection(("127.0.0.1", gateway.port), timeout=30, source_address=("127.0.0.80", 0)) as client:
+        client.sendall(asks.replace(b"Connection: close\r\n", b"") + asks)
+        said = b"".join(iter(lambda: client.recv(65536), b""))
+    assert said.count(b"HTTP/1.1 200 ") == 2 and len(heard) == 2
+    gateway.send(request("GET /v1/models"), source="127.0.0.81")
+    gateway.log.await_line('127.0.0.81 "laptop" "GET /v1/models" 200')
+    assert gateway.log.said.count("127.0.0.80 ") == 2
+    assert gateway.log.said.count('127.0.0.80 "laptop" "POST /v1/embeddings" 200 2 B ') == 2
+
+
 @needs_nginx
 @pytest.mark.parametrize("header", ["Content-Length: 1", "Transfer-Encoding: chunked"])
 def test_a_stranger_who_is_slow_to_ask_for_its_health_gets_no_connection(
@@ -663,6 +708,15 @@ def test_without_the_model_it_says_so_at_once_and_stays_up(tmp_path: Path) -> No
         running.terminate()
         running.wait(30)
     assert KEY not in log.said + (tmp_path / "stderr").read_text()
+
+
+@needs_nginx
+@pytest.mark.parametrize("more", [{}, {"vllm_model": ""}, {"gateway_fleet_key": "f" * 40}, {"vllm_on_demand": True}])
+@pytest.mark.parametrize("paths", [[], ["POST /v1/score"], ["GET /v1/models"]])
+def test_nginx_takes_what_is_written(tmp_path: Path, paths: list[str], more: dict[str, Any]) -> None:
+    config = written(tmp_path, free_port(), free_port(), **{"vllm_model": "m", "gateway_paths": paths, **more})
+    done = subprocess.run(command(config, "-t", "-q"), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 # -- TLS

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +173,75 @@ def test_a_model_without_a_replica_says_when_to_try_again(fleet: Fleet) -> None:
     finally:
         spark.start(fleet.gap_s)
     fleet.await_state("spark-c", "ready")
+
+
+PROMPT = json.dumps({"model": BIG}).encode()
+
+
+def opened(fleet: Fleet, host: str) -> socket.socket:
+    if host == fleet.head.name:
+        made = socket.socket(socket.AF_UNIX)
+        made.settimeout(60)
+        made.connect(str(fleet.head.home / "router/replicas.sock"))
+        return made
+    connection = connect(fleet, host)
+    connection.connect()
+    assert isinstance(connection.sock, socket.socket)
+    return connection.sock
+
+
+def send_slowly(fleet: Fleet, host: str, between: Callable[[], None]) -> tuple[int, str]:
+    """As a router asks a replica: another host's by TLS, its own by the socket. `between` comes in front of the end."""
+    head = (
+        "POST /replica/qwen-qwen3-8b/v1/chat/completions HTTP/1.1", f"Host: {host}", "Connection: close",
+        f"Authorization: Bearer {FLEET_KEY}", f"Content-Length: {len(PROMPT)}", "Expect: 100-continue", "", "",
+    )  # fmt: skip
+    with opened(fleet, host) as client:
+        client.sendall("\r\n".join(head).encode())
+        assert client.recv(65536).startswith(b"HTTP/1.1 100 "), "NGINX waits for the body"
+        between()
+        client.sendall(PROMPT)
+        said = b"".join(iter(lambda: client.recv(65536), b""))
+    return int(said.split(b" ", 2)[1]), said.decode()
+
+
+@pytest.mark.parametrize("host", ["spark-a", "spark-b"])
+def test_a_replica_whose_port_changes_hands_is_not_asked_and_another_one_may_be(fleet: Fleet, host: str) -> None:
+    """503 lets HAProxy ask the next replica, 502 does not: vLLM may have begun."""
+    spark = fleet.spark(host)
+    assert send_slowly(fleet, host, lambda: None)[0] == 200
+    spark.kill()
+    try:
+        with socket.create_server(("127.0.0.1", spark.port)) as thief:
+            thief.settimeout(60)
+            status, said = send_slowly(fleet, host, lambda: None)
+            assert (status, "Retry-After: 5" in said) == (503, True)
+            spark.serving(BIG).touch()
+            status, said = send_slowly(fleet, host, spark.serving(BIG).unlink)
+            assert (status, "Retry-After: 5" in said) == (503, True)
+            thief.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                thief.accept()
+            thief.settimeout(60)
+            spark.serving(BIG).touch()
+
+            def breaks_off() -> None:
+                while True:
+                    client, _ = thief.accept()
+                    with client:
+                        if not client.recv(65536).startswith(b"GET /health "):
+                            return
+
+            server = threading.Thread(target=breaks_off)
+            server.start()
+            status, said = send_slowly(fleet, host, lambda: None)
+            assert (status, "the model broke off" in said) == (502, True)
+            server.join()
+        assert send_slowly(fleet, host, lambda: None)[0] == 503, "nobody listens"
+    finally:
+        spark.serving(BIG).unlink(missing_ok=True)
+        spark.start(fleet.gap_s)
+    fleet.await_state(host, "ready")
 
 
 def test_a_draining_replica_ends_what_it_has_begun_over_a_reload(fleet: Fleet) -> None:

@@ -475,7 +475,6 @@ LOG = f"""[    1.083721] secureboot: Secure boot enabled
     [
         (b"\6\0\0\0\1", LOG, (True, REJECTED)),
         (b"\6\0\0\0\1", "[    1.083721] secureboot: Secure boot enabled\n", (True, None)),
-        (b"\6\0\0\0\1", "", (True, None)),
         (b"\6\0\0\0\0", None, (False, None)),
         (b"\6\0", None, (None, None)),
         (None, None, (None, None)),
@@ -495,6 +494,26 @@ def test_secure_boot_and_what_it_rejected(
 
     found = installed.read_driver(tmp_path, {}, (), dmesg)
     assert (found["secure_boot"], found["rejected"]) == said
+
+
+@pytest.mark.parametrize(
+    ("journal", "rejected"), [(f"{REJECTED}\n", REJECTED), ("Linux version 6\n", None), ("", None)]
+)
+def test_a_unit_that_may_not_read_the_kernels_buffer_asks_the_journal(
+    tmp_path: Path, journal: str, rejected: str | None
+) -> None:
+    """As gb10-driver-coherence.service and gb10-vllm.service, which have ProtectKernelLogs=yes."""
+    write(tmp_path, "/proc/sys/kernel/osrelease", f"{RUNNING}\n")
+    install(tmp_path, RUNNING, OLD)
+    write(tmp_path, SECURE_BOOT, b"\6\0\0\0\1")
+    asked: list[str] = []
+
+    def run(argv: Sequence[str]) -> str:
+        asked.append(" ".join(argv))
+        return journal if argv[0] == "journalctl" else ""
+
+    assert installed.read_driver(tmp_path, {}, (), run)["rejected"] == rejected
+    assert asked == ["dmesg", "journalctl --dmesg --boot --no-pager --quiet --output=cat"]
 
 
 def test_a_loaded_driver_needs_no_kernel_log(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import socket
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit impo
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Api
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.door import Door
 
+ME = pwd.getpwuid(os.getuid()).pw_name
 OURS = "0::/system.slice/docker-1.scope\n"
 LISTENS = """
 import socket, sys
@@ -134,3 +136,45 @@ def test_who_listens_everywhere_gets_nothing_of_the_very_address(tmp_path: Path,
         other.listen()
         put(proc, process, OURS)
         assert Door(tmp_path, Api("127.0.0.1", port), proc).opens(process)
+
+
+def test_it_says_why_it_stays_shut(tmp_path: Path, proc: Path) -> None:
+    with listener("127.0.0.1") as (process, port):
+        put(proc, process, "0::/user.slice/docker-1.scope\n")
+        put(proc, 1_000_000_001, OURS)
+        door = Door(tmp_path, Api("127.0.0.1", port), proc)
+        (proc / str(process) / "status").write_text(f"Name:\ta\x1bthief\nUid:\t{os.getuid()}\t0\t0\t0\n")
+        words = fault(door, 1_000_000_001)
+        who = f"a?thief (process {process} of {ME})"
+        assert words == f"port_busy: {who} listens at 127.0.0.1:{port}, and the container does not"
+        (proc / str(process) / "status").write_text("Name:\tb\nUid:\t4000000001\t0\t0\t0\n")
+        assert "port_busy: b (process " in (words := fault(door, 1_000_000_001)) and "of user 4000000001)" in words
+        (proc / str(process) / "status").unlink()
+        assert "port_busy: another process listens" in fault(door, 1_000_000_001)
+    assert fault(door, 1_000_000_001).startswith(f"not_listening: nothing listens at 127.0.0.1:{port}")
+
+
+def test_it_says_who_shares_its_port(tmp_path: Path, proc: Path) -> None:
+    with listener("0.0.0.0") as (process, port), socket.socket(socket.AF_INET6) as other:  # noqa: S104
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        other.bind(("::", port))
+        other.listen()
+        put(proc, process, OURS)
+        put(proc, os.getpid(), "0::/user.slice/b.scope\n")
+        (proc / f"{os.getpid()}/status").symlink_to(f"/proc/{os.getpid()}/status")
+        door = Door(tmp_path, Api("127.0.0.1", port), proc)
+        assert not door.opens(process)
+        assert f" (process {os.getpid()} of {ME})" in fault(door, process)
+        assert fault(door, process).endswith(f"listens at 127.0.0.1:{port}, as well as the container")
+
+
+def test_an_open_door_and_one_that_is_not_needed_have_no_fault(tmp_path: Path, proc: Path) -> None:
+    with listener("127.0.0.1") as (process, port):
+        put(proc, process, OURS)
+        door = Door(tmp_path, Api("127.0.0.1", port), proc)
+        assert fault(door, process) == "" and door.opens(process) and fault(door, process) == ""
+        assert Door(tmp_path, None, proc).fault(process) is None
+
+
+def fault(door: Door, process: int) -> str:
+    return str(door.fault(process) or "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import re
 import signal
 import socket
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.health.service import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door, failures, main
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log as container_log
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import parse_config, sha256
@@ -61,7 +63,10 @@ Graph capturing finished in 8 secs, took 0.71 GiB
 INFO:     Application startup complete.
 """
 SECRET = b"0" * 64 + b" " + b"5" * 64  # of the cluster
-QUICK = {"heartbeat": 0.05, "silence": 3.0, "greeting": 0.5, "retry": 0.05, "gate": 20.0, "stop": 1.0, "gone": 30.0}
+QUICK = {
+    "heartbeat": 0.05, "silence": 3.0, "greeting": 0.5, "retry": 0.05, "gate": 20.0, "stop": 1.0, "gone": 30.0,
+    "door": 30.0,
+}  # fmt: skip
 SLOW_S = 30.0  # a machine that does much else is slow; nothing is judged by it
 
 
@@ -290,6 +295,43 @@ def test_who_took_its_port_gets_no_leave(hosts: Callable[..., list[Host]], monke
         host.start().reaches("ready")
         wait_until(lambda: sum(process > 0 for process in looks) > 3)
         assert not (host.root / "serving").exists() and host.stop() == 0
+
+
+def test_a_door_that_stays_shut_is_explained_once_and_readers_of_the_status_see_it(
+    hosts: Callable[..., list[Host]], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """First a thief listens, then nobody, then the container."""
+    ours: list[int] = []
+    monkeypatch.setattr(door, "kin", lambda process, proc: ours)
+    looks: list[int] = []
+    opens = door.Door.opens
+    monkeypatch.setattr(door.Door, "opens", lambda own, process: (looks.append(process), opens(own, process))[1])
+    with socket.create_server(("127.0.0.11", 0)) as thief:
+        address, port = thief.getsockname()
+        (host,) = hosts(api={"address": address, "port": port}, timing=QUICK | {"door": 0.0})
+        host.start()
+        assert f"(process {os.getpid()} of {pwd.getpwuid(os.getuid()).pw_name}) listens at {address}:{port}" in held(
+            host, "port_busy"
+        )
+        shown = parse_status(json.dumps(host.status))[0]
+        assert (shown["phase"], shown["verdict"], shown["failures"]) == ("waiting", "port_busy", 0)
+        seen = len(looks)
+        wait_until(lambda: len(looks) > seen + 3)
+    assert f"nothing listens at {address}:{port}" in held(host, "not_listening")
+    ours.append(os.getpid())
+    with socket.create_server((address, port)):
+        host.reaches("ready")
+        assert (host.root / "serving").exists() and host.status["waiting"] is None
+        assert host.stop() == 0
+    said = [line for line in capfd.readouterr().out.splitlines() if "lets no request through" in line]
+    assert [line.split(": ")[2] for line in said] == ["port_busy", "not_listening"], "each once"
+
+
+def held(host: Host, verdict: str) -> str:
+    """Of a server that gets no requests."""
+    wait_until(lambda: (host.status.get("waiting") or {}).get("verdict") == verdict, str(host.status))
+    assert host.status["failure"]["verdict"] == verdict
+    return str(host.status["waiting"]["text"])
 
 
 def break_docker(host: Host) -> None:

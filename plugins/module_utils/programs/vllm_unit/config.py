@@ -58,6 +58,7 @@ class Timing(NamedTuple):
     gate: float  # for one check of the host
     stop: float  # for vLLM to end by itself
     gone: float  # for a container to end whose engine is gone
+    door: float  # for the container to be all that listens, when its log says that it serves
 
 
 class Config(NamedTuple):

@@ -13,7 +13,9 @@ import contextlib
 from pathlib import Path
 
 from .config import Api
-from .sockets import LISTEN, PROC, end, kin, sockets, sockets_of
+from .failures import Failure
+from .sockets import LISTEN, PROC, end, kin, owners, sockets, sockets_of
+from .status import printable
 
 FILE = "serving"
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - as the kernel shows it, nothing is bound here
@@ -51,6 +53,20 @@ class Door:
         self.is_open = False
         with contextlib.suppress(OSError):
             self.file.unlink()
+
+    def fault(self, process: int) -> Failure | None:
+        """Why it stays shut."""
+        if self.api is None or self.is_open:
+            return None
+        where, there = f"at {self.api.address}:{self.api.port}", self._listeners(self.api)
+        strange = there - sockets_of(kin(process, self.proc), self.proc)
+        if not there:
+            return Failure("not_listening", f"nothing listens {where}, and the container's log says that it serves")
+        if not strange:
+            return None
+        who = " and ".join(owners(strange, self.proc)) or "another process"
+        beside = "as well as the container" if there - strange else "and the container does not"
+        return Failure("port_busy", printable(f"{who} listens {where}, {beside}"))
 
     def _listeners(self, api: Api) -> set[int]:
         """The inodes of all sockets that take connections to the API.

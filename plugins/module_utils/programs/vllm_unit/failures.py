@@ -34,6 +34,7 @@ WAYS_OUT = {
     "peer_lost": "the host that is named has the cause: `journalctl -u {unit}` there; all start again together",
     "port_busy": "`ss -ltnp` names the process that has the port; end it, or set another vllm_port (vllm_master_port"
     " between hosts)",
+    "not_listening": "`ss -ltnp` says where the container listens: vllm_host and vllm_port must be true of it",
     "refused_flag": "vLLM of this image does not take a flag or its value: `gb10 plan` says which it knows",
     "model_missing": "check vllm_model, and vllm_huggingface_token for a gated model; without internet, the files"
     " must be in vllm_cache_directory",

@@ -73,6 +73,7 @@ class Life:
         self.link = Link(join, read_secret(join.key), config.timing, self.events.put) if join else None
         self.turn = Turn(root / LOADING, config.service)
         self.door = Door(status.path.parent, config.api)
+        self.shut_since: float | None = None  # of a server whose log says that it serves
         self.image = ""  # the digest of what is about to run
         self.slots: dict[str, Path] = {}  # of each rail, where its GID was at the last look
         self.stopping = self.announced = False
@@ -327,7 +328,7 @@ class Life:
         process, rails_seen = 0, time.monotonic()
         load_until = rails_seen + self.config.load_s
         while True:
-            event = self._next(timing.heartbeat if process and not self._awaits_door() else POLL_S)
+            event = self._next(timing.heartbeat if process and not self._listens_soon() else POLL_S)
             if isinstance(event, Ended):
                 raise verdict_of_end(event.code, self.log, self._ooms() - ooms)
             if isinstance(event, Followed):
@@ -336,7 +337,7 @@ class Life:
                     self.turn.end()
                 if event.phase == "ready" and self.link and self.link.heads:
                     self.link.serves()
-            elif isinstance(event, Served) or (process and self.status.phase != "ready" and self._answers()):
+            elif isinstance(event, Served) or (process and self.log.phase != "ready" and self._answers()):
                 self.log.serves()
                 self.turn.end()
                 self.status.enter("ready", self.log.text)
@@ -346,6 +347,9 @@ class Life:
                     self.notify("READY=1")
             if self.door.opens(process):
                 say("the container listens: the gateway lets requests through")
+                if self.status.phase == "waiting":
+                    self.status.enter("ready", self.log.text)
+            self._judge_door(process)
             gone = self.log.gone_since
             if gone is not None and time.monotonic() - gone > timing.gone:
                 raise verdict_of_gone(self.log)
@@ -388,9 +392,25 @@ class Life:
         finally:
             asked.close()
 
-    def _awaits_door(self) -> bool:
+    def _listens_soon(self) -> bool:
         """Ready by its log: it listens a moment later."""
-        return bool(self.config.api) and not self.door.is_open and self.status.phase == "ready"
+        return self._awaits_door() and self.status.phase == "ready"
+
+    def _awaits_door(self) -> bool:
+        """While a server runs, its status waits for the door alone."""
+        return bool(self.config.api) and not self.door.is_open and self.status.phase in ("ready", "waiting")
+
+    def _judge_door(self, process: int) -> None:
+        """Say why it stays shut, and again only when that changes."""
+        if not process or not self._awaits_door():
+            self.shut_since = None
+            return
+        now = time.monotonic()
+        if self.shut_since is None:
+            self.shut_since = now
+        fault = self.door.fault(process) if now - self.shut_since > self.config.timing.door else None
+        if fault:
+            self.status.hold(fault)
 
     def _main_process(self) -> int:
         """Of the container; 0 where it does not run."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import os
+import pwd
 import re
 import sys
 from collections.abc import Iterable, Iterator
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
+_NAME, _USER = re.compile(r"(?m)^Name:\t(.*)$"), re.compile(r"(?m)^Uid:\t([0-9]+)")  # of /proc/PID/status
 LISTEN = 0x0A  # of the kernel's states of a TCP socket (include/net/tcp_states.h)
 PROC = Path("/proc")
 
@@ -70,6 +72,23 @@ def sockets_of(processes: Iterable[int], proc: Path = PROC) -> set[int]:
     return found
 
 
+def owners(inodes: set[int], proc: Path = PROC) -> Iterator[str]:
+    """Whose the sockets are: each process with its user, as far as it can be read."""
+    for process in sorted(int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()):
+        if sockets_of([process], proc) & inodes:
+            told = _text(proc / str(process) / "status")
+            name, user = _NAME.search(told), _USER.search(told)
+            if name and user:
+                yield f"{name[1]} (process {process} of {_user(int(user[1]))})"
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
+
+
 def kin(process: int, proc: Path = PROC) -> list[int]:
     """The processes of the same control group, such as those of a container: only root puts one into it.
 
@@ -82,6 +101,11 @@ def kin(process: int, proc: Path = PROC) -> list[int]:
 
 
 def _group(process: Path) -> str:
+    return _text(process / "cgroup").strip() or ":/"
+
+
+def _text(path: Path) -> str:
+    """A file of /proc; empty where it cannot be read."""
     with contextlib.suppress(OSError):
-        return (process / "cgroup").read_text(encoding="utf-8", errors="replace").strip()
-    return ":/"
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""

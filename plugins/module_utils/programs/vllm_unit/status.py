@@ -86,8 +86,19 @@ class Status:
             self.waiting = waiting
             self.show()
 
+    def hold(self, failure: Failure) -> None:
+        """It serves and gets no requests. Who reads failures sees it; no start has failed."""
+        if not self.waiting or self.waiting["text"] != failure.text:
+            self._keep(failure, [])
+            self.wait(failure.verdict, failure.text)
+            say(f"the gateway lets no request through: {failure}; {self.way_out(failure.verdict)}")
+
     def fail(self, failure: Failure, lines: Sequence[str]) -> None:
         self.failures += 1
+        self._keep(failure, lines)
+        self.enter("failed", str(failure))
+
+    def _keep(self, failure: Failure, lines: Sequence[str]) -> None:
         self.failure = {
             "verdict": failure.verdict,
             "text": failure.text,
@@ -97,7 +108,6 @@ class Status:
             "attempt": self.attempt,
             "lines": list(lines),
         }
-        self.enter("failed", str(failure))
 
     def way_out(self, verdict: str) -> str:
         return way_out(verdict, self.unit)
