@@ -6,6 +6,7 @@ before it, or alone.
 
 from __future__ import annotations
 
+import base64
 import json
 import time
 from collections.abc import Iterator
@@ -19,16 +20,32 @@ from .conftest import Pair
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 
-BIG = {"model": "openai/gpt-oss-120b", "memory_gib": 1}
-SMALL = {"model": "openai/gpt-oss-20b", "memory_gib": 0.5, "port": 8001, "span": "host", "hosts": ["spark-a"]}
+BIG = {"model": "openai/gpt-oss-120b", "memory_gib": 70}
+SMALL = {"model": "openai/gpt-oss-20b", "memory_gib": 20, "port": 8001, "span": "host", "hosts": ["spark-a"]}
 BOTH = {"big": BIG, "small": SMALL}
 CLUSTER, NEIGHBOUR = (("big", "spark-a"), ("big", "spark-b")), (("small", "spark-a"),)
+# A lab machine has 2 GiB, and the system of a Spark keeps more than that. What these two say they have is a Spark's.
+MEMORY = """
+printf '[Unit]\\nDefaultDependencies=no\\nAfter=local-fs.target\\nBefore=sysinit.target\\n[Service]\\nType=oneshot\\n' >{unit}
+printf 'RemainAfterExit=yes\\nExecStart=/bin/mount --bind /etc/gb10-lab/meminfo /proc/meminfo\\n' >>{unit}
+printf '[Install]\\nWantedBy=sysinit.target\\n' >>{unit}
+mkdir -p /etc/gb10-lab
+sed -E 's/^(MemTotal|MemFree|MemAvailable): .*/\\1: 125000000 kB/' /proc/meminfo >/etc/gb10-lab/meminfo
+systemctl enable --now --quiet lab-meminfo.service
+"""
+UNIT = "/etc/systemd/system/lab-meminfo.service"
+NO_MEMORY = f"systemctl disable --now lab-meminfo.service; umount -l /proc/meminfo; rm -rf {UNIT} /etc/gb10-lab/meminfo"
 BACK_S = 600  # an emulated machine boots in 80 s, and loads two models one after the other
 Lives = dict[tuple[str, str], str]
 
 
 def site(pair: Pair, services: dict[str, Any]) -> Play:
     return pair.play("-e", json.dumps({"vllm_model": "", "vllm_services": services}))
+
+
+def root(pair: Pair, host: str, script: str) -> None:
+    text = base64.b64encode(script.encode()).decode()
+    pair.ssh(host, f"echo {text} | base64 -d | sudo sh", timeout=300)
 
 
 def life(pair: Pair, service: str, host: str) -> str:
@@ -59,11 +76,13 @@ def of(lives: Lives, *which: tuple[str, str]) -> Lives:
 
 @pytest.fixture(scope="module")
 def both(pair: Pair) -> Iterator[Pair]:
+    for host in pair.hosts:
+        root(pair, host, MEMORY.replace("{unit}", UNIT))
     run = site(pair, BOTH)
     assert run.rc == 0
     yield pair
     for host in pair.hosts:  # nothing of it runs beside the files after this one
-        pair.ssh(host, "sudo systemctl disable --now gb10-vllm-big.service", timeout=300)
+        root(pair, host, f"systemctl disable --now gb10-vllm-big.service; {NO_MEMORY}")
 
 
 def test_both_are_served_and_proven(both: Pair) -> None:
