@@ -25,13 +25,24 @@ SMALL = {"model": "openai/gpt-oss-20b", "memory_gib": 20, "port": 8001, "span": 
 BOTH = {"big": BIG, "small": SMALL}
 CLUSTER, NEIGHBOUR = (("big", "spark-a"), ("big", "spark-b")), (("small", "spark-a"),)
 # A lab machine has 2 GiB, and the system of a Spark keeps more than that. What these two say they have is a Spark's.
-MEMORY = """
-printf '[Unit]\\nDefaultDependencies=no\\nAfter=local-fs.target\\nBefore=sysinit.target\\n[Service]\\nType=oneshot\\n' >{unit}
-printf 'RemainAfterExit=yes\\nExecStart=/bin/mount --bind /etc/gb10-lab/meminfo /proc/meminfo\\n' >>{unit}
-printf '[Install]\\nWantedBy=sysinit.target\\n' >>{unit}
+MEMORY = """set -e
+cat >{unit} <<'END'
+[Unit]
+DefaultDependencies=no
+After=local-fs.target
+Before=sysinit.target
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/mount --bind /etc/gb10-lab/meminfo /proc/meminfo
+[Install]
+WantedBy=sysinit.target
+END
 mkdir -p /etc/gb10-lab
 sed -E 's/^(MemTotal|MemFree|MemAvailable): .*/\\1: 125000000 kB/' /proc/meminfo >/etc/gb10-lab/meminfo
+systemctl daemon-reload
 systemctl enable --now --quiet lab-meminfo.service
+grep -q '^MemTotal: 125000000 kB' /proc/meminfo
 """
 UNIT = "/etc/systemd/system/lab-meminfo.service"
 NO_MEMORY = f"systemctl disable --now lab-meminfo.service; umount -l /proc/meminfo; rm -rf {UNIT} /etc/gb10-lab/meminfo"
