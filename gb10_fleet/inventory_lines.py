@@ -38,6 +38,8 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
         if _is_of(group, known.relative_to(folder), way):
             said.add(name)
     lines = [line for line in lines if line.partition(":")[0] not in said]
+    if mistake := yaml_mistake(inventory):
+        raise Taken(mistake)
     if not any(group in _keys(_read(path)) for path in _files(inventory)):
         raise Taken(f"{inventory} has no group {group}; say --group NAME of the hosts that serve it")
     if single := next(
@@ -142,6 +144,20 @@ def _files(inventory: Path) -> list[Path]:
         and path.suffix in _KINDS
         and not any(part.startswith(".") for part in path.relative_to(inventory).parts)
     )
+
+
+def yaml_mistake(inventory: Path) -> str | None:
+    """The first place of an inventory that is no YAML; Ansible says only that it has failed to parse all of it."""
+    for path in _files(inventory):
+        try:
+            yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader)  # noqa: S506  # a SafeLoader, see below
+        except yaml.MarkedYAMLError as error:
+            at = error.problem_mark or error.context_mark
+            where = f"{path}:{at.line + 1}:{at.column + 1}" if at else str(path)
+            return f"{where}: {error.problem or error.context}: this line or the one before is no YAML; correct it"
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+    return None
 
 
 def _read(path: Path) -> Any:

@@ -27,7 +27,7 @@ def facts(model: str, revision: str, file: Path | None) -> ModelFacts | None:
             )
         return found
     except FactsError as error:
-        near = models.nearest(model)
+        near = [name for name in models.nearest(model) if name != model]
         raise FactsError(f"{error}" + (f"; near it: {', '.join(near)}" if near else "")) from None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shlex
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from typing import Any, NamedTuple
 from ansible_runner.interface import init_runner
 
 from gb10_fleet import passwords
+from gb10_fleet.inventory_lines import yaml_mistake
 
 # Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
 # the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
@@ -38,6 +40,7 @@ _NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
 _LISTS_THEM = "--graph` lists them"
+_NOT_PARSED = re.compile(r"failed to parse inventory source (/.*?)\s*\Z")
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
 _ERROR = ("[ERROR]", "ERROR!")
@@ -343,7 +346,7 @@ def run(
             quiet=quiet,
         )
     status = _end_of(result, report)
-    report.errors += _unknown(order, report.errors)
+    report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
 
 
@@ -353,6 +356,12 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
         return []
     words = " ".join(f"-i {name}" for name in order.inventories)
     return [f"{order.limit} is no host or group there; `ansible-inventory {words} {_LISTS_THEM}"]
+
+
+def _unparsed(errors: Sequence[str]) -> list[str]:
+    """Where the YAML is wrong in an inventory that Ansible could not parse: its own line names the file alone."""
+    found = [match[1] for line in errors if (match := _NOT_PARSED.search(line))]
+    return [mistake for name in found if Path(name).is_file() and (mistake := yaml_mistake(Path(name)))]
 
 
 def ours(report: Report) -> list[str]:

@@ -148,7 +148,8 @@ def plan_rollout(
         known = (
             f"{seconds:.0f} s each, as earlier ones took" if seconds is not None else "no earlier run tells how long"
         )
-        print(f"{len(planned)} waves, {known}; {policy.soak_s} s between them")
+        how_many = "1 wave" if len(planned) == 1 else f"{len(planned)} waves"
+        print(f"{how_many}, {known}; {policy.soak_s} s between them")
 
 
 def _wave_seconds(folder: Path, playbook: str) -> float | None:

@@ -369,6 +369,13 @@ def test_what_another_group_says_is_said_again_for_this_one(inventory: Path) -> 
     assert "vllm_model:" in (inventory / "group_vars/pair1/gb10-plan.yml").read_text()
 
 
+def test_an_inventory_that_is_no_yaml_is_told_with_its_place(inventory: Path) -> None:
+    file = inventory / "hosts.yml" if inventory.is_dir() else inventory
+    file.write_text("all:\n  children:\n\tsparks:\n")
+    status, said = plan_into(inventory, "--group", "sparks")
+    assert status == Outcome.refused and f"nothing written: {file}:3:1: " in said and "no group" not in said
+
+
 @pytest.mark.parametrize(
     ("group", "there", "says"),
     [

@@ -114,6 +114,21 @@ def test_the_next_host_is_asked_where_boots_are_known(boots: Any, asks: bool) ->
     assert all(templar.evaluate_conditional(trust_as_template(condition)) for condition in conditions) is asks
 
 
+@pytest.mark.parametrize(("cluster", "asked"), [("pair1", "b"), (None, "a")])
+def test_a_host_without_a_cluster_is_told_of_too(cluster: str | None, asked: str) -> None:
+    """Ansible reads whom a task is for before it reads whether there is a task."""
+    (play,) = yaml.safe_load(PLAYBOOK.read_text())
+    (task,) = [task for task in play["tasks"] if "gb10.fleet.recorder_facts" in task]
+    of_host = {"gb10_cluster": cluster} if cluster else {}
+    hostvars = {name: {"inventory_hostname": name, **of_host} for name in ("a", "b")}
+    said = {"inventory_hostname": "a", "groups": {"all": ["a", "b"]}, "hostvars": hostvars, **of_host}
+    templar = Templar(loader=DataLoader(), variables=said)
+    templar.available_variables |= {
+        name: templar.template(trust_as_template(text)) for name, text in task["vars"].items()
+    }
+    assert templar.template(trust_as_template(task["delegate_to"])) == asked
+
+
 @pytest.mark.parametrize(
     ("load", "said"),
     [

@@ -161,6 +161,15 @@ def test_a_playbook_that_is_none_is_said_in_ansibles_words(play: Play, tmp_path:
     assert any("no_such_module" in line for line in report.errors)
 
 
+def test_the_place_of_a_mistake_in_an_inventory_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "hosts.yml"
+    file.write_text("all:\n  hosts: {a: 1\n  vars: {}\n")
+    (line,) = playbook._unparsed([f"[ERROR]: Completely failed to parse inventory source {file}"])
+    assert line.startswith(f"{file}:3:") and "correct it" in line
+    file.write_text("all: {}\n")
+    assert playbook._unparsed([f"[ERROR]: Completely failed to parse inventory source {file}"]) == []
+
+
 def test_a_host_that_the_inventory_lacks_is_named() -> None:
     said = ["[ERROR]: Specified inventory, host pattern and/or --limit leaves us with no hosts to target."]
     order = playbook.Order("gb10.fleet.why", ["inventory/mine"], "spark-z")
