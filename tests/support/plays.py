@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from tests.support import starter
 from tests.support.proofs import facts
 
 ROOT = Path(__file__).parents[2]
@@ -91,12 +91,7 @@ def run_playbook(
 ) -> tuple[int, str]:
     """Exit code and output of ansible-playbook in a folder of its own, whose `ssh` plays the hosts."""
     put_playbook(folder, hosts, play, **variables)
-    done = subprocess.run(
-        [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "inventory.yml", "play.yml", *args],
-        cwd=folder, env=environment(folder, collections), text=True, timeout=120, check=False,
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    return done.returncode, done.stdout
+    return starter.run(folder, environment(folder, collections), "-i", "inventory.yml", "play.yml", *args)
 
 
 def recap(output: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ nothing reads them. What each fact means: docs/architecture/facts.md.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -265,14 +265,25 @@ def differs(value: object, kind: Any, where: str) -> str | None:
     return _problem(value, kind, where)
 
 
-_hints = cache(lambda kind: get_type_hints(kind, include_extras=True))
 _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true or false", NoneType: "null"}
+
+
+@cache
+def _keys(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
+    """Of each key of a mapping its name, its type, and whether it has to be there."""
+    hints = get_type_hints(kind, include_extras=True)
+    return tuple((key, _bare(hint), get_origin(hint) is not NotRequired) for key, hint in hints.items())
+
+
+@cache
+def _parts(kind: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(kind), get_args(kind)
 
 
 def _problem(value: object, kind: Any, where: str) -> str | None:
     if is_typeddict(kind):
         return _missing(value, kind, where) or _of_those_there(value, kind, where)
-    origin, inner = get_origin(kind), get_args(kind)
+    origin, inner = _parts(kind)
     if origin is Annotated:
         return _problem(value, inner[0], where) or _of_content(value, inner[1], where)
     if origin in (Union, UnionType):
@@ -292,15 +303,13 @@ def _problem(value: object, kind: Any, where: str) -> str | None:
 def _missing(value: object, kind: Any, where: str) -> str | None:
     if not isinstance(value, dict):
         return _wrong(value, "a mapping", where)
-    wanted = (key for key, hint in _hints(kind).items() if get_origin(hint) is not NotRequired)
-    return _first(f"{where}.{key} is missing" for key in wanted if key not in value)
+    return _first(f"{where}.{key} is missing" for key, _, needed in _keys(kind) if needed and key not in value)
 
 
 def _of_those_there(value: object, kind: Any, where: str) -> str | None:
     if not isinstance(value, dict):
         return _wrong(value, "a mapping", where)
-    hints: Mapping[str, Any] = _hints(kind)
-    return _first(_problem(value[key], _bare(hint), f"{where}.{key}") for key, hint in hints.items() if key in value)
+    return _first(_problem(value[key], hint, f"{where}.{key}") for key, hint, _ in _keys(kind) if key in value)
 
 
 def _bare(hint: Any) -> Any:

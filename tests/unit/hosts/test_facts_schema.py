@@ -67,9 +67,11 @@ def places(value: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def altered(way: tuple[Any, ...], wrong: Any) -> dict[str, Any]:
-    known = copy.deepcopy(sound())
+    """The sound facts with one value changed. What is on the way to it is copied, all else is shared."""
+    known = sound()
     inner: Any = known
     for step in way[:-1]:
+        inner[step] = copy.copy(inner[step])
         inner = inner[step]
     if wrong is GONE:
         del inner[way[-1]]

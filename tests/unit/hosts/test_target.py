@@ -12,6 +12,7 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import target
 
+from tests.support import starter
 from tests.support.plays import ROOT, environment
 
 GROUPS = {"all": ["a", "b", "c"], "ungrouped": [], "mine": ["a", "b"], "other": ["c"], "empty": []}
@@ -61,6 +62,9 @@ def test_a_target_without_hosts(
 
 def run(folder: Path, *words: str, config: str = "", program: str = "ansible-playbook") -> tuple[int, str]:
     (folder / "ansible.cfg").write_text(config)
+    if program == "ansible-playbook":
+        rc, output = starter.run(folder, environment(folder), *words)
+        return rc, " ".join(output.split())
     done = subprocess.run(
         [str(Path(sys.executable).parent / program), *words],
         cwd=folder, env=environment(folder), text=True, timeout=120, check=False,

@@ -1,0 +1,92 @@
+"""ansible-playbook without its start: one process has imported Ansible, and each play is a fork of it.
+
+To import Ansible takes more CPU seconds than all else in a play with one task. A fork is the same program with the same
+arguments. It reads the whole configuration again, from its own environment. What Ansible has read before that, where
+plugins are and which colours there are, is the same for all plays; one that has it otherwise starts the real program,
+as do the tests of commands, of rollouts, of the fleet and of the lab.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+TIMEOUT_S = 120
+# A fork leaves the loop and is a play from there to the end of its interpreter.
+_PROGRAM = """
+import gc, importlib, json, os, sys
+from ansible import constants
+from ansible.cli import playbook
+from ansible.executor import playbook_executor, task_queue_manager
+from ansible.plugins.callback import default
+from ansible.plugins.connection import ssh
+from ansible.plugins.inventory import yaml
+from ansible.plugins.strategy import linear
+
+gc.freeze()
+for line in sys.stdin:
+    folder, environment, argv = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for target, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (os.open("output", os.O_RDWR), (1, 2))):
+        for stream in streams:
+            os.dup2(target, stream)
+        os.close(target)
+    importlib.reload(constants)
+    sys.argv = argv
+    playbook.main()
+"""
+
+
+def run(folder: Path, environment: Mapping[str, str], *words: str) -> tuple[int, str]:
+    """Exit code and output of ansible-playbook in a folder."""
+    argv = [str(Path(sys.executable).with_name("ansible-playbook")), *words]
+    if any(name.startswith("ANSIBLE_") for name in os.environ):  # a test has a configuration of its own
+        done = subprocess.run(
+            argv, cwd=folder, env=dict(environment), text=True, timeout=TIMEOUT_S, check=False,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        return done.returncode, done.stdout
+    output = folder / "output"
+    output.write_bytes(b"")
+    code = _asked(json.dumps([str(folder), dict(environment), argv]), environment)
+    return code, output.read_text()
+
+
+_servers: list[subprocess.Popen[str]] = []  # one, or none yet
+
+
+def _asked(order: str, environment: Mapping[str, str]) -> int:
+    """The exit code of a play, from the server; the first play starts it."""
+    if not _servers:
+        _servers.append(
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", _PROGRAM], env=dict(environment), text=True, process_group=0,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )
+        )  # fmt: skip
+        atexit.register(_end)
+    (server,) = _servers
+    assert server.stdin is not None and server.stdout is not None
+    print(order, file=server.stdin, flush=True)
+    if not select.select([server.stdout], [], [], TIMEOUT_S)[0]:
+        _servers.clear()
+        os.killpg(server.pid, signal.SIGKILL)
+        raise subprocess.TimeoutExpired(order, TIMEOUT_S)
+    return int(server.stdout.readline())
+
+
+def _end() -> None:
+    for server in _servers:
+        server.communicate()  # with the end of its input it ends, too
