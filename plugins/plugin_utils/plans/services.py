@@ -199,9 +199,8 @@ def _too_much(view: View, member: str) -> Iterator[str]:
     facts, entries = view.cluster_facts.get(member), service_entries.of(view.variables_of(member))
     if not facts or not view.own_facts:
         return
-    has = facts["memory_bytes"] / _GIB
     for name in _here(view, member):
-        memory_gib = float(entries[name].get("memory_gib", 0))
+        has, memory_gib = facts["memory_bytes"] / _GIB, float(entries[name].get("memory_gib", 0))
         if memory_gib > has:
             yield f"{VARIABLE}.{name}.memory_gib is {memory_gib:g}, and {member} has {has:.1f} GiB. Give it less."
 

@@ -125,9 +125,12 @@ def run(executable: str | None, *tests: Test, pairing: float = 10, deadline: flo
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
+    def children() -> set[str]:
+        return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split())
+
+    before = children()  # of other tests of this process
     yield
-    left = Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()
-    assert left == []
+    assert children() - before == set()
 
 
 def test_both_ends_meet_whoever_starts_first(tmp_path: Path, port: int) -> None:
