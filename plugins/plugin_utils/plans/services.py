@@ -200,7 +200,9 @@ def _too_much(view: View, member: str) -> Iterator[str]:
     if not facts or not view.own_facts:
         return
     for name in _here(view, member):
-        has, memory_gib = facts["memory_bytes"] / _GIB, float(entries[name].get("memory_gib", 0))
+        if "memory_gib" not in entries[name]:
+            continue
+        has, memory_gib = facts["memory_bytes"] / _GIB, float(entries[name]["memory_gib"])
         if memory_gib > has:
             yield f"{VARIABLE}.{name}.memory_gib is {memory_gib:g}, and {member} has {has:.1f} GiB. Give it less."
 
