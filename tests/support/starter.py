@@ -76,7 +76,7 @@ def _asked(order: str, environment: Mapping[str, str]) -> int:
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )
         )  # fmt: skip
-        atexit.register(_end)
+        atexit.register(end)
     (server,) = _servers
     assert server.stdin is not None and server.stdout is not None
     print(order, file=server.stdin, flush=True)
@@ -87,6 +87,7 @@ def _asked(order: str, environment: Mapping[str, str]) -> int:
     return int(server.stdout.readline())
 
 
-def _end() -> None:
-    for server in _servers:
-        server.communicate()  # with the end of its input it ends, too
+def end() -> None:
+    """The process goes; the next play starts another."""
+    while _servers:
+        _servers.pop().communicate()  # with the end of its input it ends, too
