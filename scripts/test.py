@@ -28,6 +28,7 @@ INVENTORIES = {"GB10_MOLECULE_INVENTORY": ".work/hosts/roles", "GB10_FLEET_INVEN
 
 # What a test starts, by the Debian package that brings it. Without one of them its tests skip, and say so.
 PROGRAMS = {
+    "amtool": "prometheus-alertmanager",
     "chromium": "chromium",
     "grub-editenv": "grub-common",
     "haproxy": "haproxy",
@@ -53,6 +54,7 @@ def tools(gate: Gate) -> None:
         "haproxy": "haproxy",
         "nginx-light": "nginx",
         "prometheus": "prometheus",
+        "prometheus-alertmanager": "prometheus-alertmanager",
         "prometheus-node-exporter": "prometheus-node-exporter",
     }
     if Path("/run/systemd/system").is_dir():  # tests have daemons of their own

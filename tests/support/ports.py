@@ -7,9 +7,9 @@ import socket
 
 
 def free_port() -> int:
-    """A port nobody listens on, below the range that the kernel gives to outgoing connections: theirs come and go."""
+    """A port nobody listens on, below those of vLLM and Ray, and below what the kernel gives to outgoing connections."""
     while True:
-        port = random.SystemRandom().randrange(20000, 32000)
+        port = random.SystemRandom().randrange(20000, 28000)
         try:
             with socket.create_server(("127.0.0.1", port)):
                 return port
