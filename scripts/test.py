@@ -31,6 +31,7 @@ PROGRAMS = {
     "amtool": "prometheus-alertmanager",
     "chromium": "chromium",
     "grub-editenv": "grub-common",
+    "grub-reboot": "grub2-common",
     "haproxy": "haproxy",
     "modinfo": "kmod",
     "nft": "nftables",
