@@ -23,8 +23,10 @@ from scripts.gates import ROOT, Gate, execute, run_all, summarise
 
 AS_ROOT = ROOT / "scripts/as-root"
 FLEET = ROOT / "inventory/lab/fleet/hosts.yml"
-# Two containers for each group of tests, in an inventory that names no others. By the variable that the group reads.
-INVENTORIES = {"GB10_MOLECULE_INVENTORY": ".work/hosts/roles", "GB10_FLEET_INVENTORY": ".work/hosts/engine"}
+# Two containers for each group of tests, in an inventory that names no others.
+GROUPS = ("roles", "engine", "moves")
+# Of the fleet's tests half of the minutes: runs that are killed, and packages that move. A group of their own.
+MOVES = tuple(f"tests/fleet/test_{name}.py" for name in ("kill", "upgrades", "rollout"))
 
 # What a test starts, by the Debian package that brings it. Without one of them its tests skip, and say so.
 PROGRAMS = {
@@ -69,11 +71,12 @@ def page(gate: Gate) -> None:
 
 def hosts(gate: Gate) -> None:
     """The containers of all tests, and the inventories of those who share them."""
-    gate.run(AS_ROOT, sys.executable, "-m", "lab", "up", "fleet", "--hosts", str(2 * len(INVENTORIES)))
-    parts = divided(yaml.safe_load(FLEET.read_text(encoding="utf-8")), len(INVENTORIES))
-    for folder, part in zip(INVENTORIES.values(), parts, strict=True):
-        (ROOT / folder).mkdir(parents=True, exist_ok=True)
-        (ROOT / folder / "hosts.yml").write_text(yaml.safe_dump(part, sort_keys=False), encoding="utf-8")
+    gate.run(AS_ROOT, sys.executable, "-m", "lab", "up", "fleet", "--hosts", str(2 * len(GROUPS)))
+    parts = divided(yaml.safe_load(FLEET.read_text(encoding="utf-8")), len(GROUPS))
+    for group, part in zip(GROUPS, parts, strict=True):
+        folder = ROOT / _inventory(group)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "hosts.yml").write_text(yaml.safe_dump(part, sort_keys=False), encoding="utf-8")
 
 
 def divided(inventory: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
@@ -89,21 +92,29 @@ def divided(inventory: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
     ]
 
 
-def _with_hosts(variable: str, *command: str) -> tuple[str | Path, ...]:
-    return (AS_ROOT, "env", f"{variable}={INVENTORIES[variable]}", *command)
+def _inventory(group: str) -> str:
+    return f".work/hosts/{group}"
+
+
+def _fleet(group: str, *tests: str) -> tuple[str | Path, ...]:
+    return (AS_ROOT, "env", f"GB10_FLEET_INVENTORY={_inventory(group)}", "pytest", "-v", "-m", "not long", *tests)
 
 
 def roles(gate: Gate) -> None:
     """Of each role: check before converge, converge, again without a change, verify with testinfra, undo."""
-    molecule = _with_hosts("GB10_MOLECULE_INVENTORY", "molecule")
+    molecule = (AS_ROOT, "env", f"GB10_MOLECULE_INVENTORY={_inventory('roles')}", "molecule")
     gate.run(*molecule, "reset", "--scenario-name", "default")  # what a killed run says of its hosts is over
     gate.run(*molecule, "test", "--all", tests=True)
 
 
 def truth(gate: Gate) -> None:
-    """Check mode, drift, undo and secrets tell and do exactly what they should, also after a kill."""
-    pytest = _with_hosts("GB10_FLEET_INVENTORY", "pytest")
-    gate.run(*pytest, "tests/fleet", "-v", "-m", "not long", tests=True)
+    """Check mode, drift, undo and secrets tell and do exactly what they should."""
+    gate.run(*_fleet("engine", "tests/fleet", *(f"--ignore={path}" for path in MOVES)), tests=True)
+
+
+def moves(gate: Gate) -> None:
+    """A killed run is completed by the next one, and packages move where they should and nowhere else."""
+    gate.run(*_fleet("moves", *MOVES), tests=True)
 
 
 def attacks(gate: Gate) -> None:
@@ -126,8 +137,9 @@ def containers() -> list[Gate]:
     if started.failed:
         return [started]
     molecule = Gate("roles on systemd-nspawn hosts (molecule)", roles, minutes=8, live=True)
-    fleet = Gate("engine's truth on systemd-nspawn hosts", truth, minutes=14, live=True)
-    return [started, *run_all([molecule, fleet], workers=2)]
+    fleet = Gate("engine's truth on systemd-nspawn hosts", truth, minutes=10, live=True)
+    others = Gate("kills and moves on systemd-nspawn hosts", moves, minutes=10, live=True)
+    return [started, *run_all([molecule, fleet, others], workers=3)]
 
 
 def in_time() -> list[Gate]:

@@ -147,6 +147,7 @@ def test_hosts_are_divided_so_that_no_two_groups_of_tests_share_one() -> None:
     sparks = {"hosts": hosts, "vars": {"fabric_topology": "none"}}
     whole = {"all": {"vars": {"ansible_user": "spark"}, "children": {"sparks": sparks}}}
     parts = make_test.divided(whole, 2)
+    assert all((make_test.ROOT / path).is_file() for path in make_test.MOVES)
     found = [part["all"]["children"]["sparks"] for part in parts]
     assert [list(part["hosts"]) for part in found] == [["spark-01", "spark-02"], ["spark-03", "spark-04"]]
     assert {name: it for part in found for name, it in part["hosts"].items()} == hosts
@@ -171,7 +172,7 @@ def test_every_gate_runs_once_and_only_what_can_wait_runs_beside_machines(monkey
         + ["release: the whole of it in a copy"]
     )
     assert not [name for name in lanes["patient"] if "unit" in name or "pytest" in name]
-    assert len(lanes["containers"]) == 3 and len(lanes["machines"]) == 1
+    assert len(lanes["containers"]) == 4 and len(lanes["machines"]) == 1
 
 
 def test_what_can_wait_leaves_the_cores_to_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
