@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure, together
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
 
 from gb10_fleet.playbook import Order, Outcome, Report, ours
@@ -56,12 +56,12 @@ def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
     said: list[tuple[str, str]] = []
     for host, messages in report.messages.items():
         for text in messages if host not in but else ():
-            if report.hosts.get(host, {}).get("unreachable") and "way out: " not in text:
-                finding = from_failure(host, text)
+            finding = report.silent.get(host)
+            if finding and text == finding.fact:
                 said.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))
             else:
                 said += [(f"{host}: {line}", "") for line in text.splitlines()]
-    ways, without = together([way for _, way in said])
+    ways, without = together([way for _, way in said], _nobody_answers(report))
     for (line, _), way in zip(said, ways, strict=True):
         yield line
         if way:
@@ -70,10 +70,14 @@ def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
         yield without
 
 
+def _nobody_answers(report: Report) -> bool:
+    return bool(report.hosts) and all(counts["unreachable"] for counts in report.hosts.values())
+
+
 def _findings(report: Report) -> Iterator[str]:
     counts = dict.fromkeys(("error", "warn", "accepted"), 0)
     hosts_of: dict[tuple[str, str], list[str]] = {}  # what several hosts have in common is said once
-    ways, without = together([finding["way_out"] for finding in report.findings])
+    ways, without = together([finding["way_out"] for finding in report.findings], _nobody_answers(report))
     for finding, way in zip(report.findings, ways, strict=True):
         word = "accepted" if finding["accepted"] else finding["severity"]
         counts[word] = counts.get(word, 0) + 1

@@ -21,6 +21,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
 from ansible_runner.interface import init_runner
 
 from gb10_fleet import passwords
@@ -106,6 +107,7 @@ class Report:
     layouts: dict[str, Any] = field(default_factory=dict)
     layouts_by_timer: dict[str, Any] = field(default_factory=dict)
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
+    silent: dict[str, Finding] = field(default_factory=dict)  # hosts that gave no answer to a task that says no more
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
     changes: dict[str, list[dict[str, Any]]] = field(
         default_factory=dict
@@ -158,7 +160,9 @@ class Report:
         if kind == "runner_on_failed" and data.get("step") == KEPT_OUT:
             self.kept_out[data["host"]] = _brief(result, "a router did not take it back")
         if kind in _FAILED and not data.get("ignore_errors"):
-            said = _brief(result, "it failed and gave no reason")
+            said = said_by(event, "it failed and gave no reason")
+            if found := no_answer(event):
+                self.silent.setdefault(data["host"], found)
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
             in_table = action == "gb10.fleet.drifted" or said == self.drift.get("msg")
             if said not in (known := self.messages.setdefault(data["host"], [])) and not in_table:
@@ -166,7 +170,7 @@ class Report:
         self._take_state(data, result)
         self._take_error(event)
         if kind in _RESULTS and self.through is None:
-            self._take_result(str(kind), data, result)
+            self._take_result(str(kind), event)
         return False
 
     def _take_findings(self, result: Mapping[str, Any]) -> None:
@@ -174,8 +178,9 @@ class Report:
         for one in (result, *result.get("judged", {}).values()):
             self.findings += [finding for finding in one.get("findings", []) if finding not in self.findings]
 
-    def _take_result(self, kind: str, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
-        host, step = data["host"], data.get("step")
+    def _take_result(self, kind: str, event: Mapping[str, Any]) -> None:
+        data = event["event_data"]
+        result, host, step = data.get("res", {}), data["host"], data.get("step")
         if step == ROLL_CALL and kind == "runner_on_ok":
             call = json.loads(result["msg"])
             self.through, self.called = set(call["through"]), set(call["called"])
@@ -185,7 +190,7 @@ class Report:
         if kind in ("runner_on_failed", "runner_on_unreachable"):
             ignored = kind == "runner_on_failed" and data.get("ignore_errors")
             word = "ignored" if ignored else kind.removeprefix("runner_on_")
-            text = _brief(result, "it gave no reason")
+            text = said_by(event, "it gave no reason")
             self.troubles.setdefault(host, Trouble(word, f"{data.get('task', 'a task')}: {text}"))
 
     def _take_state(self, data: Mapping[str, Any], result: Mapping[str, Any]) -> None:
@@ -234,6 +239,21 @@ class Report:
         counts = {host: {word: self.stats.get(key, {}).get(host, 0) for key, word in words.items()} for host in names}
         unchanged = {"ok": 1, "changed": 0, "unreachable": 0, "failed": 0}
         return dict(sorted(({name: dict(unchanged) for name in self.unchanged} | counts).items()))
+
+
+def no_answer(event: Mapping[str, Any]) -> Finding | None:
+    """What a host that gave no answer comes down to, unless the task has said it already."""
+    data = event.get("event_data", {})
+    said = str(data.get("res", {}).get("msg", ""))
+    if event.get("event") != "runner_on_unreachable" or "way out: " in said:
+        return None
+    return from_failure(data["host"], said, cluster=data.get("cluster") or data["host"])
+
+
+def said_by(event: Mapping[str, Any], silent: str) -> str:
+    """The reason for a failure. Of a host that gave no answer the doctor's words, and not those of its connection."""
+    found = no_answer(event)
+    return found.fact if found else _brief(event.get("event_data", {}).get("res", {}), silent)
 
 
 def _brief(result: Mapping[str, Any], silent: str) -> str:

@@ -40,6 +40,7 @@ class CallbackModule(CallbackBase):
     def __init__(self) -> None:
         super().__init__()
         self._play, self._step = "", None
+        self._of: Any = None  # the play
         self._pipe: int | None = None
         try:
             # Not blocking: a pipe that nobody reads is an error now, and no run that waits for ever.
@@ -73,7 +74,7 @@ class CallbackModule(CallbackBase):
         )
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        self._play, self._step = play.get_name().strip(), play.vars.get(_STEP)
+        self._of, self._play, self._step = play, play.get_name().strip(), play.vars.get(_STEP)
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
         self._send("playbook_on_task_start", play=self._play, task=task.name or task.action)
@@ -96,7 +97,13 @@ class CallbackModule(CallbackBase):
         self._send_result("runner_item_on_failed", result)
 
     def v2_runner_on_unreachable(self, result: Any) -> None:
-        self._send_result("runner_on_unreachable", result)
+        self._send_result("runner_on_unreachable", result, cluster=self._cluster(result.host))
+
+    def _cluster(self, host: Any) -> str:
+        """What a --limit names to leave the host out together with its cluster; a host without one is its own."""
+        variables = self._of.get_variable_manager().get_vars(play=self._of, host=host)
+        named = str(variables.get("gb10_cluster") or "")
+        return host.get_name() if not named or "{{" in named else named
 
     def v2_playbook_on_stats(self, stats: Any) -> None:
         words = ("ok", "changed", "dark", "failures", "skipped", "rescued", "ignored")

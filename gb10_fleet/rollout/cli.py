@@ -309,7 +309,7 @@ def status(
             print(printable(f"at work: process {owner.pid}{shown.where(record)}"))
         elif record["ended"] is None:
             print(printable(f"nobody is at work on it{shown.where(record)}"))
-        if waits:
+        if owner is None:
             shown.way_on(record, folder)
     raise typer.Exit(Outcome.unfinished if waits else Outcome.done)
 
@@ -383,8 +383,7 @@ def _go(
     else:
         os.chdir(here)
         shown.summary(record)
-        if record["ended"] is None or models.down(record):
-            shown.way_on(record, folder)
+        shown.way_on(record, folder)
         if page is not None:
             live.out(f"report: {page}")
     # As a shell has it for a command that a signal has ended.

@@ -13,6 +13,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gb10_fleet.playbook import said_by
+
 _BAD = ("runner_on_failed", "runner_on_unreachable")
 _COLOURS = {"planned": "dim", "running": "cyan", "done": "green", "stopped": "red"}
 
@@ -53,7 +55,7 @@ class Lines(Silent):
         data = event.get("event_data", {})
         if event.get("event") in _BAD and not data.get("ignore_errors"):
             # The first line says what; all of it is in the record and in the report.
-            said, *more = str(data.get("res", {}).get("msg") or "it gave no reason").splitlines()
+            said, *more = said_by(event, "it gave no reason").splitlines()
             said += " ..." if more else ""
             # Ansible lets the first host fail for all of them, whoever it was about.
             who = "the wave" if data.get("run_once") else data["host"]

@@ -7,12 +7,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 from gb10_fleet.playbook import Outcome
 from gb10_fleet.rollout import live, models, recipes
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout.journal import changes_of, place
+
+_AT_ITS_END = (Outcome.done.name, Outcome.drift.name)  # there is nothing to go on with
 
 
 def summary(record: Mapping[str, Any]) -> None:
@@ -38,9 +41,17 @@ def way_on(record: Mapping[str, Any], folder: Path) -> None:
     """Who does not serve now, and the one command that goes on. After a failure the way begins with its repair."""
     for line in models.words(record):
         live.out(line)
+    if record["outcome"] in _AT_ITS_END and not models.down(record):
+        return
     command = f"gb10 resume {record['run']} {_place(record, folder)}"
-    open_ = record["ended"] is None
-    live.out(f"not at its end, gb10 resume goes on: {command}" if open_ else f"when it is repaired: {command}")
+    hosts = [host for wave in record["waves"] for host in wave["hosts"]]
+    silent = [host["host"] for host in hosts if host["state"] == "unreachable"]
+    if record["ended"] is None:
+        live.out(f"not at its end, gb10 resume goes on: {command}")
+    elif silent:
+        live.out(f"check power, network and SSH of {some(silent)}; when it answers: {command}")
+    else:
+        live.out(f"when it is repaired: {command}")
 
 
 def _place(record: Mapping[str, Any], folder: Path) -> str:

@@ -7,7 +7,7 @@ import socket
 
 
 def free_port() -> int:
-    """A port nobody listens on, below those of vLLM and Ray, and below what the kernel gives to outgoing connections."""
+    """A port nobody listens on, below those of vLLM and Ray, and below those of outgoing connections."""
     while True:
         port = random.SystemRandom().randrange(20000, 28000)
         try:

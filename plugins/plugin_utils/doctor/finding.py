@@ -41,6 +41,11 @@ _SUDO = re.compile(
     r"may not run sudo|sudo: (command )?not found|waiting for privilege escalation|not allowed to execute",
     re.I,
 )
+# What Ansible puts before the words of ssh; each version has its own.
+_BEFORE_SSH = re.compile(
+    r"\A(Task failed: )?(Failed to connect to the host via ssh: |"
+    r"Data could not be sent to remote host \S+ Make sure this host can be reached over ssh: )?"
+)
 _PYTHON = re.compile(r"interpreter.*not found|python.*(not found|no such file)|no such file.*python", re.I | re.S)
 
 
@@ -54,7 +59,7 @@ def from_failure(host: str, text: str, answered: bool = False, cluster: str = "C
 
     ``cluster`` is what a --limit names to leave the host out together with its cluster.
     """
-    said = " ".join(text.split())[-300:] or "no reason given"
+    said = _BEFORE_SSH.sub("", " ".join(text.split()), count=1)[-300:] or "no reason given"
     if _HOST_KEY.search(text):
         named = _KEY_OF.search(text)
         asked = (named[1] or named[2]).rstrip(",") if named else "ADDRESS"
@@ -83,8 +88,13 @@ def from_failure(host: str, text: str, answered: bool = False, cluster: str = "C
 _WITHOUT_IT = re.compile(r"; to go on without it, leave its whole cluster out \(--limit '!(.+)'\)\Z")
 
 
-def together(ways: Sequence[str]) -> tuple[list[str], str]:
-    """These ways out, and one --limit for all silent hosts in place of one in each; empty where one at most has it."""
+def together(ways: Sequence[str], all_silent: bool = False) -> tuple[list[str], str]:
+    """These ways out, and one --limit for all silent hosts in place of one in each; empty where one at most has it.
+
+    ``all_silent``: no host answered, so there is none to go on with.
+    """
+    if all_silent:
+        return [_WITHOUT_IT.sub("", way) for way in ways], ""
     clusters = [found[1] for way in ways if (found := _WITHOUT_IT.search(way))]
     if len(clusters) < 2:
         return [*ways], ""

@@ -393,7 +393,7 @@ def test_json_says_why_and_what_changed(use: Use) -> None:
         stats(failures={"spark-a": 1}),
     )
     answer = json.loads(CLI.invoke(cli.app, ["site", "-i", "inventory", "--json"]).stdout)
-    assert answer["messages"] == {"spark-a": ["apt said no", "no route"]}
+    assert answer["messages"] == {"spark-a": ["apt said no", "the host did not answer over SSH: no route"]}
     assert answer["changes"] == {"spark-a": [change]}
     assert answer["pending"] == {"spark-a": [waits]} and answer["orphans"] == {"spark-a": [orphan]}
 
@@ -660,19 +660,36 @@ def test_the_evidence_shows_what_the_page_shows() -> None:
     assert said["since 2026-11-20T00:00:00Z", "changed"] == "kernel moved"
 
 
+def _silent(host: str, cluster: str = "") -> Report:
+    said = "Task failed: Failed to connect to the host via ssh: connect to host 192.0.2.11 port 22: timed out"
+    report = Report(stats={"dark": {host: 1}})
+    data = {"host": host, "cluster": cluster, "res": {"msg": said}}
+    report.take({"event": "runner_on_unreachable", "event_data": data})
+    return report
+
+
 def test_a_silent_host_is_told_of_as_by_the_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     """Also by commands that run no doctor: why, explain, release."""
-    raw = "Failed to connect to the host via ssh: connect to host 192.0.2.11 port 22: timed out"
-    report = Report(stats={"dark": {"spark-a": 1}}, messages={"spark-a": [raw], "spark-b": ["no such file"]})
+    report = _silent("spark-a", "left")
+    report.messages["spark-b"], report.stats["ok"] = ["no such file"], {"spark-b": 1}
     ending.show(Order("gb10.fleet.why", ["inventory/my fleet"]), report)
     first, way_out, other = capsys.readouterr().out.splitlines()
-    assert first.startswith("spark-a: unreachable: the host did not answer over SSH")
+    words = "the host did not answer over SSH: connect to host 192.0.2.11 port 22: timed out"
+    assert first == f"spark-a: unreachable: {words}"
     assert "ansible spark-a -i 'inventory/my fleet' -m raw -a true must work" in way_out
+    assert "--limit '!left'" in way_out
     assert other == "spark-b: no such file"
+
+
+def test_where_nobody_answers_no_limit_is_proposed_that_leaves_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    ending.show(Order("gb10.fleet.why", ["mine"]), _silent("spark-a"))
+    said = capsys.readouterr().out
+    assert "ansible spark-a -i mine -m raw -a true must work" in said and "--limit" not in said
 
 
 def test_the_doctor_names_the_inventory_and_one_limit_for_several(capsys: pytest.CaptureFixture[str]) -> None:
     found = [from_failure(name, "timed out", cluster=f"of-{name}").as_dict() for name in ("a", "b")]
-    ending.show(Order("gb10.fleet.doctor", ["mine"]), Report(stats={"dark": {"a": 1, "b": 1}}, findings=found))
+    stats = {"dark": {"a": 1, "b": 1}, "ok": {"c": 1}}
+    ending.show(Order("gb10.fleet.doctor", ["mine"]), Report(stats=stats, findings=found))
     said = capsys.readouterr().out
     assert "ansible b -i mine -m raw" in said and said.count("--limit") == 1 and "--limit '!of-a,!of-b'" in said

@@ -40,7 +40,10 @@ class Hosts:
         report = Report(layouts=self.by_host or dict.fromkeys(self.found, self.layouts), layouts_by_timer=self.consents)
         if order.playbook == "gb10.fleet.services":
             report.services = {host: {"services": services} for host, services in self.found.items()}
-            report.messages = {host: ["Failed to connect to the host via ssh: timed out"] for host in self.silent}
+            for host in self.silent:
+                report.take(
+                    {"event": "runner_on_unreachable", "event_data": {"host": host, "res": {"msg": "timed out"}}}
+                )
             report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
             return (Outcome.unreachable if self.silent else Outcome.done), report
         self.orders.append(order)

@@ -226,6 +226,18 @@ def test_the_end_and_status_name_what_was_changed(fleet: Fleet) -> None:
     assert line in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output.splitlines()
 
 
+def test_after_a_silent_host_the_command_that_goes_on_is_said(fleet: Fleet) -> None:
+    fleet.bad = {"a": "unreachable"}
+    status, record = start()
+    assert status == Outcome.unreachable
+    shown = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"])
+    way = f"check power, network and SSH of a; when it answers: gb10 resume {record['run']} -i hosts.yml"
+    assert shown.exit_code == Outcome.done and way in shown.output.splitlines()
+    fleet.bad = {}
+    assert CLI.invoke(cli.app, ["resume", "-i", "hosts.yml"]).exit_code == Outcome.done
+    assert "gb10 resume" not in CLI.invoke(cli.app, ["status", "-i", "hosts.yml"]).output
+
+
 def test_a_bad_host_whose_model_stays_stopped_is_said_too(fleet: Fleet) -> None:
     fleet.serves, fleet.bad = True, {"a": "failed"}
     status, record = start()
