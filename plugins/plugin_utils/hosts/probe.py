@@ -9,7 +9,7 @@ Between the two lies the call: the action `doctor` makes it for the host of its 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -140,9 +140,19 @@ def _refused(asked: Question, answer: Mapping[str, Any]) -> list[Finding]:
     else:
         rendered = rendered if answer["facts"] else []
     name = asked.host.name
-    found = [findings.refused(name, made.role, text) for made in rendered for text in made.refusals]
+    found = [findings.refused(name, role, text) for role, text in told_once(rendered)]
     found += [findings.of_document(name, said) for made in rendered for said in made.findings]
     return found + ([findings.state_refused(name, answer["error"]["message"])] if answer["error"] else [])
+
+
+def told_once(rendered: Sequence[documents.Rendered]) -> Iterator[tuple[str, str]]:
+    """Each refusal with its role. What several roles say is of the one whose variable it begins with."""
+    roles_of: dict[str, list[str]] = {}
+    for made in rendered:
+        for text in made.refusals:
+            roles_of.setdefault(text, []).append(made.role)
+    for text, roles in roles_of.items():
+        yield next((role for role in roles if text.startswith(f"{role}_")), roles[0]), text
 
 
 def _unchanged(asked: Question, answer: Mapping[str, Any]) -> bool:

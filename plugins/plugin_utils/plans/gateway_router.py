@@ -89,7 +89,7 @@ def refusals(view: View) -> Iterator[str]:
     for other in _named(view):
         yield from _of_another(view, said, other)
     offered = models(view)
-    if not offered:
+    if not offered and not any(gateway_services.wrong(each) for each in (view, *_others(view))):
         yield f"gateway_fleet names {', '.join(said.gateway_fleet)}, and no host of it has a vllm_model."
     if any(replica.name for model in offered for replica in model.replicas) and not said.gateway_fleet_ca:
         yield (

@@ -58,12 +58,21 @@ def of(view: View) -> tuple[Service, ...]:
 
 def declared(view: View) -> tuple[services.Service, ...]:
     """What is said of the services of a host. What is wrong with it says the role vllm, of its own host."""
+    return _expanded(view) or ()
+
+
+def wrong(view: View) -> bool:
+    """Whether the services of a host cannot be told, because of what the role vllm refuses."""
+    return _expanded(view) is None
+
+
+def _expanded(view: View) -> tuple[services.Service, ...] | None:
     if not _has_the_role(view):
         return ()
     try:
         return view.plan(services.expand)
     except SettingsError:
-        return ()
+        return None
 
 
 def upstream(host: str, port: int) -> str:

@@ -24,6 +24,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import 
     refused,
     state_refused,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.probe import told_once
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
 
 from tests.support.proofs import NOW, facts, proof, thresholds
@@ -815,3 +817,17 @@ def test_what_a_document_refuses_blocks_and_names_the_role() -> None:
         assert str(refused("spark-a", "fabric", text)).startswith("spark-a: fabric_refused: has no rail\n")
     assert refused("spark-a", "fabric", "spark-ab has no rail").fact == "spark-ab has no rail"
     assert "state_refused" in NEVER_ACCEPTED
+
+
+def test_what_several_roles_refuse_is_told_once_by_the_role_of_the_variable() -> None:
+    made = [
+        Rendered("firewall", refusals=["vllm_services.a is wrong", "firewall_x is wrong"]),
+        Rendered("vllm", refusals=["vllm_services.a is wrong"]),
+        Rendered("gateway", refusals=["one of two is wrong", "firewall_x is wrong"]),
+        Rendered("watchdog", refusals=["one of two is wrong"]),
+    ]
+    assert list(told_once(made)) == [
+        ("vllm", "vllm_services.a is wrong"),
+        ("firewall", "firewall_x is wrong"),
+        ("gateway", "one of two is wrong"),
+    ]

@@ -170,6 +170,13 @@ def test_refusals(mine: dict[str, Any], theirs: dict[str, Any], says: str) -> No
     assert "f" * 40 not in said and "a" * 40 not in said
 
 
+def test_services_with_a_mistake_are_no_missing_model() -> None:
+    """The role vllm says what is wrong with them."""
+    wrong = {"vllm_model": "", "vllm_services": {"two": {"memory_gib": "much"}}}
+    seen = view(a={**host(1, "", gateway_fleet=["b"]), **wrong}, b=host(2, ""))
+    assert "has a vllm_model" not in " ".join(gateway.plan(seen).refusals)
+
+
 def test_the_routers_of_a_host() -> None:
     few, all_of_them = {"gateway_fleet": ["c"]}, {"gateway_fleet": ["sparks"]}
     seen = view(a=host(1, **all_of_them), b=host(2, BIG), c=host(3, SMALL), d=host(4, SMALL, **few))
