@@ -25,7 +25,14 @@ SMALL = {"model": "openai/gpt-oss-20b", "memory_gib": 20, "port": 8001, "span": 
 BOTH = {"big": BIG, "small": SMALL}
 CLUSTER, NEIGHBOUR = (("big", "spark-a"), ("big", "spark-b")), (("small", "spark-a"),)
 # A lab machine has 2 GiB, and the system of a Spark keeps more than that. What these two say they have is a Spark's.
+# From memory and not from the disk: a mount of a disk's file ends with what systemd knows of that disk.
 MEMORY = """set -e
+cat >{program} <<'END'
+#!/bin/sh -e
+sed -E 's/^(MemTotal|MemFree|MemAvailable): .*/\\1: 125000000 kB/' /proc/meminfo >/run/lab-meminfo
+mount --bind /run/lab-meminfo /proc/meminfo
+END
+chmod 755 {program}
 cat >{unit} <<'END'
 [Unit]
 DefaultDependencies=no
@@ -34,18 +41,15 @@ Before=sysinit.target
 [Service]
 Type=oneshot
 RemainAfterExit=yes
-ExecStart=/bin/mount --bind /etc/gb10-lab/meminfo /proc/meminfo
+ExecStart={program}
 [Install]
 WantedBy=sysinit.target
 END
-mkdir -p /etc/gb10-lab
-sed -E 's/^(MemTotal|MemFree|MemAvailable): .*/\\1: 125000000 kB/' /proc/meminfo >/etc/gb10-lab/meminfo
 systemctl daemon-reload
 systemctl enable --now --quiet lab-meminfo.service
-grep -q '^MemTotal: 125000000 kB' /proc/meminfo
 """
-UNIT = "/etc/systemd/system/lab-meminfo.service"
-NO_MEMORY = f"systemctl disable --now lab-meminfo.service; umount -l /proc/meminfo; rm -rf {UNIT} /etc/gb10-lab/meminfo"
+PROGRAM, UNIT = "/usr/local/sbin/lab-meminfo", "/etc/systemd/system/lab-meminfo.service"
+NO_MEMORY = f"systemctl disable --now lab-meminfo.service; umount -l /proc/meminfo; rm -f {UNIT} {PROGRAM}"
 BACK_S = 600  # an emulated machine boots in 80 s, and loads two models one after the other
 Lives = dict[tuple[str, str], str]
 
@@ -88,7 +92,9 @@ def of(lives: Lives, *which: tuple[str, str]) -> Lives:
 @pytest.fixture(scope="module")
 def both(pair: Pair) -> Iterator[Pair]:
     for host in pair.hosts:
-        root(pair, host, MEMORY.replace("{unit}", UNIT))
+        root(pair, host, MEMORY.replace("{unit}", UNIT).replace("{program}", PROGRAM))
+    for host in pair.hosts:
+        pair.ssh(host, "grep '^MemTotal: 125000000 kB' /proc/meminfo")
     run = site(pair, BOTH)
     assert run.rc == 0
     yield pair
