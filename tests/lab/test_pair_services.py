@@ -54,8 +54,8 @@ BACK_S = 600  # an emulated machine boots in 80 s, and loads two models one afte
 Lives = dict[tuple[str, str], str]
 
 
-def site(pair: Pair, services: dict[str, Any]) -> Play:
-    return pair.play("-e", json.dumps({"vllm_model": "", "vllm_services": services}))
+def play(pair: Pair, services: dict[str, Any], playbook: str = "site.yml") -> Play:
+    return pair.play("-e", json.dumps({"vllm_model": "", "vllm_services": services}), playbook=playbook)
 
 
 def root(pair: Pair, host: str, script: str) -> None:
@@ -95,7 +95,7 @@ def both(pair: Pair) -> Iterator[Pair]:
         root(pair, host, MEMORY.replace("{unit}", UNIT).replace("{program}", PROGRAM))
     for host in pair.hosts:
         pair.ssh(host, "grep '^MemTotal: 125000000 kB' /proc/meminfo")
-    run = site(pair, BOTH)
+    run = play(pair, BOTH)
     assert run.rc == 0
     yield pair
     for host in pair.hosts:  # nothing of it runs beside the files after this one
@@ -128,12 +128,12 @@ def test_both_come_back_after_a_reboot_of_the_host_that_has_both(both: Pair) -> 
     before = ready(both)
     both.lab("ssh", "spark-a", "sudo systemctl reboot", check=False)
     ready(both, before)
-    assert both.play(playbook="playbooks/validate.yml").rc == 0
+    assert play(both, BOTH, "playbooks/validate.yml").rc == 0
 
 
 def test_one_is_taken_back_and_the_cluster_does_not_notice(both: Pair) -> None:
     before = ready(both)
-    run = site(both, {"big": BIG})
+    run = play(both, {"big": BIG})
     assert run.rc == 0
     files = "ls /etc/systemd/system /etc/gb10-fleet /run | grep vllm-small"
     left = f"{files}; sudo docker ps --all --format '{{{{.Names}}}}'"
