@@ -73,8 +73,11 @@ def chosen(found: Sequence[Row], service: str, asked: Sequence[str], silent: Seq
         )
     mine = [row for row in found if row.said["name"] == service]
     if not mine:
-        known = ", ".join(dict.fromkeys(row.said["name"] for row in found)) or "none"
-        raise Refused(f"no service is called {service} on {', '.join(asked)}; there are {known}")
+        known = ", ".join(dict.fromkeys(row.said["name"] for row in found)) or "none yet"
+        raise Refused(
+            f"no service is called {service} on {', '.join(asked)}; there are {known}. `gb10 site` brings what the "
+            "inventory has new"
+        )
     missing = {member for row in mine for member in row.said["members"]} - {row.host for row in mine}
     if missing:
         raise Refused(

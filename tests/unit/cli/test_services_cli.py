@@ -123,7 +123,7 @@ def test_stop_goes_to_all_hosts_of_the_service_and_to_no_other(ask: Ask) -> None
     ("words", "more", "text"),
     [
         (["stop", "chat"], {}, "nobody is there to ask; say --yes. Nothing was changed"),
-        (["stop", "chta", "--yes"], {}, "no service is called chta on a,; there are chat, embed"),
+        (["stop", "chta", "--yes"], {}, "no service is called chta on a,; there are chat, embed. `gb10 site` brings"),
         (["stop", "embed", "--yes"], {"silent": ["c"]}, "c: no answer, so nothing was changed"),
         (["swap", "chat", "big", "--yes"], {}, "no service is called big"),
         (["layout", "both", "--yes"], {"layouts": {"one": ["chat"]}}, "no layout is called both; there are one"),
