@@ -60,7 +60,7 @@ def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
                 finding = from_failure(host, text)
                 said.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))
             else:
-                said += [(f"{host}: {line}", "") for line in text.splitlines()]
+                said += [(f"{host}: {line.removeprefix(f'{host}: ')}", "") for line in text.splitlines()]
     ways, without = together([way for _, way in said])
     for (line, _), way in zip(said, ways, strict=True):
         yield line
