@@ -77,11 +77,12 @@ def _findings(report: Report) -> Iterator[str]:
     for finding, way in zip(report.findings, ways, strict=True):
         word = "accepted" if finding["accepted"] else finding["severity"]
         counts[word] = counts.get(word, 0) + 1
-        advice = f"way out: {way}" if word != "accepted" else f"because: {finding['accepted']}"
+        advice = f"because: {finding['accepted']}" if word == "accepted" else f"way out: {way}" if way else ""
         hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
     for (said, advice), names in hosts_of.items():
         yield f"{some(names)}: {said}"
-        yield f"    {advice}"
+        if advice:
+            yield f"    {advice}"
     if without:
         yield without
     if report.hosts and (report.findings or not report.messages):
