@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from typing import Annotated, Any
 
@@ -31,9 +31,13 @@ def _group() -> None:
 @catalog.command()
 def check(
     today: Today = None,
+    everything: Annotated[bool, typer.Option("--all", help="Name each entry past its date.")] = False,
     as_json: Json = False,
 ) -> None:
-    """List entries past their date, and claims that a newer measurement contradicts. Exit status 5 if there are any."""
+    """Count entries past their date, and list claims that a newer measurement contradicts.
+
+    Exit status 5 if there are any.
+    """
     # Here, for no other command needs it: it reads all catalogs.
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import comparison
 
@@ -51,24 +55,38 @@ def check(
         }
         print(json.dumps(answer, indent=2))
     else:
-        for line in _lines(entries, old, [each.text for each in against], day):
+        past = _each(old, day) if everything else _by_file(old)
+        for line in _lines(entries, past, [each.text for each in against], day):
             print(printable(line))
+        more = "; --all names each" if old and not everything else ""
+        print(f"{len(old)} past their date, {len(against)} contradicted{more}")
     raise typer.Exit(Outcome.drift if old or against else Outcome.done)
 
 
-def _lines(entries: Sequence[Entry], old: Sequence[Entry], against: Sequence[str], day: date) -> Iterator[str]:
+def _lines(entries: Sequence[Entry], past: Iterable[str], against: Sequence[str], day: date) -> Iterator[str]:
     newest, oldest = entries[-1], entries[0]
     yield (
         f"catalog: {len(entries)} entries; the newest is {newest.age(day)} days old ({newest.date}), the oldest "
         f"{oldest.age(day)} ({oldest.date})"
     )
+    yield from past
+    for text in against:
+        yield f"contradicted: {text}"
+
+
+def _each(old: Sequence[Entry], day: date) -> Iterator[str]:
     for entry in old:
         limit = catalog_age.days(entry.file)
         age = f"{entry.date}, {entry.age(day)} days ago ({limit} at most)"
         yield f"past its date: {entry.file}.yml {entry.where}: {age}"
-    for text in against:
-        yield f"contradicted: {text}"
-    yield f"{len(old)} past their date, {len(against)} contradicted"
+
+
+def _by_file(old: Sequence[Entry]) -> Iterator[str]:
+    """How many of each file, and of which day its oldest is."""
+    for file in sorted({entry.file for entry in old}):
+        dates = [entry.date for entry in old if entry.file == file]
+        limit = catalog_age.days(file)
+        yield f"past their date: {len(dates)} of {file}.yml, the oldest of {min(dates)} (believed for {limit} days)"
 
 
 def _as_dict(entry: Entry, day: date) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
             if finding and text == finding.fact:
                 said.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))
             else:
-                said += [(f"{host}: {line}", "") for line in text.splitlines()]
+                said += [(f"{host}: {line.removeprefix(f'{host}: ')}", "") for line in text.splitlines()]
     ways, without = together([way for _, way in said], _nobody_answers(report))
     for (line, _), way in zip(said, ways, strict=True):
         yield line
@@ -81,11 +81,12 @@ def _findings(report: Report) -> Iterator[str]:
     for finding, way in zip(report.findings, ways, strict=True):
         word = "accepted" if finding["accepted"] else finding["severity"]
         counts[word] = counts.get(word, 0) + 1
-        advice = f"way out: {way}" if word != "accepted" else f"because: {finding['accepted']}"
+        advice = f"because: {finding['accepted']}" if word == "accepted" else f"way out: {way}" if way else ""
         hosts_of.setdefault((f"{word}: {finding['id']}: {finding['fact']}", advice), []).append(finding["host"])
     for (said, advice), names in hosts_of.items():
         yield f"{some(names)}: {said}"
-        yield f"    {advice}"
+        if advice:
+            yield f"    {advice}"
     if without:
         yield without
     if report.hosts and (report.findings or not report.messages):

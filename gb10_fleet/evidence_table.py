@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_page, judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, evidence_page, judge
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -97,5 +97,5 @@ def show(evidence: Mapping[str, Any], console: Console, page: Path) -> None:
         table.add_row(cluster, what, f"[{_COLOURS.get(row.verdict, 'red')}]{verdict}[/]", detail)
     console.print(table)
     for reason in evidence["reasons"]:
-        for line in (f"{reason['where']}: {reason['what']}: {reason['text']}", f"    way out: {reason['way_out']}"):
+        for line in evidence_files.reason_lines(reason):
             console.print(printable(line), markup=False, highlight=False)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
-from gb10_fleet.ending import end
+from gb10_fleet.ending import end, show
 from gb10_fleet.options import Inventory, Json, Playbook
 from gb10_fleet.playbook import Order, run
 
@@ -26,7 +26,7 @@ def build(
     ctx: typer.Context,
     inventory: Inventory,
     host: Annotated[str, typer.Option("--host", help="The host that builds.", show_default=False)],
-    check: Annotated[bool, typer.Option("--check", help="Say whether there is something to build.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Say what would be built, build nothing.")] = False,
     as_json: Json = False,
 ) -> None:
     """Build an image for a GB10 and prove it. Says so where there is nothing to build. Changes no service."""
@@ -38,11 +38,14 @@ def build(
             found[data["host"]] = {key: data["res"][key] for key in _SAID if key in data["res"]}
 
     order = Order("gb10.fleet.build_image", inventory, host, check, words=ctx.obj or ())
-    outcome, report = run(order, quiet=as_json, watch=watch)
+    outcome, report = run(order, quiet=as_json or check, watch=watch)  # with --check it only reads, and takes seconds
     if as_json:
-        print(json.dumps({"outcome": outcome.name, "hosts": found, "errors": report.errors}, indent=2))
+        said = {"messages": report.messages, "errors": report.errors}
+        print(json.dumps({"outcome": outcome.name, "hosts": found, **said}, indent=2))
         raise typer.Exit(outcome)
-    for name, said in found.items():
-        for line in said["lines"]:
+    for name, result in found.items():
+        for line in result["lines"]:
             print(printable(f"{name}: {line}"))
+    if check:
+        show(order, report)
     end(order, outcome, report, as_json=False)

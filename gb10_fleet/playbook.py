@@ -41,6 +41,7 @@ _NO_CONTACT = {"host_key", "unreachable"}
 NO_HOST = "the inventory has no group `sparks` (or gb10_hosts names another): docs/inventory.md"
 KILLED = "ansible-playbook was killed; perhaps this machine has too little memory"
 _LISTS_THEM = "--graph` lists them"
+_NO_TARGET = re.compile(r"lookup plugin 'gb10\.fleet\.target' failed: (.+)")
 _NOT_PARSED = re.compile(r"failed to parse inventory source (/.*?)\s*\Z")
 _FAILED = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
 _RESULTS = ("runner_on_ok", "runner_on_failed", "runner_on_unreachable", "runner_on_skipped")
@@ -115,6 +116,7 @@ class Report:
     pending: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     orphans: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     unchanged: list[str] = field(default_factory=list)  # unchanged hosts: no task was theirs alone
+    no_target: str = ""  # why there was no host to work on, in our words: Ansible shows the playbook around them
     tasks: bool = False  # whether one has begun
     # These four are of what came before the roll call of a rollout, and of the call. `through`: hosts that answered it,
     # so Ansible went on with them to the end; None: there was none.
@@ -366,6 +368,9 @@ def run(
             quiet=quiet,
         )
     status = _end_of(result, report)
+    if found := [match[1] for line in report.errors if (match := _NO_TARGET.search(line))]:
+        report.no_target = found[0]
+        report.errors = found[:1]
     report.errors += [*_unknown(order, report.errors), *_unparsed(report.errors)]
     return report.outcome(status), report
 
@@ -386,7 +391,7 @@ def _unparsed(errors: Sequence[str]) -> list[str]:
 
 def ours(report: Report) -> list[str]:
     """What we say of a run that did not begin or did not end, beside Ansible's own words."""
-    return [line for line in report.errors if line in (NO_HOST, KILLED) or line.endswith(_LISTS_THEM)]
+    return [line for line in report.errors if line in (NO_HOST, KILLED, report.no_target) or line.endswith(_LISTS_THEM)]
 
 
 def _environment(quiet: bool) -> dict[str, str]:

@@ -44,7 +44,7 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
         more = {"messages": report.messages, "errors": report.errors}
         print(json.dumps(document | more, indent=2))
         raise typer.Exit(outcome)
-    for line in lines(rows):
+    for line in lines(rows) if rows else ():
         print(line)
     for said in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
         print(printable(said), file=sys.stderr)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 
 app = typer.Typer()
+PACE_S = 2.0
 
 
 @app.command(cls=Playbook)
@@ -16,13 +18,19 @@ def top(
     ctx: typer.Context,
     inventory: Inventory,
     limit: Limit = None,
-    every: Annotated[float, typer.Option("--every", min=0.5, help="Seconds between two looks.")] = 2,
+    every: Annotated[
+        float | None, typer.Option("--every", min=0.5, help="Seconds between two looks; else 2.", show_default=False)
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show the fleet live, until Ctrl-C: temperatures, clocks, power, memory, rails, services. Changes nothing.
 
-    Without a terminal: a line for each look at a host. With --json: an object for each, in one line.
+    Without a terminal it looks once and ends, as gb10 status --hosts does. With --every it goes on there: a line for
+    each look at a host, or with --json an object in one line.
     """
     from gb10_fleet import top as live  # here, for no other command needs it: it reads catalogs
 
-    raise typer.Exit(live.follow(inventory, limit, ctx.obj, every, as_json))
+    if every is None and not sys.stdout.isatty():  # whoever reads it waits for the end
+        live.once(inventory, limit, ctx.obj, as_json)
+        return
+    raise typer.Exit(live.follow(inventory, limit, ctx.obj, every or PACE_S, as_json))

@@ -62,6 +62,8 @@ Windows = Annotated[
 State = Annotated[Path | None, typer.Option("--state", help="Folder of the journal; else .gb10 beside the inventory.")]
 Drain = Annotated[bool, typer.Option("--drain/--no-drain", help="Stop the model before, and start it after.")]
 Prove = Annotated[bool, typer.Option("--prove/--no-prove", help="Prove each wave, as gb10 validate does.")]
+# As `gb10 site` has it. It is refused as after --, with the commands that show what would come.
+Check = Annotated[bool, typer.Option("--check", hidden=True)]
 Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Its name; else the latest.", show_default=False)]
 
 
@@ -193,6 +195,7 @@ def roll_out(
     drain: Drain = True,
     prove: Prove = True,
     state: State = None,
+    check: Check = False,
     as_json: Json = False,
 ) -> None:
     """Run a playbook wave after wave, and stop where a wave is not good. gb10 plan-rollout shows the waves."""
@@ -204,10 +207,11 @@ def roll_out(
             live.out(wide)
         return rollout.begin(journal, recipe, policy, hosts, planned), 1
 
+    words = (*ctx.obj, "--check") if check else ctx.obj
     with refusals(as_json):
         policy = _policy(canary, growth, threshold, soak, timeout, windows)
         recipe = recipes.forward(
-            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=ctx.obj, drain=drain, prove=prove,
+            playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=words, drain=drain, prove=prove,
             firmware=firmware, **known_bad.of_rollout(place(inventory), accept or ()),
         )  # fmt: skip
         _go(place(inventory, state), start, as_json)

@@ -71,7 +71,8 @@ class ActionModule(LongStepAction):
         if made.verdict == build_plan.REFUSED and before["state"] not in ("built", "running"):
             raise _Failed({"failed": True, "msg": "\n".join(f"{self._name}: {text}" for text in made.refusals)})
         if self._task.check_mode:
-            return {"verdict": "would_build", "changed": True, "lines": [f"would build {made.reason}"]}
+            lines = [f"would build {self._plan.name}:{made.tag} from {look['base']}", made.reason]
+            return {"verdict": "would_build", "changed": True, "lines": lines}
         if before["state"] != "built":
             self._built(said, made, about)
         return self._judged(said, made, about)

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Finding:
-    """One statement about one host; severity is error, warn or info."""
+    """One statement about one host; severity is error, warn or info. `way_out` is empty where `fact` says it."""
 
     id: str
     severity: str
@@ -30,7 +30,8 @@ class Finding:
         return asdict(self)
 
     def __str__(self) -> str:
-        return f"{self.host}: {self.id}: {self.fact}\n    way out: {self.way_out}"
+        advice = f"\n    way out: {self.way_out}" if self.way_out else ""
+        return f"{self.host}: {self.id}: {self.fact}{advice}"
 
 
 # What ssh says of the one whose key it misses: the address that it went to, or the alias.

@@ -64,10 +64,9 @@ def evaluate_facts(subject: Subject) -> list[Finding]:
 
 
 def refused(host: str, role: str, text: str) -> Finding:
-    """What a role's document refuses; the text names fact and way out, and no written reason changes it."""
-    way_out = f"do what it says; roles/{role}/README.md lists the variables of the role"
+    """What a role's document refuses, in a text that has the way out in it; no written reason changes it."""
     fact = text.removeprefix(f"{host}: ").removeprefix(f"{host} ")  # the finding names the host
-    return Finding(f"{role}{REFUSED}", "error", host, fact, way_out)
+    return Finding(f"{role}{REFUSED}", "error", host, fact, "")
 
 
 def of_document(host: str, said: Mapping[str, Any]) -> Finding:

@@ -100,7 +100,9 @@ def plan(view: View) -> VllmImagePlan:
 
 def _refusals(said: VllmImageSettings) -> Iterator[str]:
     if not said.vllm_image_base:
-        yield "vllm_image_base is empty; name the image to start from"
+        yield (
+            "vllm_image_base is empty; name the image to start from, one that `docker image ls` shows on the builder"
+        )
     elif not _IMAGE.match(said.vllm_image_base):
         yield f"vllm_image_base is {said.vllm_image_base!a}, which names no image; write name:tag or name@sha256:..."
     if not _is_folder(said.vllm_image_model):

@@ -53,7 +53,7 @@ def judge(
         return _no_answer(reply, timeout_s, cluster)
     try:
         if answer["error"]:
-            return silent("error", str(answer["error"]["message"]), "do what it says, then scan again")
+            return silent("error", str(answer["error"]["message"]), "repair what it names, then scan again")
         if not answer["known"]:
             return _record(NO_MANIFEST)
         changes: dict[str, list[Record]] = {}

@@ -22,8 +22,14 @@ def summary(document: Mapping[str, Any]) -> str:
     count = len(document["hosts"])
     lines = [f"{document['verdict']}: {count} host{'s' if count != 1 else ''}, {document['created']}"]
     for reason in document["reasons"]:
-        lines += [f"{reason['where']}: {reason['what']}: {reason['text']}", f"    way out: {reason['way_out']}"]
+        lines += reason_lines(reason)
     return "\n".join(lines)
+
+
+def reason_lines(reason: Mapping[str, Any]) -> list[str]:
+    """Of a verdict; a text that has its way out in it comes alone."""
+    way_out = [f"    way out: {reason['way_out']}"] if reason["way_out"] else []
+    return [f"{reason['where']}: {reason['what']}: {reason['text']}", *way_out]
 
 
 def stats(document: Mapping[str, Any]) -> dict[str, Any]:

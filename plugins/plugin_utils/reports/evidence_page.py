@@ -120,7 +120,7 @@ def _grouped(reasons: Sequence[Mapping[str, Any]]) -> list[Record]:
     """One bad host on a switch spoils many pairings: the same trouble with the same way out is said once."""
     groups: dict[tuple[str, str], Record] = {}
     for reason in reasons:
-        group = groups.setdefault((reason["what"], reason["way_out"]), {**reason, "where": []})
+        group = groups.setdefault((reason["what"], reason["way_out"] or reason["text"]), {**reason, "where": []})
         group["where"].append(reason["where"])
     return list(groups.values())
 

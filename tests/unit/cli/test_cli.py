@@ -460,6 +460,29 @@ def test_no_host_says_where_to_look(use: Use) -> None:
     assert "no group `sparks`" in result.stderr and "docs/inventory.md" in result.stderr
 
 
+def test_a_missing_group_is_one_error_without_the_playbook(use: Use) -> None:
+    said = "the group sparks matches no host; the inventory has the groups gpus: -e gb10_hosts=GROUP takes another one"
+    lines = [
+        f"[ERROR]: Error processing keyword 'hosts': The lookup plugin 'gb10.fleet.target' failed: {said}",
+        "Origin: /x/doctor.yml:4:10",
+        "^ column 10",
+    ]
+    use(4, *({"event": "verbose", "stdout": line} for line in lines))
+    result = CLI.invoke(cli.app, ["doctor", "-i", "inventory"])
+    assert (result.exit_code, result.stdout) == (Outcome.failed, "")
+    assert result.stderr == f"gb10.fleet.doctor: failed; {said}\n"
+    answer = json.loads(CLI.invoke(cli.app, ["doctor", "-i", "inventory", "--json"]).stdout)
+    assert answer["errors"] == [said]
+
+
+def test_a_refusal_that_has_its_way_out_in_it_gets_no_second_one(use: Use) -> None:
+    refused = {**finding("docker_refused"), "fact": "docker is old. Set docker_version", "way_out": ""}
+    use(2, event("runner_on_failed", "gb10.fleet.doctor", playbook.DOCTOR, findings=[refused]), stats(failures=1))
+    result = CLI.invoke(cli.app, ["doctor", "-i", "inventory"])
+    assert "spark-a: error: docker_refused: docker is old. Set docker_version" in result.stdout.splitlines()
+    assert "way out" not in result.output and "\n    \n" not in result.output
+
+
 def test_what_hosts_have_in_common_is_said_once_and_a_plan_is_no_warning(use: Use) -> None:
     """`fabric_plan` is of the severity info: each host of a new pair has one."""
     hosts = ["spark-a", "spark-b", "spark-c", "spark-d"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -39,9 +40,27 @@ def test_lines_are_told_with_their_host(orders: list[Order], tmp_path: Any) -> N
     assert (orders[0].playbook, orders[0].limit, orders[0].check) == ("gb10.fleet.build_image", "spark-a", True)
 
 
+def test_check_says_what_is_missing_and_shows_nothing_of_ansible(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[bool] = []
+
+    def run(order: Order, *, quiet: bool, watch: Any) -> tuple[Outcome, Report]:
+        said.append(quiet)
+        return Outcome.failed, Report(messages={"spark-a": ["spark-a: vllm_image_base is empty\nspark-a: and more"]})
+
+    monkeypatch.setattr(image_build, "run", run)
+    command = ["image", "build", "-i", str(tmp_path), "--host", "spark-a"]
+    result = CLI.invoke(cli.app, [*command, "--check"])
+    assert result.stdout == "spark-a: vllm_image_base is empty\nspark-a: and more\n"
+    assert (result.exit_code, result.stderr) == (2, "gb10.fleet.build_image: failed\n")
+    CLI.invoke(cli.app, command)
+    assert said == [True, False]  # a build takes hours, and says every ten seconds how far it is
+
+
 def test_json_is_one_object(orders: list[Order], tmp_path: Any) -> None:
     result = CLI.invoke(cli.app, ["image", "build", "-i", str(tmp_path), "--host", "spark-a", "--json"])
-    assert json.loads(result.stdout) == {"outcome": "done", "hosts": {"spark-a": SAID}, "errors": []}
+    assert json.loads(result.stdout) == {"outcome": "done", "hosts": {"spark-a": SAID}, "messages": {}, "errors": []}
     assert orders[0].check is False
 
 

@@ -396,7 +396,18 @@ def test_the_catalog_says_how_old_it_is() -> None:
     fresh = CLI.invoke(cli.app, ["catalog", "check", "--today", "2024-12-15", "--json"])
     answer = json.loads(fresh.stdout)
     assert answer["past"] == [] and answer["entries"] > 300
-    old = CLI.invoke(cli.app, ["catalog", "check", "--today", "2030-01-01"])
+    old = CLI.invoke(cli.app, ["catalog", "check", "--today", "2030-01-01", "--all"])
     assert old.exit_code == Outcome.drift
     assert "catalog: " in old.stdout and "past its date: images.yml images[NGC vLLM 25.10]" in old.stdout
     assert "contradicted: models.yml, expected of nvidia/Qwen3.6-35B-A3B-NVFP4" in old.stdout
+
+
+def test_the_catalog_has_a_line_for_each_file_and_names_no_entry() -> None:
+    day = ["catalog", "check", "--today", "2030-01-01"]
+    each = [line for line in CLI.invoke(cli.app, [*day, "--all"]).stdout.splitlines() if line.startswith("past its")]
+    said = CLI.invoke(cli.app, day)
+    lines = [line for line in said.stdout.splitlines() if line.startswith("past their date: ")]
+    assert said.exit_code == Outcome.drift and "past its date" not in said.stdout
+    assert len(lines) == len({line.split()[3] for line in each})
+    assert sum(int(line.split()[3]) for line in lines) == len(each) > 100
+    assert said.stdout.splitlines()[-1].endswith("; --all names each")

@@ -69,14 +69,26 @@ def test_a_silent_host_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     assert c["silent"] == "no route" and c["temperature_c"] is None
 
 
-def test_top_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    answered(monkeypatch, {**HOSTS, "spark-c": {"looks": [], "silent": "no route"}})
+def test_top_without_a_terminal_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, HOSTS)
     result = CLI.invoke(cli.app, ["top", "-i", "a,"])
+    assert result.exit_code == 0, result.output
+    assert [line.split()[0] for line in result.output.splitlines()] == ["host", "spark-a", "spark-b", "warn:"]
+    document = json.loads(CLI.invoke(cli.app, ["top", "-i", "a,", "--json"]).output)
+    assert [row["host"] for row in document["hosts"]] == ["spark-a", "spark-b"]
+    answered(monkeypatch, {"spark-c": {"looks": [], "silent": "no route"}})
+    assert CLI.invoke(cli.app, ["top", "-i", "a,"]).exit_code == 3
+
+
+def test_top_goes_on_without_a_terminal_where_a_pace_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    answered(monkeypatch, {**HOSTS, "spark-c": {"looks": [], "silent": "no route"}})
+    live = ["top", "-i", "a,", "--every", "2"]
+    result = CLI.invoke(cli.app, live)
     assert result.exit_code == 0, result.output
     hosts = [line.split()[0] for line in result.output.splitlines() if not line.startswith(" ")]
     assert hosts == ["spark-a", "spark-a", "spark-b", "spark-c"]
     assert "90 tok/s" in result.output
-    rows = [json.loads(line) for line in CLI.invoke(cli.app, ["top", "-i", "a,", "--json"]).output.splitlines()]
+    rows = [json.loads(line) for line in CLI.invoke(cli.app, [*live, "--json"]).output.splitlines()]
     assert [row["host"] for row in rows] == hosts
     assert rows[1]["services"][0]["tokens_per_s"] == 90
 

@@ -140,6 +140,9 @@ def test_check_mode_begins_nothing(made: Any) -> None:
     built = Built([{"state": "none"}])
     said = made(built, check=True)
     assert (said["verdict"], said["changed"], built.asked) == ("would_build", True, ["look", "read"])
+    image, what = said["lines"]
+    assert image.startswith("would build gb10-fleet/built:") and image.endswith(" from lab/vllm:1")
+    assert " for 12.0 from /srv/vllm, " in what
 
 
 def test_without_a_gap_nobody_is_asked_for_more(made: Any) -> None:

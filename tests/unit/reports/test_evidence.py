@@ -10,6 +10,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import refused
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import (
     evidence_files,
     evidence_page,
@@ -194,6 +195,19 @@ def test_a_failed_ping_a_wrong_model_and_a_finding_are_reasons() -> None:
     assert document["verdict"] == "unhealthy"
     assert [reason["what"] for reason in document["reasons"]] == ["disk_full", "ping_mtu", "wrong_model"]
     assert "enp1s0f0np0" in document["reasons"][1]["where"]
+
+
+def test_what_roles_refuse_stands_alone_and_each_text_is_on_the_page() -> None:
+    hosts = proof("pair")
+    texts = {"spark-a": "docker is old. Set docker_version", "spark-b": "docker is held. Free it"}
+    for host, text in texts.items():
+        hosts[host]["findings"] = [refused(host, "docker", text).as_dict()]
+    document = build(hosts)
+    jsonschema.validate(document, SCHEMA)
+    said = evidence_files.summary(document).splitlines()[1:]
+    assert said == [f"{host}: docker_refused: {text}" for host, text in texts.items()]
+    page = evidence_page.render(document)
+    assert all(text in page for text in texts.values()) and "→ </span>" not in page
 
 
 def test_each_service_has_a_verdict_of_its_own() -> None:
