@@ -114,7 +114,8 @@ def test_a_pair_is_measured_judged_and_written_down(plays: Plays, port: int) -> 
     assert cluster["conditions"]["version"] == "0.19.0"
     assert [step["concurrency"] for step in cluster["steps"]] == [1, 2]
     for step in cluster["steps"]:
-        assert 0 < step["tokens_per_s"] <= 50
+        # Of each request, and not of two at once: 50, and more for a client that is late with its first token.
+        assert 0 < step["tokens_per_s"] <= 75
         assert {host: (one["clock_mhz"], one["driver"]) for host, one in step["gpus"].items()} == {
             "spark-a": (2418, "580.142"), "spark-b": (2418, "580.142"),
         }  # fmt: skip
