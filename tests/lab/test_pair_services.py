@@ -25,7 +25,6 @@ SMALL = {"model": "openai/gpt-oss-20b", "memory_gib": 20, "port": 8001, "span": 
 BOTH = {"big": BIG, "small": SMALL}
 CLUSTER, NEIGHBOUR = (("big", "spark-a"), ("big", "spark-b")), (("small", "spark-a"),)
 # A lab machine has 2 GiB, and the system of a Spark keeps more than that. What these two say they have is a Spark's.
-# From memory and not from the disk: a mount of a disk's file ends with what systemd knows of that disk.
 MEMORY = """set -e
 cat >{program} <<'END'
 #!/bin/sh -e
@@ -47,6 +46,7 @@ WantedBy=sysinit.target
 END
 systemctl daemon-reload
 systemctl enable --now --quiet lab-meminfo.service
+grep -q '^MemTotal: 125000000 kB' /proc/meminfo
 """
 PROGRAM, UNIT = "/usr/local/sbin/lab-meminfo", "/etc/systemd/system/lab-meminfo.service"
 NO_MEMORY = f"systemctl disable --now lab-meminfo.service; umount -l /proc/meminfo; rm -f {UNIT} {PROGRAM}"
@@ -93,8 +93,6 @@ def of(lives: Lives, *which: tuple[str, str]) -> Lives:
 def both(pair: Pair) -> Iterator[Pair]:
     for host in pair.hosts:
         root(pair, host, MEMORY.replace("{unit}", UNIT).replace("{program}", PROGRAM))
-    for host in pair.hosts:
-        pair.ssh(host, "grep '^MemTotal: 125000000 kB' /proc/meminfo")
     run = play(pair, BOTH)
     assert run.rc == 0
     yield pair
