@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door as vllm_door
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.config import Api
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.door import Door
@@ -178,3 +179,15 @@ def test_an_open_door_and_one_that_is_not_needed_have_no_fault(tmp_path: Path, p
 
 def fault(door: Door, process: int) -> str:
     return str(door.fault(process) or "")
+
+
+def test_who_goes_while_it_is_asked_whose_it_is_has_no_fault(
+    tmp_path: Path, proc: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next look says that nobody listens: one cause is told once."""
+    server = socket.create_server(("127.0.0.1", 0))
+    door = Door(tmp_path, Api("127.0.0.1", server.getsockname()[1]), proc)
+    assert "port_busy: another process listens" in fault(door, 1_000_000_001)
+    monkeypatch.setattr(vllm_door, "owners", lambda inodes, proc: server.close() or iter(()))
+    assert fault(door, 1_000_000_001) == ""
+    assert fault(door, 1_000_000_001).startswith("not_listening: ")

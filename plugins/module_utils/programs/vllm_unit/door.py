@@ -65,6 +65,8 @@ class Door:
         if not strange:
             return None
         who = " and ".join(owners(strange, self.proc)) or "another process"
+        if self._listeners(self.api) != there:  # it came or went while we asked whose it is: the next look tells
+            return None
         beside = "as well as the container" if there - strange else "and the container does not"
         return Failure("port_busy", printable(f"{who} listens {where}, {beside}"))
 
