@@ -2,7 +2,7 @@
 
 GRUB is simulated at boot (`/etc/gb10-lab/boots-by-grub`), and so is the initramfs of kernels that are stand-ins. Real
 are the boots, systemd's timer, softdog with the script that loads it, the way back and grub-editenv. GB10_TRIAL_ROUNDS
-(1) repeats all five, each time with the kernel that does not run:
+(1) repeats all five, each time with the kernel that does not run. GB10_TRIAL_HOST (spark-a) names the machine:
 
     GB10_TRIAL_ROUNDS=10 pytest tests/lab/test_pair_trial.py -m long
 """
@@ -22,7 +22,8 @@ from .conftest import Pair
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 ROUNDS = pytest.mark.parametrize("number", range(int(os.environ.get("GB10_TRIAL_ROUNDS", "1"))))
 
-HOST, OLD, NEW = "spark-a", "6.17.0-1014-nvidia", "6.17.0-1032-nvidia"
+HOST = os.environ.get("GB10_TRIAL_HOST", "spark-a")
+OLD, NEW = "6.17.0-1014-nvidia", "6.17.0-1032-nvidia"
 SAID = {"reboot_wait": 600, "trial_boot_allow": True, "trial_boot_grub_saved": True}
 KERNEL = "cat /proc/sys/kernel/osrelease"
 BOOT = "cat /proc/sys/kernel/random/boot_id"
