@@ -9,12 +9,18 @@ import pytest
 
 from tests.support.plays import Plays
 
-# Keeps a unit's state in a file of the host, and notes what changed it.
+# Keeps a unit's state in a file of the host, and notes what changed it. A host with a file `door` has a service that
+# starts when asked, whose socket waits.
 SYSTEMCTL = """#!/bin/bash
 cd "$GB10_TEST_HOST"
 read -r active enabled < unit
 case "$*" in
-  *list-units*) echo "gb10-vllm.service loaded $active x vLLM";;
+  *list-units*) echo "gb10-vllm.service loaded $active x vLLM"
+    [ ! -e door ] || echo "$(<door) loaded active listening Waits";;
+  *sockets.target*) echo "dbus.socket docker.socket" $([ ! -e door ] || cat door);;
+  *show*gb10-wake@*) printf 'LoadState=loaded\\nActiveState=%s\\n' $([ -e closed ] && echo inactive || echo active);;
+  *stop*gb10-wake@*) echo close >>done; touch closed;;
+  *start*gb10-wake@*) echo open >>done; rm closed;;
   *list-unit-files*) echo "gb10-vllm.service $enabled enabled";;
   *is-active*) echo "$active"; [ "$active" = active ] || exit 3;;
   *is-enabled*) echo "$enabled"; [ "$enabled" = enabled ] || exit 1;;
@@ -59,6 +65,16 @@ def test_a_model_that_runs_is_stopped_and_started_where_it_is_enabled_and_its_cl
         "loading": ["announce", "stop", "reset-failed", "reset-failed", "start"],
         "stopped": ["reset-failed", "start"],
     }  # fmt: skip
+
+
+def test_no_request_starts_a_service_while_its_host_changes(plays: Plays) -> None:
+    """The socket of one that sleeps is closed before anything stops, and opened before the others start."""
+    (plays.tmp_path / "hosts/serving/door").write_text("gb10-wake@vllm-embed.socket\n")
+    play = [{"ansible.builtin.import_playbook": f"gb10.fleet.{name}"} for name in ("drain", "serve")]
+    rc, output = plays.play({"serving": {"ansible_host": "kind-serving"}}, play, ansible_become=False)
+    assert rc == 0, output
+    done = (plays.tmp_path / "hosts/serving/done").read_text().split()
+    assert done == ["close", "announce", "stop", "reset-failed", "open", "reset-failed", "start"], output
 
 
 FLEET = {
