@@ -17,7 +17,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import (
+    Rendered,
+    removes_orphans,
+    render,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addresses
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
@@ -115,6 +119,19 @@ def test_the_gateway_is_open_on_any_port() -> None:
     assert opened(rules("pair", **given)) == ["22", "40443"]
     assert "40443" not in rules("pair", "spark-b", **given), "there is none beside the other ranks"
     assert "40443" not in rules("pair", gateway_port=40443)
+
+
+def test_a_service_that_is_declared_no_longer_leaves_no_drop_in() -> None:
+    chat = {"chat": {"model": "openai/gpt-oss-20b", "port": 8000, "memory_gib": 20}}
+    embed = {"embed": {"model": "Qwen/Qwen3-Embedding-0.6B", "port": 8002, "memory_gib": 8, "max_model_len": 11264}}
+
+    def drop_ins(services: dict[str, Any]) -> set[str]:
+        made = document(vllm_services=services).resources
+        return {path for each in made if ".service.d/" in (path := str(each.get("file")))}
+
+    gone = drop_ins(chat | embed) - drop_ins(chat)
+    assert gone == {"/etc/systemd/system/gb10-vllm-embed.service.d/50-gb10-firewall.conf"}
+    assert removes_orphans("firewall")
 
 
 def test_no_port_depends_on_a_set() -> None:
