@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
@@ -18,6 +19,8 @@ from gb10_fleet import layout_timer
 from gb10_fleet.ending import by_name, told
 from gb10_fleet.options import Inventory, Json, Limit, Playbook
 from gb10_fleet.playbook import Order, Outcome, Report, run
+from gb10_fleet.rollout import locks
+from gb10_fleet.rollout.journal import place
 from gb10_fleet.services import Refused, Row, WrongAnswer, chosen, document, rows, table, without_service
 
 app = typer.Typer()
@@ -42,6 +45,10 @@ class Fleet:
 
     def of(self, service: str) -> list[Row]:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
+
+    def states(self) -> set[tuple[str, str, bool]]:
+        """What a switch is decided by: of each service on a host, whether it runs or a request would start it."""
+        return {(row.host, row.said["name"], row.runs or row.wakes) for row in self.found}
 
     def wish(self, service: str, mine: Sequence[Row], **more: Any) -> Outcome:
         """Have the service stopped or started on its hosts; what Ansible says goes to the terminal."""
@@ -68,7 +75,10 @@ def _read(
 ) -> tuple[Fleet, Report]:
     """`layout`: what the inventory must have, or no host is asked. `tell`: say of silent hosts what to do."""
     wanted = {} if layout is None else {"gb10_layout": layout}
-    order = Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj)
+    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj), tell)
+
+
+def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     outcome, report = run(order, quiet=True)
     if outcome is Outcome.refused:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
@@ -193,6 +203,28 @@ def swap(
 
 
 def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoReturn:
+    """One switch at a time: two at once would start what has no room together."""
+    folder = place(fleet.order.inventories) / "switch"
+    with contextlib.ExitStack() as held:
+        try:
+            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            held.enter_context(locks.held(folder))
+        except locks.Busy as error:
+            _end(f"{error}. Nothing was changed", Outcome.refused)
+        except OSError as error:  # an inventory that only others may write beside
+            print(printable(f"without a lock against a second switch: {folder}: {error.strerror}"), file=sys.stderr)
+        _same_as_decided(fleet)
+        _switched(fleet, stops, starts)
+
+
+def _same_as_decided(fleet: Fleet) -> None:
+    """Another switch may have ended between the look at the hosts and the lock."""
+    again, _ = _asked(fleet.order, tell=True)
+    if again.silent or again.states() != fleet.states():
+        _end("what runs has changed meanwhile, so nothing was changed; run it again", Outcome.refused)
+
+
+def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoReturn:
     """Stop, see the memory return, start, prove; where that fails, all the way back."""
     stopped: list[str] = []
     started: list[str] = []

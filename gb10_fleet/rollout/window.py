@@ -30,10 +30,16 @@ class Window:
     zone: ZoneInfo
 
     def spans(self, around: datetime) -> list[tuple[datetime, datetime]]:
-        """The openings that may hold this moment or follow it, in order: those of yesterday and of eight more days."""
+        """The openings that may hold this moment or follow it, in order: those of yesterday and of two weeks more.
+
+        Where clocks are set, a day may leave a whole opening out.
+        """
         day = around.astimezone(self.zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
-        dates = [day + timedelta(days=offset) for offset in range(-1, 8)]
-        return [(self._at(date, self.begin), self._at(date, self.end)) for date in dates if date.weekday() in self.days]
+        dates = [day + timedelta(days=offset) for offset in range(-1, 15)]
+        spans = [
+            (self._at(date, self.begin), self._at(date, self.end)) for date in dates if date.weekday() in self.days
+        ]
+        return [(begin, end) for begin, end in spans if begin < end]
 
     def _at(self, date: datetime, minutes: int) -> datetime:
         return (date + timedelta(minutes=minutes)).replace(tzinfo=self.zone).astimezone(UTC)

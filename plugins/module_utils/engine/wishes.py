@@ -189,9 +189,7 @@ def end(text: str, now: str) -> str:
     today = _local(now)
     clock, span = _CLOCK.match(text), _SPAN.match(text)
     if clock:
-        wall = today.replace(tzinfo=None)
-        found = wall.replace(hour=int(clock[1]), minute=int(clock[2]), second=0, microsecond=0)
-        moment = (found if found > wall else found + timedelta(days=1)).astimezone()
+        moment = _next(today, int(clock[1]), int(clock[2]))
     elif span and any(span.groups()):
         days, hours, minutes = (int(part or 0) for part in span.groups())
         moment = today + timedelta(days=days, hours=hours, minutes=minutes)
@@ -206,6 +204,14 @@ def end(text: str, now: str) -> str:
         return manifests.moment(moment.astimezone(timezone.utc).strftime(UTC))
     except (ValueError, OverflowError):
         raise HostError(f"until {text!a}: nobody waits that long; {_FORMS}") from None
+
+
+def _next(today: datetime, hour: int, minute: int) -> datetime:
+    """When the clock on the wall is there next: an hour that comes twice counts twice, one that is left out is over."""
+    wall = today.replace(tzinfo=None, hour=hour, minute=minute, second=0, microsecond=0)
+    walls = [wall + timedelta(days=days) for days in (0, 1, 2)]
+    moments = [(each, each.replace(fold=fold).astimezone()) for each in walls for fold in (0, 1)]
+    return min(moment for each, moment in moments if moment > today and moment.replace(tzinfo=None) >= each)
 
 
 # -- to wish -----------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gzip
 import re
 import time
+import zlib
 from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -42,7 +43,7 @@ def read_apt_history(host: HostReader) -> list[Change]:
     try:
         with gzip.open(host.path(f"{FOLDER}/history.log.1.gz")) as file:
             texts.append(file.read(LARGEST_TEXT).decode("utf-8", "replace"))
-    except (OSError, EOFError):  # absent, or no gzip
+    except (OSError, EOFError, zlib.error):  # absent, no gzip, or damaged
         pass
     try:
         texts.append(text_of(host, f"{FOLDER}/history.log"))

@@ -26,6 +26,8 @@ MOST_BOOTS = 30
 END_S = 120.0
 STOPPED = "d93fb3c9c24d451a97cea615ce59c00b"  # MESSAGE_ID of "Journal stopped": sd-messages.h
 SHUTDOWN = "shutdown.target"
+# Any user may send a message with both fields; whose it is, journald says itself.
+MARKS = (f"MESSAGE_ID={STOPPED}", "_UID=0", "+", f"UNIT={SHUTDOWN}", "_UID=0")
 UNCLEAN_READ, LAST_LINES = 3, 6  # of so many unclean boots so many lines
 _TIME = r"\w{3} (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d) UTC"
 _ROW = re.compile(rf"^ *-?\d+ ([0-9a-f]{{32}}) {_TIME} *(?:—|-| ) *{_TIME}$", re.MULTILINE)
@@ -40,7 +42,7 @@ def read_boots(host: HostReader, boot_id: str | None) -> list[Boot]:
     if done.rc:
         raise Unknown(f"journalctl --list-boots failed: {quoted(done.words)}")
     boots = parse_boots(done.stdout)[-MOST_BOOTS:]
-    marks = host.system.run([*JOURNAL, f"MESSAGE_ID={STOPPED}", "+", f"UNIT={SHUTDOWN}"], timeout=DEADLINE_S)
+    marks = host.system.run([*JOURNAL, *MARKS], timeout=DEADLINE_S)
     if marks.rc not in (0, 1):
         raise Unknown(f"journalctl failed: {quoted(marks.words)}")
     judged = judge(boots, marks.stdout, (boot_id or "").replace("-", "")[:SHORT_BOOT])

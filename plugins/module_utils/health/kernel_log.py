@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import units
@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.failures import WAYS_OUT
 
 Event = dict[str, Any]  # {at_s, last_s, count, boot, kind, key, text}, and service for one of vllm_services
-Line = tuple[float, str, str]  # time, boot, message
+Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who says it, where the journal knows
 
 DEADLINE_S = 20.0
 MOST_LINES = 1500  # the newest; the text of them stays below LARGEST_TEXT
@@ -43,6 +43,9 @@ KINDS = (
     ("driver", r"NVRM: loading NVIDIA UNIX .*?Kernel Module +(?:for \w+ +)?([\d.]+)"),
 )
 SERVICE = "service"
+# Who says a line of a unit. What its container says is nobody's word: a client may have said it before.
+UNIT, CONTAINER = "unit", "container"
+_OWN = "gb10-vllm: "  # all units begin their own lines so; log.py lets no line of a container begin like it
 _SERVICE = re.compile(r"\Agb10-vllm(?:-([a-z0-9-]+))?: ([a-z_]+): ")
 _UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
@@ -76,7 +79,7 @@ def has_journal(host: HostReader) -> bool:
 def lines(text: str) -> Iterator[dict[str, Any]]:
     """The entries of `journalctl --output=json` that are whole, each with `at_s` and MESSAGE as text.
 
-    All units begin their own lines alike; the line of one of vllm_services gets its unit's name in front.
+    The line of one of vllm_services gets its unit's name in front. `speaker` is None of a line of no unit.
     """
     for line in text.splitlines():
         try:
@@ -91,16 +94,22 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
             message = bytes(byte for byte in message if isinstance(byte, int) and 0 <= byte < 256).decode(
                 "utf-8", "replace"
             )
-        boot = str(entry.get("_BOOT_ID"))[:SHORT_BOOT]
-        yield {**entry, "at_s": at_s, "boot": boot, "MESSAGE": _of_unit(str(message or ""), entry)}
+        boot, text = str(entry.get("_BOOT_ID"))[:SHORT_BOOT], str(message or "")
+        told = {"boot": boot, "MESSAGE": _of_unit(text, entry), "speaker": _speaker(text, entry)}
+        yield {**entry, "at_s": at_s, **told}
+
+
+def _speaker(message: str, entry: dict[str, Any]) -> str | None:
+    if entry.get("_SYSTEMD_UNIT") is None:  # journald says whose a line is, and nobody else can
+        return None
+    return UNIT if message.startswith(_OWN) else CONTAINER
 
 
 def _of_unit(message: str, entry: dict[str, Any]) -> str:
     named = _UNIT.match(str(entry.get("_SYSTEMD_UNIT")))
     if not named:
         return message
-    own = "gb10-vllm: "
-    return f"{named[1]}: {message[len(own) :] if message.startswith(own) else message}"
+    return f"{named[1]}: {message[len(_OWN) :] if message.startswith(_OWN) else message}"
 
 
 def parse_journal(text: str) -> list[Event]:
@@ -110,21 +119,21 @@ def parse_journal(text: str) -> list[Event]:
     if not entries:
         raise Unknown(f"journalctl gave no entries: {quoted(text[:200])}")
     entries.sort(key=lambda entry: float(entry["at_s"]))  # with --grep and --lines the newest comes first
-    return _events((entry["at_s"], entry["boot"], entry["MESSAGE"]) for entry in entries)
+    return _events((entry["at_s"], entry["boot"], entry["MESSAGE"], entry["speaker"]) for entry in entries)
 
 
 def parse_dmesg(text: str, booted_s: float) -> list[Event]:
     found = _DMESG.findall(checked(text, "dmesg"))
     if not found:
         raise Unknown(f"dmesg gave no lines with a time: {quoted(text[:200])}")
-    return _events((booted_s + float(seconds), "this boot", message) for seconds, message in found)
+    return _events((booted_s + float(seconds), "this boot", message, None) for seconds, message in found)
 
 
 def _events(found: Iterator[Line]) -> list[Event]:
     """One event for each line that tells something; equal ones in a row of a boot are counted."""
     events: list[Event] = []
-    for at_s, boot, message in found:
-        told = _kind(message)
+    for at_s, boot, message, speaker in found:
+        told = _kind(message, speaker)
         if told is None:
             continue
         kind, key, name = told
@@ -147,12 +156,12 @@ def _events(found: Iterator[Line]) -> list[Event]:
     return events
 
 
-def _kind(message: str) -> tuple[str, str, str | None] | None:
-    """What it tells, what of, and by which of vllm_services."""
-    said = _SERVICE.match(message)
+def _kind(message: str, speaker: str | None) -> tuple[str, str, str | None] | None:
+    """What it tells, what of, and by which of vllm_services. Of the kernel, what no unit says."""
+    said = _SERVICE.match(message) if speaker != CONTAINER else None
     if said:
         return (SERVICE, said[2], said[1]) if said[2] in WAYS_OUT else None
-    for kind, pattern in _KINDS:
+    for kind, pattern in _KINDS if speaker is None else ():
         found = pattern.search(message)
         if found:
             return kind, quoted(found[1]), None

@@ -52,8 +52,8 @@ def read_zones(host: HostReader) -> list[dict[str, Any]]:
 
 
 def _celsius(thousandths: int | None) -> float | None:
-    found = None if thousandths is None else thousandths / 1000
-    return found if found is not None and _POSSIBLE_C[0] <= found <= _POSSIBLE_C[1] else None
+    least, most = _POSSIBLE_C
+    return thousandths / 1000 if thousandths is not None and least * 1000 <= thousandths <= most * 1000 else None
 
 
 def read_hwmon(host: HostReader) -> list[dict[str, Any]]:

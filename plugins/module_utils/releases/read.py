@@ -126,7 +126,7 @@ def read_fwupd(host: HostReader) -> list[dict[str, Any]] | None:
     try:
         devices = json.loads(done.stdout)["Devices"] if done.rc == 0 else None
         return None if devices is None else [_device(device) for device in devices if device.get("Guid")]
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli, layout_timer, services_cli
 from gb10_fleet.playbook import Order, Outcome, Report
+from gb10_fleet.rollout import locks
 
 CLI = CliRunner()
 WISH = {"who": "ada@laptop", "since": "x", "until": "y", "shown": "07:00 CET"}
@@ -60,7 +61,9 @@ def systemd(argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-def ask(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Hosts, Any]]:
+def ask(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., tuple[Hosts, Any]]:
+    monkeypatch.chdir(tmp_path)
+
     def invoke(*words: str, hosts: Hosts | None = None, **more: Any) -> tuple[Hosts, Any]:
         hosts = hosts or Hosts({"a": [said("chat"), said("embed")], "b": [said("chat")]}, **more)
         monkeypatch.setattr(services_cli, "run", hosts.run)
@@ -167,6 +170,32 @@ def test_a_swap_that_fails_goes_back_and_says_so(ask: Ask) -> None:
     hosts.outcome = lambda wish: Outcome.failed if wish["state"] == "started" else Outcome.done
     _, result = ask("swap", "chat", "big", "--yes", hosts=hosts)
     assert "and so did the way back to chat" in result.output
+
+
+def test_one_switch_at_a_time(ask: Ask, tmp_path: Path) -> None:
+    """Two timers of the same minute, or a timer and a person."""
+    switch, layouts = ["swap", "chat", "embed", "--yes"], {"split": ["chat"], "big": ["embed"]}
+    assert ask(*switch)[1].exit_code == Outcome.done
+    assert (tmp_path / ".gb10").stat().st_mode & 0o077 == 0
+    with locks.held(tmp_path / ".gb10/switch"):
+        for words in (switch, ["layout", "big", "--yes"]):
+            hosts, result = ask(*words, layouts=layouts)
+            assert (result.exit_code, hosts.orders) == (Outcome.refused, [])
+            assert "another gb10 is at work on this fleet" in result.stderr
+
+
+def test_a_switch_that_another_has_overtaken_changes_nothing(ask: Ask) -> None:
+    class Overtaken(Hosts):
+        def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
+            done = super().run(order, quiet)
+            self.found = {host: [{**one, "state": "inactive"} for one in said] for host, said in self.found.items()}
+            return done
+
+    found = {"a": [said("chat"), said("embed", state="inactive")]}
+    layouts = {"split": ["chat"], "big": ["embed"]}
+    hosts, result = ask("layout", "big", "--yes", hosts=Overtaken(found, layouts=layouts))
+    assert (result.exit_code, hosts.orders) == (Outcome.refused, [])
+    assert "what runs has changed meanwhile" in result.stderr
 
 
 def test_memory_that_does_not_return_starts_nothing(ask: Ask) -> None:

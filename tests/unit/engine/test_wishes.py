@@ -280,6 +280,21 @@ def test_the_end_is_by_the_clock_of_the_host(host: Host, text: str, utc: str) ->
     assert wishes.end(text, host.clock.utc()) == utc
 
 
+@pytest.mark.parametrize(
+    ("now", "text", "utc"),
+    [
+        ("2026-10-25T01:10:00Z", "02:45", "2026-10-25T01:45:00Z"),  # 02:10, for the second time
+        ("2026-10-25T00:50:00Z", "02:30", "2026-10-25T01:30:00Z"),  # 02:50, for the first time
+        ("2026-10-25T00:10:00Z", "02:45", "2026-10-25T00:45:00Z"),
+        ("2026-10-25T01:10:00Z", "02:05", "2026-10-26T01:05:00Z"),
+        ("2026-03-29T00:40:00Z", "02:30", "2026-03-29T01:30:00Z"),  # 01:40, and 02:30 is left out
+        ("2026-03-28T21:00:00Z", "02:30", "2026-03-29T01:30:00Z"),
+    ],
+)
+def test_the_next_time_of_a_clock_that_is_set(host: Host, now: str, text: str, utc: str) -> None:
+    assert wishes.end(text, now) == utc
+
+
 @pytest.mark.parametrize("text", ["soon", "25:00", "+", "7", "+2w", "2026-11-22T07:00", "2026-11-23T20:00:00Z", "+0m"])
 def test_what_is_no_time_to_come_is_refused(host: Host, text: str) -> None:
     with pytest.raises(HostError, match="until"):

@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +288,20 @@ def test_an_impossible_time_is_no_entry(at_us: int) -> None:
         boots.parse_boots(json.dumps([{"boot_id": "a" * 32, "first_entry": at_us, "last_entry": at_us}]))
 
 
+def test_only_root_says_that_a_boot_ended_well(tmp_path: Path) -> None:
+    """journalctl takes a line that fits all words of a group; anyone can send the other two."""
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    asked: list[str] = []
+
+    def runs(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        asked.extend(argv if f"MESSAGE_ID={boots.STOPPED}" in argv else ())
+        return Completed(tuple(argv), 0, JSON_BOOTS if "--list-boots" in argv else "")
+
+    boots.read_boots(HostReader(system=System(tmp_path, runs)), "b" * 32)
+    groups = " ".join(word for word in asked if "=" in word or word == "+").split(" + ")
+    assert len(groups) == 2 and all("_UID=0" in group.split() for group in groups)
+
+
 @pytest.mark.parametrize(
     ("mark", "clean"),
     [
@@ -341,8 +355,11 @@ def test_the_history_before_this_one_is_read_too(tmp_path: Path) -> None:
     assert len(apt_history.read_apt_history(host)) == 1
     (folder / "history.log").write_text(HISTORY.replace("2026-11", "2026-12"))
     assert len(apt_history.read_apt_history(host)) == 2
-    (folder / "history.log.1.gz").write_bytes(b"no gzip")
-    assert len(apt_history.read_apt_history(host)) == 1
+    sound = gzip.compress(HISTORY.encode())
+    damaged = (b"no gzip", sound[:20], sound[:12] + b"\0" * 20 + sound[32:], sound[:-8] + bytes(8))
+    for content in damaged:  # as a power cut leaves it
+        (folder / "history.log.1.gz").write_bytes(content)
+        assert len(apt_history.read_apt_history(host)) == 1
     (folder / "history.log").unlink()
     with pytest.raises(Unknown, match="No such file"):
         apt_history.read_apt_history(host)
@@ -430,3 +447,11 @@ def test_versions_of_apt_are_quoted_too() -> None:
     text = "Start-Date: 2026-01-01  10:00:00\nUpgrade: linux-image-x:arm64 (1\x1b[31m, 2" + "9" * 999 + ")\n"
     (package,) = apt_history.parse_history(text, lambda _: 1.0)[0]["packages"]
     assert package["before"] == "1?[31m" and len(package["after"]) == 200
+
+
+@pytest.mark.parametrize(("text", "celsius"), [("52000", 52.0), ("-61000", None), ("1" + "0" * 400, None)])
+def test_a_temperature_that_is_none_is_unknown(tmp_path: Path, text: str, celsius: float | None) -> None:
+    zone = tmp_path / "sys/class/thermal/thermal_zone0"
+    zone.mkdir(parents=True)
+    (zone / "temp").write_text(text)
+    assert [each["temperature_c"] for each in sensors.read_zones(HostReader(system=System(tmp_path)))] == [celsius]

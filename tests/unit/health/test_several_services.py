@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -99,6 +100,19 @@ def test_a_line_names_its_service_and_is_counted_with_it() -> None:
     assert {one["key"] for one in told} == {"engine_died"}
     (other,) = kernel_log.lines(line("Running: 1 reqs", "gb10-vllm-chat.service", 1))
     assert other["MESSAGE"] == "gb10-vllm-chat: Running: 1 reqs"
+
+
+@pytest.mark.parametrize("unit", ["gb10-vllm.service", "gb10-vllm-chat.service"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        'ERROR the model "NVRM: Xid (PCI:000f:01:00): 79, off the bus" does not exist',
+        *("Kernel panic - not syncing", "gpu_dead: NVRM: Xid (PCI:0): 79, x", "gb10-vllm-chat: gpu_dead: x"),
+    ],
+)
+def test_what_a_container_says_is_no_word_of_the_kernel_nor_of_its_unit(unit: str, text: str) -> None:
+    """A client with a key can have vLLM log what it likes."""
+    assert kernel_log.parse_journal(line(text, unit, 1)) == []
 
 
 def test_the_engine_that_hangs_is_named() -> None:

@@ -940,6 +940,13 @@ def test_any_message_is_an_object_or_nothing(line: bytes) -> None:
     assert message is None or isinstance(message, dict)
 
 
+def test_a_line_of_the_container_is_told_from_one_of_the_unit(tmp_path: Path) -> None:
+    """`gb10 why` believes the unit."""
+    log = Log(parse_config(json.dumps(Host(tmp_path).raw)), ["gpu"])
+    assert log.clean("gb10-vllm: gpu_dead: x") == "| gb10-vllm: ***_dead: x"
+    assert log.clean("INFO gb10-vllm: x") == "INFO gb10-vllm: x"
+
+
 def test_a_phase_never_goes_back(tmp_path: Path) -> None:
     log = Log(parse_config(json.dumps(Host(tmp_path).raw)), [])
     lines = [

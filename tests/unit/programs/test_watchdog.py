@@ -226,6 +226,30 @@ def test_a_restart_that_systemd_refuses_is_no_reason_for_another(tmp_path: Path)
     assert said[0].endswith("systemctl failed: no such unit") and len(host.restarts) == 1
 
 
+def test_a_disk_without_room_keeps_no_engine_hanging_and_restarts_it_once(tmp_path: Path) -> None:
+    host = Host(tmp_path, "vllm", "chat")
+    lasting = tmp_path / "var/lib/gb10-watchdog"
+    lasting.parent.mkdir(parents=True)
+    lasting.write_text("no folder")
+    said = host.patrol(13)
+    assert len(said) == len(host.restarts) == 2 and "what was seen could not be kept (Not a directory)" in said[0]
+    assert all("left alone" in line for line in host.patrol(200)) and len(host.restarts) == 2
+    lasting.unlink()
+    host.patrol(1)
+    assert not list((tmp_path / "run/gb10-watchdog").iterdir())
+    host.patrol(100)
+    assert len(host.restarts) == 2, "there is room again, and the restart is still known"
+
+
+def test_without_any_room_nothing_is_restarted_and_the_others_are_watched(tmp_path: Path) -> None:
+    host = Host(tmp_path, "vllm", "chat")
+    for folder in ("var/lib/gb10-watchdog/.chat.json.new", "run/gb10-watchdog/.chat.json.new"):
+        (tmp_path / folder).mkdir(parents=True)
+    said = host.patrol(13)
+    assert host.restarts == ["systemctl restart --no-block gb10-vllm.service"]
+    assert sum("gb10-vllm-chat.service is not watched" in line for line in said) == 13
+
+
 def test_evidence_is_bounded(tmp_path: Path) -> None:
     host = Host(tmp_path, "vllm")
     for _ in range(4):

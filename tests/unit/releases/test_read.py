@@ -107,6 +107,11 @@ def test_a_host_that_says_all(tmp_path: Path) -> None:
     assert "kho=off" in found["command_line"] and found["pinned_by_us"] is True
 
 
+def test_an_answer_of_fwupd_without_an_end_is_none(tmp_path: Path) -> None:
+    reader, _calls = host(tmp_path, {}, Completed((), 0, "[" * 100_000))
+    assert read_release(reader)["fwupd"] is None
+
+
 @pytest.mark.parametrize(
     "content",
     [

@@ -177,6 +177,16 @@ def test_windows(windows: list[str], opens: str) -> None:
     assert window.opening(windows, SATURDAY).isoformat().startswith(opens)
 
 
+@pytest.mark.parametrize(
+    ("text", "opens"),
+    [("02:10-03:00 Europe/Oslo", "2026-03-30T00:10"), ("Sun 02:30-03:10 Europe/Oslo", "2026-04-05T00:30")],
+)
+@pytest.mark.parametrize("now", [datetime(2026, 3, 28, 22, tzinfo=UTC), datetime(2026, 3, 29, 1, tzinfo=UTC)])
+def test_a_window_that_summer_time_leaves_out_opens_the_next_time(text: str, opens: str, now: datetime) -> None:
+    found = window.opening([text], now)
+    assert found.isoformat().startswith(opens) and window.opening([text], found) == found
+
+
 @pytest.mark.parametrize("text", ["25:00-26:00", "22:60-23:00", "Sam 22:00-23:00", "22:00-23:00 Mars/Base", "22-23"])
 def test_what_is_no_window(text: str) -> None:
     with pytest.raises(ValueError, match=text.split()[0].split("-")[0]):

@@ -25,6 +25,7 @@ TEXTS = {
     "ready": "serving",
 }
 
+OWN = "gb10-vllm: "  # as status.say begins
 KEPT_LINES = 20
 LONGEST_LINE = 8192  # bytes; one that does not end must not grow
 
@@ -42,9 +43,10 @@ class Log:
         self.gone_since: float | None = None  # when it said first that the engine is gone
 
     def clean(self, line: str) -> str:
+        """As it may be passed on: without secrets, and unlike a line of the unit itself, which `gb10 why` believes."""
         for secret in self.secrets:
             line = line.replace(secret, "***")
-        return line
+        return f"| {line}" if line.startswith(OWN) else line
 
     def feed(self, line: str) -> bool:
         """Whether phase or percentage changed."""

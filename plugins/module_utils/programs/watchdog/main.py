@@ -25,6 +25,7 @@ from .metrics import LARGEST, Counters, Service, ask, services
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
 STATE = "/var/lib/gb10-watchdog"
+RUN = "/run/gb10-watchdog"  # what is seen while that has no room: a full disk must not keep an engine hanging
 DEADLINE_S = 5.0  # of a server that is asked
 COMMAND_S = 20.0  # of a command that gathers evidence
 MOST_RESTARTS = 20  # that are remembered
@@ -67,33 +68,36 @@ def patrol(config: dict[str, Any], world: World) -> list[str]:
     power = _power(world) if wanted else None
     said = []
     for service in wanted:
-        line = _one(service, power, rules, int(config["kept"]), world)
+        try:
+            line = _one(service, power, rules, int(config["kept"]), world)
+        except OSError as error:  # neither place takes what was seen: a restart could come again and again
+            line = f"{service.unit} is not watched: {STATE} and {RUN} cannot be written ({error.strerror or error})"
         said += [line] if line else []
     return said
 
 
 def _one(service: Service, power: float | None, rules: Rules, kept: int, world: World) -> str:
-    path = world.root / STATE.lstrip("/") / f"{service.name}.json"
+    places = [world.root / folder.lstrip("/") / f"{service.name}.json" for folder in (STATE, RUN)]
     boot = _text(world.root / BOOT.lstrip("/"))
-    still, restarts, before = _read(path, boot)
+    still, restarts, before = _recalled(places, boot)
     look = _look(service, power, world)
     still = follow(still, look, rules)
     found = verdict(still, restarts, world.now(), rules, before)
     line = ""
     if found == HUNG and still:
-        folder = _keep(service, still, look, kept, world)
+        evidence = _keep(service, still, look, kept, world)
         restarts = [*restarts, world.now()][-MOST_RESTARTS:]
         # Before the restart: whatever becomes of this process, there is no second one.
-        _write(path, boot, None, restarts, found)
+        _remember(places, boot, None, restarts, found)
         code, said = world.run(("systemctl", "restart", "--no-block", service.unit), COMMAND_S)
-        line = f"{service.unit} {_seen(still, look)}: restarted once; what was seen is in {folder}"
+        line = f"{service.unit} {_seen(still, look)}: restarted once; {evidence}"
         return line if not code else f"{line}; systemctl failed: {said.strip()[:200]}"
     if found == OPEN and before != OPEN and still:
         line = (
             f"{service.unit} {_seen(still, look)} again, within {rules.breaker_s / 3600:g} h of a restart: it is left"
             f" alone; look at it, and restart it by hand (`systemctl restart {service.unit}`)"
         )
-    _write(path, boot, still, restarts, found)
+    _remember(places, boot, still, restarts, found)
     return line
 
 
@@ -122,8 +126,25 @@ def _power(world: World) -> float | None:
     return float(found[1]) if found else None
 
 
+def _recalled(places: Sequence[Path], boot: str) -> tuple[Still | None, list[float], str]:
+    """What the last look left: the last of the places that are there has it, and restarts count from all."""
+    found = [_read(path, boot) for path in places if path.exists()] or [(None, [], FINE)]
+    return found[-1][0], sorted({at_s for _still, restarts, _verdict in found for at_s in restarts}), found[-1][2]
+
+
+def _remember(places: Sequence[Path], boot: str, still: Still | None, restarts: Sequence[float], found: str) -> None:
+    """In the first place; in the other one where that has no room. OSError where neither has."""
+    lasting, meanwhile = places
+    try:
+        _write(lasting, boot, still, restarts, found)
+    except OSError:
+        _write(meanwhile, boot, still, restarts, found)
+    else:
+        meanwhile.unlink(missing_ok=True)
+
+
 def _read(path: Path, boot: str) -> tuple[Still | None, list[float], str]:
-    """What the last look left. Of another boot only the restarts count; of a file that is damaged, nothing."""
+    """What one place has. Of another boot only the restarts count; of a file that is damaged, nothing."""
     try:
         kept = json.loads(path.read_text(encoding="utf-8"))
         restarts = [float(at_s) for at_s in kept["restarts"]]
@@ -143,26 +164,34 @@ def _write(path: Path, boot: str, still: Still | None, restarts: Sequence[float]
     new.replace(path)
 
 
-def _keep(service: Service, still: Still, look: Look, kept: int, world: World) -> Path:
-    """The evidence, before the restart takes it away. Of the oldest, more than `kept` are removed."""
+def _keep(service: Service, still: Still, look: Look, kept: int, world: World) -> str:
+    """The evidence, before the restart takes it away; returns where it is, or that there is none."""
     folder = world.root / STATE.lstrip("/") / "evidence"
+    place = folder / f"{service.name}@{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(world.now()))}"
+    try:
+        _make_room(folder, service, kept)
+        place.mkdir(mode=0o700, exist_ok=True)
+    except OSError as error:
+        return f"what was seen could not be kept ({error.strerror or error})"
+    texts = {"seen.json": json.dumps({"still": still._asdict(), "look": look._asdict()}, indent=1)}
+    texts["status.json"] = _text(world.root / service.status.lstrip("/"))
+    for name, argv in EVIDENCE.items():
+        _code, texts[name] = world.run([service.unit.join(word.split("UNIT")) for word in argv], COMMAND_S)
+    for name, text in texts.items():
+        with contextlib.suppress(OSError):
+            (place / name).write_text(text[-LARGEST:], encoding="utf-8", errors="replace")
+            (place / name).chmod(0o600)
+    return f"what was seen is in {place}"
+
+
+def _make_room(folder: Path, service: Service, kept: int) -> None:
+    """Of the oldest, more than `kept` are removed."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     old = sorted(path for path in folder.iterdir() if path.name.startswith(f"{service.name}@"))
     for path in old[: max(0, len(old) - kept + 1)]:
         for file in path.iterdir():
             file.unlink()
         path.rmdir()
-    place = folder / f"{service.name}@{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(world.now()))}"
-    place.mkdir(mode=0o700, exist_ok=True)
-    texts = {"seen.json": json.dumps({"still": still._asdict(), "look": look._asdict()}, indent=1)}
-    texts["status.json"] = _text(world.root / service.status.lstrip("/"))
-    for name, argv in EVIDENCE.items():
-        _code, texts[name] = world.run([service.unit.join(word.split("UNIT")) for word in argv], COMMAND_S)
-    for name, text in texts.items():
-        with contextlib.suppress(OSError):  # a full disk must not keep an engine hanging
-            (place / name).write_text(text[-LARGEST:], encoding="utf-8", errors="replace")
-            (place / name).chmod(0o600)
-    return place
 
 
 def _text(path: Path) -> str:
