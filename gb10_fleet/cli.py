@@ -77,7 +77,7 @@ def site(
     diff: Diff = False,
     as_json: Json = False,
 ) -> None:
-    """Doctor, state, validate: from a fresh image to a proven, serving cluster."""
+    """Doctor, converge, validate: from a fresh image to a proven, serving cluster."""
     order = Order("gb10.fleet.site", inventory, limit, check, diff, words=ctx.obj)
     if drifted:
         _site_of_drifted(order, as_json)

@@ -54,8 +54,10 @@ def by_name(order: Order, line: str) -> str:
 def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
     """What failed, by host. For one that gave no answer the doctor's words and way out, and not those of ssh."""
     said: list[tuple[str, str]] = []
-    for host, messages in report.messages.items():
-        for text in messages if host not in but else ():
+    # Those without an answer last and by name: they come in the order in which their attempts ended.
+    answered = [host for host in report.messages if host not in report.silent]
+    for host in [*answered, *sorted(report.messages.keys() & report.silent.keys())]:
+        for text in report.messages[host] if host not in but else ():
             finding = report.silent.get(host)
             if finding and text == finding.fact:
                 said.append((f"{host}: {finding.id}: {finding.fact}", finding.way_out))

@@ -325,11 +325,15 @@ def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
 
 @app.command(cls=Playbook)
 def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit = None) -> None:
-    """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take."""
+    """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take.
+
+    What other services of the same hosts lack comes along.
+    """
     fleet, _ = _read(ctx, inventory, limit, tell=False)
     mine = [row for row in fleet.found if row.said["name"] == service]
     print(printable(f"{service}: {without_service(mine, _READY_S)}"))
-    order = Order("gb10.fleet.fetch", inventory, limit, variables={"gb10_ahead": True}, words=ctx.obj)
+    ahead = {"gb10_ahead": True, "gb10_ahead_of": service}
+    order = Order("gb10.fleet.fetch", inventory, limit, variables=ahead, words=ctx.obj)
     outcome, report = run(order)
     _said(order, report)
     raise typer.Exit(outcome)

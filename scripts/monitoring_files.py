@@ -1,4 +1,4 @@
-"""Writes what a Prometheus and a Grafana of yours take: roles/monitoring/files, and the table of docs/monitoring.md."""
+"""Writes what a Prometheus and a Grafana of yours take: roles/monitoring/files, and tables of docs/monitoring.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
-from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import read
+from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog import load, read
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
 from scripts.gates import ROOT
@@ -20,7 +20,8 @@ _HEAD = """\
 # Written from catalog/monitoring.yml and the limits of health by `python -m scripts.monitoring_files`.
 ---
 """
-_TABLE = re.compile(r"(?<=<!-- metrics -->\n).*?(?=<!-- end -->)", re.DOTALL)
+_TABLE = r"(?<=<!-- {} -->\n).*?(?=<!-- end -->)"
+_LABEL = re.compile(r"{{ \$labels\.(\w+) }}")
 
 
 def rules_file() -> str:
@@ -34,8 +35,20 @@ def table() -> str:
     return "\n".join(["| metric | type | says | source |", "|---|---|---|---|", *rows, ""])
 
 
+def alerts() -> str:
+    """A label of the alert in italics."""
+    rows = [
+        (entry["value"], rules.SEVERITIES[entry["severity"]], _LABEL.sub(r"*\1*", entry["summary"]))
+        for entry in load("monitoring")["alerts"]
+    ]
+    lines = [f"| [{name}](runbooks/{name}.md) | {severity} | {says} |" for name, severity, says in rows]
+    return "\n".join(["| alert, and what to do | severity | says |", "|---|---|---|", *lines, ""])
+
+
 def page(text: str) -> str:
-    return _TABLE.sub(lambda _found: table(), text)
+    for name, made in (("metrics", table()), ("alerts", alerts())):
+        text = re.sub(_TABLE.format(name), made.replace("\\", r"\\"), text, count=1, flags=re.DOTALL)
+    return text
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import sqlite3
 import sys
@@ -296,6 +297,9 @@ def status(
             if run_ is not None:
                 raise
             print(json.dumps({"run": None}) if as_json else error)
+            if not as_json and not hosts:  # whoever asks for a status may mean the hosts
+                where = " ".join(f"-i {shlex.quote(name)}" for name in inventory)
+                print(f"gb10 status --hosts {where} says how each host is")
             return
         owner = locks.owner(folder)
         orphans = [] if owner else locks.orphans([record["run"]])

@@ -8,7 +8,7 @@ Everything that speaks against it is said before anything changes. An undo that 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
@@ -58,11 +58,21 @@ def undo(
         names = [*known_roles, *sorted(applied.difference(known_roles))]
         raise HostError(
             f"no role is called {', '.join(unknown)}: there are {', '.join(names) or 'none'};"
-            " for a role of your own, --limit names the hosts that have it"
+            " for a role of your own, --limit names the hosts that have it" + "".join(_parts(known, unknown))
         )
     labels = [label for label, entry in known.resources.items() if entry.roles.keys() <= set(roles)]
     steps, _rest = take_back(known, roles, labels, consents, system, run, check_mode=check_mode)
     return Outcome(as_changes(steps), [], [step.as_diff() for step in steps], [])
+
+
+def _parts(known: Manifest, unknown: Collection[str]) -> Iterator[str]:
+    """Who names a service means its unit, which has no undo of its own."""
+    for label, entry in known.resources.items():
+        if any(label.startswith("unit:") and label.endswith(f"-{name}.service") for name in unknown):
+            yield (
+                f"; {label} is a part of {', '.join(sorted(entry.roles))}, which goes back as a whole: for this part"
+                " alone take it out of the inventory and run site"
+            )
 
 
 def take_back(

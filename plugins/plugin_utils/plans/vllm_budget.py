@@ -42,11 +42,12 @@ def _memory(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
     if over <= 0:
         return
     parts = ", ".join(f"{each.name} {each.memory_gib:.1f}" for each in made)
-    largest = max(made, key=lambda each: each.memory_gib)
+    unsaid = list(_without_a_share(view, made))
+    # Of two that are as large, the one whose entry says no share: it has that of the host's own model.
+    largest = max(made, key=lambda each: (each.memory_gib, each.name in unsaid))
     left = math.floor((largest.memory_gib - over) * 10) / 10
     less = f"{math.ceil(over * 10) / 10:.1f} GiB less, {_in_words(largest, left, total)}" if left > 0 else ""
     way_out = f"Give {largest.name} {less}, or move a service to another host." if less else "Move a service away."
-    unsaid = list(_without_a_share(view, made))
     if len(unsaid) > 1:
         way_out = f"Give each of {', '.join(unsaid)} a memory_gib: without one, each takes what a service alone does."
     yield (

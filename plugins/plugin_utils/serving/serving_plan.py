@@ -57,6 +57,9 @@ class Given:
     service_gib: float = 0.0  # what that may take of each host; 0: what the plan takes
 
 
+_SHARE = "--set gpu-memory-utilization"  # what --service NAME=GIB comes to
+
+
 @dataclass(frozen=True)
 class Plan:
     """One way to serve a model, or why there is none."""
@@ -180,7 +183,12 @@ class Plan:
             cabled = "pair" if self.hosts_needed == PAIR else "ring"
             need = f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"
             return [f"{need}, with fabric_topology {cabled} or switch"]
-        return [f"ask for less, or leave it to the plan: {', '.join(self.asked)}"] if self.asked else []
+        said = self.given.service and self.given.service_gib
+        asked = [each for each in self.asked if not (said and each == _SHARE)]  # nobody typed it
+        if said and not asked:
+            name = self.given.service
+            return [f"more GiB than {name}={self.given.service_gib:g}, or leave them to the plan: --service {name}"]
+        return [f"ask for less, or leave it to the plan: {', '.join(asked)}"] if asked else []
 
     @property
     def inventory_lines(self) -> list[str]:

@@ -108,6 +108,11 @@ def test_a_silent_host_gets_the_way_out_of_the_doctor_once(ask: Ask, words: list
     assert "ansible d -i a," in result.stderr and result.stderr.count("to go on without") == 1
 
 
+def test_silent_hosts_come_in_the_order_of_their_names(ask: Ask) -> None:
+    _, result = ask("ps", silent=["d", "c", "e"])
+    assert [line[0] for line in result.stderr.splitlines() if ": unreachable:" in line] == ["c", "d", "e"]
+
+
 def test_an_answer_that_is_not_ours_is_refused(ask: Ask) -> None:
     _, result = ask("ps", hosts=Hosts({"a": [said("chat", port="\x1b[2J")]}))
     assert result.exit_code == Outcome.failed and "\x1b" not in result.output
@@ -259,7 +264,10 @@ def test_fetch_says_the_time_without_service_beforehand(ask: Ask) -> None:
         "fetch", "chat", hosts=Hosts({"a": [said("chat", load_s=312.4)], "b": [said("chat", load_s=300)]})
     )
     assert result.output.startswith("chat: 312 s without service: the load alone")
-    assert (hosts.orders[0].playbook, hosts.orders[0].variables) == ("gb10.fleet.fetch", {"gb10_ahead": True})
+    assert (hosts.orders[0].playbook, hosts.orders[0].variables) == (
+        "gb10.fleet.fetch",
+        {"gb10_ahead": True, "gb10_ahead_of": "chat"},
+    )
     _, result = ask("fetch", "chat")
     assert "up to 1800 s without service: no load of it is known" in result.output
 

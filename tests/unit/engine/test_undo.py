@@ -787,6 +787,19 @@ def test_a_role_that_nobody_knows_is_refused_with_the_names_there_are(world: Wor
     assert world.done("undo", roles=["serving"])["changes"], "a document of one's own has only the manifest"
 
 
+def test_a_part_of_a_role_is_no_role_and_its_name_leads_to_the_role(world: World) -> None:
+    file = "/etc/systemd/system/gb10-vllm-embed.service"
+    unit = {"unit": "gb10-vllm-embed.service", "enabled": True}
+    resources = [{"file": file, "content": "[Service]\nExecStart=/bin/x\n"}, unit]
+    world.done("converge", documents=[{"role": "vllm", "resources": resources}])
+    before = world.digest()
+    said = world.ask("undo", roles=["embed"], known_roles=["docker", "vllm"])["error"]
+    assert "no role is called embed" in said["message"], said
+    assert "unit:gb10-vllm-embed.service is a part of vllm, which goes back as a whole" in said["message"]
+    assert "for this part alone take it out of the inventory and run site" in said["message"]
+    assert world.digest() == before
+
+
 def test_a_killed_run_has_to_end_before_an_undo(worlds: Iterator[World]) -> None:
     refused = 0
     for world in killed_everywhere(worlds, "converge", lambda world: None):

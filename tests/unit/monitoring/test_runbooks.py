@@ -32,6 +32,24 @@ def test_a_page_says_what_is_wrong_and_names_the_next_step(alert: str) -> None:
 
 
 @pytest.mark.parametrize("alert", sorted(ALERTS))
+def test_what_a_page_says_to_type_can_be_typed(alert: str) -> None:
+    """Somebody reads it at night: whole commands, with the inventory, and with sudo where only root may."""
+    typed = [
+        " ".join(span.split())
+        for span in re.findall(r"`([^`]+)`", PAGES[alert].partition("## Next step")[2].partition("## By what")[0])
+    ]
+    ours = [span for span in typed if re.match(r"gb10 (?!plan)", span)]
+    assert [span for span in ours if " -i inventory/mine" not in span] == []
+    roots = r"(systemctl (start|restart|stop) |nvme |nvidia-smi -(lgc|rgc))"
+    assert [span for span in typed if re.match(roots, span)] == [], "sudo is missing"
+
+
+@pytest.mark.parametrize("alert", sorted(ALERTS))
+def test_the_page_of_monitoring_leads_to_it(alert: str) -> None:
+    assert f"| [{alert}](runbooks/{alert}.md) |" in (ROOT / "docs/monitoring.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("alert", sorted(ALERTS))
 def test_a_page_leads_to_the_findings_of_its_alert(alert: str) -> None:
     health = (ROOT / "docs/health.md").read_text(encoding="utf-8")
     for finding in re.findall(r"health\.md#(\w+)", PAGES[alert]):

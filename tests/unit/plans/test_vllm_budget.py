@@ -93,6 +93,13 @@ def test_services_that_say_no_share_are_each_to_say_one() -> None:
     assert "Give each of chat, embed a memory_gib" in text and "GiB less" not in text
 
 
+def test_an_entry_without_a_share_gives_way_before_the_model_that_was_there() -> None:
+    beside = {"embed": {"model": "acme/e", "port": 8001}}
+    (text,) = planned(beside, vllm_model="openai/gpt-oss-120b").refusals
+    assert "(vllm 97.3, embed 97.3)" in text
+    assert "Give embed 85.1 GiB less, vllm_services.embed.memory_gib: 12.3" in text, "not the chat model a tenth"
+
+
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [

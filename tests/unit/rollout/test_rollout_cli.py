@@ -469,6 +469,7 @@ def test_an_output_that_fails_ends_no_rollout(tmp_path: Path) -> None:
 def test_status_of_a_fleet_without_rollouts(fleet: Fleet) -> None:
     result = CLI.invoke(cli.app, ["status", "-i", "hosts.yml"])
     assert result.exit_code == 0 and "no rollout of this fleet has begun" in result.output
+    assert "gb10 status --hosts -i hosts.yml says how each host is" in result.output
     assert not Path(".gb10").exists()
 
 

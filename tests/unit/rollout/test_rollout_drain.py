@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -75,6 +76,21 @@ def test_no_request_starts_a_service_while_its_host_changes(plays: Plays) -> Non
     assert rc == 0, output
     done = (plays.tmp_path / "hosts/serving/done").read_text().split()
     assert done == ["close", "announce", "stop", "reset-failed", "open", "reset-failed", "start"], output
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"), [("vllm", False), ("embed", False), ("embde", True)], ids=["short", "entry", "mistyped"]
+)
+def test_a_fetch_for_a_service_that_nobody_declares_is_refused_before_a_host_is_asked(
+    plays: Plays, name: str, refused: bool
+) -> None:
+    hosts = {host: {"ansible_host": f"kind-{host}", "gb10_roles": ["docker"]} for host in ("stopped", "other")}
+    hosts["other"] |= {"vllm_model": "m", "vllm_services": {"embed": {"model": "e"}}}
+    play = [{"ansible.builtin.import_playbook": "gb10.fleet.fetch"}]
+    words = ["-e", json.dumps({"gb10_ahead": True, "gb10_ahead_of": name})]
+    rc, output = plays.play(hosts, play, *words, ansible_become=False)
+    assert bool(rc) is refused, output
+    assert ("no service is called embde on these hosts; the inventory has vllm, embed" in output) is refused, output
 
 
 FLEET = {
