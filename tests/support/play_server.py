@@ -3,7 +3,8 @@
 A fork is ansible-playbook from its first line to the end of its interpreter. What it would read first and no play can
 change is read here, once for all of them: Ansible's modules; which settings it has, and where its own plugins have
 moved; what its plugins say of their settings. That is YAML, and two thirds of the CPU seconds of a play with one task.
-The values of settings are read in the fork, from its own environment.
+Ansible compiles each module of a collection anew. Here that is done once for each text; one that a test has changed is
+compiled in its play. The values of settings are read in the fork, from its own environment.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import ansible
@@ -49,9 +51,19 @@ def read_once() -> Settings:
     _collection_finder._meta_yml_to_dict = functools.cache(_collection_finder._meta_yml_to_dict)
     moved = (folder / "ansible_builtin_runtime.yml").read_bytes()
     _collection_finder._meta_yml_to_dict(moved, ("ansible.builtin", "runtime.yml"))
+    _collection_finder.compile = functools.partial(_compiled, {})
+    for path in (Path(__file__).parents[2] / "plugins").rglob("*.py"):
+        _collection_finder.compile(path.read_bytes(), str(path), "exec", flags=0, dont_inherit=True)
     for kind in _WITH_SETTINGS:
         list(getattr(loader, f"{kind}_loader").all(class_only=True))
     return constants.config._plugins
+
+
+def _compiled(known: dict[bytes, CodeType], source: bytes, filename: str, mode: str, **words: Any) -> CodeType:
+    """A traceback names the file that had this text first: the checkout's, where a test's collection has a link."""
+    if source not in known:
+        known[source] = compile(source, filename, mode, **words)
+    return known[source]
 
 
 def become_a_play(settings: Settings, folder: str, environment: dict[str, str], argv: list[str]) -> None:
