@@ -17,6 +17,7 @@ import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import yaml
@@ -125,9 +126,9 @@ def changelog(gate: Gate) -> None:
     gate.run("antsibull-changelog", "lint")
 
 
-def units(gate: Gate) -> None:
+def units(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> None:
     """Those that need the checkout. All others run in the installed collection, where each can do less."""
-    gate.run("pytest", *sorted(_checkout_tests() - _plays()), *_QUIETLY, tests=True)
+    gate.run("pytest", *sorted(_checkout_tests() - _plays() - elsewhere), *_QUIETLY, tests=True)
 
 
 def _plays() -> set[Path]:
@@ -151,7 +152,7 @@ def _takes_from(text: str, tests: set[Path]) -> bool:
     return not {path.stem for path in tests}.isdisjoint(_OTHER_TESTS.findall(text))
 
 
-def collection(gate: Gate) -> None:
+def collection(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> None:
     """Build what Galaxy would get, look into it, install it in an empty path, and test it there."""
     work = WORK / "collection"
     source = stage(export(work / "source"))
@@ -172,15 +173,17 @@ def collection(gate: Gate) -> None:
     gate.run("git", "init", "--quiet", fleet)
     (fleet / ".gitignore").write_text("tests/output/\n", encoding="utf-8")  # what ansible-test itself writes
     sanity(gate, fleet)
-    collection_units(gate, work / "venv", fleet, alone)
+    collection_units(gate, work / "venv", fleet, alone, elsewhere)
 
 
-def collection_units(gate: Gate, environment: Path, fleet: Path, alone: dict[str, str]) -> None:
+def collection_units(
+    gate: Gate, environment: Path, fleet: Path, alone: dict[str, str], elsewhere: frozenset[Path]
+) -> None:
     """The unit tests of the collection, on what was installed. One that needs the checkout fails: it is not there.
 
     Plain pytest, because ansible-test starts a process for each test, which is most of the time that it takes.
     """
-    left_out = _checkout_tests() | _plays()
+    left_out = _checkout_tests() | _plays() | elsewhere
     for folder in ("tests", "docs"):  # tests compare code with the contract in docs/architecture.md
         shutil.copytree(
             ROOT / folder,
@@ -354,16 +357,19 @@ def _find_python(version: str) -> str | None:
     return None
 
 
-def gates() -> list[Gate]:
-    """Quick ones first, for an early word; then the long ones."""
+def gates(elsewhere: frozenset[Path] = frozenset()) -> list[Gate]:
+    """Quick ones first, for an early word; then the long ones.
+
+    `elsewhere`: files of unit tests that another gate runs on this very Python, so that none here does.
+    """
     return [
         Gate("ruff", ruff),
         Gate("yamllint", yamllint),
         Gate("changelog fragments", changelog),
         Gate("files for the forge", forge),
-        Gate("collection: build, install, sanity, units", collection),
+        Gate("collection: build, install, sanity, units", partial(collection, elsewhere=elsewhere)),
         Gate(f"Python {NEWEST_PYTHON}, ansible-core {NEWEST_CORE}", newest),
-        Gate("unit tests of the checkout", units),
+        Gate("unit tests of the checkout", partial(units, elsewhere=elsewhere)),
         Gate("ansible-lint, production", ansible_lint, patient=True),
         Gate("mypy, strict", mypy, patient=True),
         Gate("wheel: build, install, run", wheel, patient=True),

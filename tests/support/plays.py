@@ -12,8 +12,10 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import last_facts
 
 from tests.support import starter
 from tests.support.proofs import facts
@@ -124,6 +126,16 @@ class Plays:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "requests").unlink(missing_ok=True)
         (folder / "host.json").write_text(json.dumps({"facts": {**FACTS, **(facts or {})}, **says}))
+
+    def known(self, hosts: Mapping[str, Mapping[str, Any]]) -> None:
+        """The facts that these hosts say now are those that a run before remembers: a play less."""
+        for name, variables in hosts.items():
+            address = variables["ansible_host"]
+            folder = self.tmp_path / "hosts" / address.removeprefix("kind-")
+            if folder.is_dir():  # one that answers
+                facts = json.loads((folder / "host.json").read_text())["facts"]
+                with mock.patch.dict(os.environ, {"XDG_CACHE_HOME": str(self.tmp_path / "cache")}):
+                    last_facts.write(name, address, facts)
 
     def requests(self, kind: str = "ok") -> list[dict[str, Any]]:
         """What the host was asked since it was last described."""

@@ -1,9 +1,9 @@
 """ansible-playbook without its start: one process has imported Ansible, and each play is a fork of it.
 
 To import Ansible takes more CPU seconds than all else in a play with one task. A fork is the same program with the same
-arguments. It reads the whole configuration again, from its own environment. What Ansible has read before that, where
-plugins are and which colours there are, is the same for all plays; one that has it otherwise starts the real program,
-as do the tests of commands, of rollouts, of the fleet and of the lab.
+arguments. It reads the whole configuration again, from its own environment. What Ansible has read before that, its own
+files, where plugins are and which colours there are, is the same for all plays; one that has it otherwise starts the
+real program, as do the tests of commands, of rollouts, of the fleet and of the lab.
 """
 
 from __future__ import annotations
@@ -19,34 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 TIMEOUT_S = 120
-# A fork leaves the loop and is a play from there to the end of its interpreter.
-_PROGRAM = """
-import gc, importlib, json, os, sys
-from ansible import constants
-from ansible.cli import playbook
-from ansible.executor import playbook_executor, task_queue_manager
-from ansible.plugins.callback import default
-from ansible.plugins.connection import ssh
-from ansible.plugins.inventory import yaml
-from ansible.plugins.strategy import linear
-
-gc.freeze()
-for line in sys.stdin:
-    folder, environment, argv = json.loads(line)
-    if child := os.fork():
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
-        continue
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
-    for target, streams in ((os.open(os.devnull, os.O_RDONLY), (0,)), (os.open("output", os.O_RDWR), (1, 2))):
-        for stream in streams:
-            os.dup2(target, stream)
-        os.close(target)
-    importlib.reload(constants)
-    sys.argv = argv
-    playbook.main()
-"""
+_SERVER = Path(__file__).with_name("play_server.py")
 
 
 def run(folder: Path, environment: Mapping[str, str], *words: str) -> tuple[int, str]:
@@ -72,7 +45,7 @@ def _asked(order: str, environment: Mapping[str, str]) -> int:
     if not _servers:
         _servers.append(
             subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM], env=dict(environment), text=True, process_group=0,
+                [sys.executable, "-P", str(_SERVER)], env=dict(environment), text=True, process_group=0,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )
         )  # fmt: skip

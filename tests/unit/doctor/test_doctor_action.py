@@ -71,6 +71,11 @@ def test_the_first_look_only_asks_and_the_second_settles_in_one_call(plays: Play
     assert look(plays)["unchanged"] is False
     (request,) = plays.requests()
     assert (request["documents"], request["expect"], request["check"]) == ([], {}, True)
+    (memory,) = (plays.tmp_path / "cache" / "gb10-fleet" / "facts").iterdir()
+    text = memory.read_bytes()
+    memory.unlink()
+    plays.known(A)
+    assert memory.read_bytes() == text, "Plays.known does what this run did"
     plays.host("ok")
     assert look(plays) == {"unchanged": True, "changes": [], "pending": [], "orphans": [], "loading": False}
     (request,) = plays.requests()
@@ -80,7 +85,7 @@ def test_the_first_look_only_asks_and_the_second_settles_in_one_call(plays: Play
 
 
 def test_facts_that_changed_cost_no_second_call_and_unsettle(plays: Plays) -> None:
-    look(plays)
+    plays.known(A)
     plays.host("ok", facts={"apt_sources": {**FACTS["apt_sources"], "offered": ["something-else"]}})
     assert look(plays)["unchanged"] is False
     assert look(plays)["unchanged"] is True
@@ -95,7 +100,7 @@ def test_facts_that_changed_cost_no_second_call_and_unsettle(plays: Plays) -> No
 
 def test_what_the_documents_would_change_is_told(plays: Plays) -> None:
     changes = [{"role": "driver", "resource": "file:/x", "action": "create", "detail": "absent"}]
-    look(plays)
+    plays.known(A)
     plays.host("ok", changes=changes)
     assert look(plays) == {"unchanged": False, "changes": changes, "pending": [], "orphans": [], "loading": False}
     pending = [
@@ -121,7 +126,7 @@ def test_what_the_engine_refuses_is_a_finding(plays: Plays) -> None:
     hosts = {f"spark-{kind}": {"ansible_host": f"kind-{kind}"} for kind in kinds}
     for kind in kinds:
         plays.host(kind)
-    plays.play(hosts, PLAY)
+    plays.known(hosts)
     for kind, says in kinds.items():
         plays.host(kind, **says)
     rc, output = plays.play(hosts, PLAY)
@@ -131,21 +136,21 @@ def test_what_the_engine_refuses_is_a_finding(plays: Plays) -> None:
 
 
 def test_what_the_manifest_does_not_hold_is_still_to_be_written_there(plays: Plays) -> None:
-    look(plays)
+    plays.known(A)
     plays.host("ok", recorded=False)
     assert look(plays)["unchanged"] is False
 
 
 def test_a_host_gets_the_roles_of_gb10_roles(plays: Plays) -> None:
     variables = {"gb10_roles": ["page_cache", "driver"]}
-    look(plays, **variables)
+    plays.known(A)
     assert look(plays, **variables)["unchanged"] is True
     assert [document["role"] for document in plays.requests()[-1]["documents"]] == ["driver", "page_cache"]
 
 
 def test_damaged_facts_of_last_time_cost_a_look(plays: Plays) -> None:
     """Which damage there is, test_last_facts.py knows."""
-    look(plays)
+    plays.known(A)
     (file,) = (plays.tmp_path / "cache" / "gb10-fleet" / "facts").iterdir()
     file.write_text("{")
     assert look(plays)["unchanged"] is False
@@ -175,7 +180,7 @@ def test_a_refusal_does_not_drown_in_facts_and_a_report_has_them(plays: Plays) -
 
 
 def test_documents_are_not_made_of_unsound_variables(plays: Plays) -> None:
-    look(plays)
+    plays.known(A)
     rc, output = plays.play(A, PLAY, "-e", '{"vllm_extra_args": 5, "gb10_minimum_free_gib": "{{ nowhere }}"}')
     assert rc == 2 and "vllm_refused" not in output
     assert "vllm_extra_args is 5, and must be a list" in output

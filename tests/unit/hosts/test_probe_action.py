@@ -94,7 +94,7 @@ def test_a_unchanged_fleet_costs_one_call_a_host_and_no_task(plays: Plays) -> No
 
 def test_every_host_of_a_run_stands_in_the_recap_with_its_facts(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
-    plays.play(fleet, SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, "a", "b")
     hosts(plays, "c", changes=[CHANGE])
     rc, output = plays.play(fleet, SITE + FACTS_OF.partition("doctor\n")[2], **OURS)
@@ -109,7 +109,7 @@ def test_every_host_of_a_run_stands_in_the_recap_with_its_facts(plays: Plays) ->
 
 def test_an_unchanged_host_can_be_left_out_of_the_recap(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
-    plays.play(fleet, SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, "a", "b")
     hosts(plays, "c", changes=[CHANGE])
     rc, output = plays.play(fleet, SITE, **LEFT_OUT)
@@ -119,7 +119,7 @@ def test_an_unchanged_host_can_be_left_out_of_the_recap(plays: Plays) -> None:
 
 def test_one_host_without_an_answer_keeps_all_the_others_as_they_are(plays: Plays) -> None:
     fleet = {**hosts(plays, "a", "b"), "spark-away": {"ansible_host": "kind-away"}}
-    plays.play(fleet, SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, "a", "b", changes=[CHANGE])
     rc, output = plays.play(fleet, SITE, **OURS)
     assert rc == 4, output
@@ -131,7 +131,7 @@ def test_one_host_without_an_answer_keeps_all_the_others_as_they_are(plays: Play
 @pytest.mark.parametrize(("most", "goes_on"), [("1", True), ("50%", True), ("33%", False), (0, False)])
 def test_a_run_goes_on_without_as_many_as_it_may(plays: Plays, most: Any, goes_on: bool) -> None:
     fleet = {"spark-away": {"ansible_host": "kind-away"}, **hosts(plays, "a")}
-    plays.play({"spark-a": fleet["spark-a"]}, SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, "a", changes=[CHANGE])
     rc, output = plays.play(fleet, SITE, **OURS, gb10_unreachable_max=most)
     assert rc == 4, "somebody was not reached"
@@ -153,7 +153,7 @@ def test_the_cluster_of_a_silent_host_is_left_alone(plays: Plays) -> None:
         fleet[name]["fabric_topology"] = "pair"
     group = {"ansible.builtin.group_by": {"key": "pair"}, "changed_when": False}
     play = yaml.safe_dump([{"hosts": "spark-a:spark-away", "gather_facts": False, "tasks": [group]}])
-    plays.play(fleet, play + SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, "a", "b", changes=[CHANGE])
     rc, output = plays.play(fleet, play + SITE, **OURS, gb10_unreachable_max=1)
     assert rc == 4, output
@@ -180,7 +180,7 @@ def test_stdout_belongs_to_the_callback(plays: Plays, monkeypatch: pytest.Monkey
 
 def test_each_other_other_host_gets_its_own_result_and_no_second_look(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b", "c")
-    plays.play(fleet, SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, "a", "c")
     hosts(plays, "b", changes=[CHANGE])
     rc, output = plays.play(fleet, FACTS_OF, "-v", **LEFT_OUT)
@@ -191,7 +191,7 @@ def test_each_other_other_host_gets_its_own_result_and_no_second_look(plays: Pla
 
 def test_only_the_host_with_something_to_do_is_worked_on(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b")
-    plays.play(fleet, SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, "a")
     hosts(plays, "b", changes=[CHANGE])
     rc, output = plays.play(fleet, SITE, **OURS)
@@ -203,7 +203,7 @@ def test_only_the_host_with_something_to_do_is_worked_on(plays: Plays) -> None:
 def test_a_cluster_is_unchanged_as_a_whole(plays: Plays) -> None:
     pair = {**OURS, "gb10_cluster": "sparks", "fabric_topology": "pair"}
     fleet = hosts(plays, "a", "b")
-    plays.play(fleet, FACTS_OF, **pair)
+    plays.known(fleet)
     hosts(plays, "a")
     hosts(plays, "b", changes=[CHANGE])
     rc, output = plays.play(fleet, FACTS_OF, "-v", **pair)
@@ -213,7 +213,7 @@ def test_a_cluster_is_unchanged_as_a_whole(plays: Plays) -> None:
 
 def test_who_cannot_be_looked_at_stops_all_and_is_named(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b")
-    plays.play(fleet, SITE, **OURS)
+    plays.known(fleet)
     kinds = {
         "away": "unreachable",
         "key": "host_key",
@@ -263,7 +263,7 @@ def test_what_is_to_say_of_a_unchanged_host_is_said(plays: Plays) -> None:
     }
     kinds = ("a", "b", "c", "d", "e")
     fleet = hosts(plays, *kinds)
-    plays.play(fleet, SITE, **OURS)
+    plays.known(fleet)
     hosts(plays, *kinds, pending=[waits])
     rc, output = plays.play(fleet, SITE, "-v", **LEFT_OUT)
     assert rc == 0 and "5 of 5 hosts" in output, output
@@ -275,9 +275,8 @@ def test_what_is_to_say_of_a_unchanged_host_is_said(plays: Plays) -> None:
 def test_a_host_that_needs_a_password_is_asked_by_a_task_of_its_own(plays: Plays) -> None:
     fleet = hosts(plays, "a", "b")
     fleet["spark-b"] |= {"ansible_password": "secret"}
-    for _ in range(2):
-        hosts(plays, "a", "b")
-        rc, output = plays.play(fleet, SITE, "-vvv", **OURS)
+    plays.known(fleet)
+    rc, output = plays.play(fleet, SITE, "-vvv", **OURS)
     assert rc == 0 and "1 of 2 hosts" in output and "secret" not in output, output
     assert calls(plays, "a", "b") == [1, 1]
     assert "spark-b" in alone(output)
@@ -286,8 +285,8 @@ def test_a_host_that_needs_a_password_is_asked_by_a_task_of_its_own(plays: Plays
 def test_variables_of_the_play_count(plays: Plays) -> None:
     fleet = hosts(plays, "a")
     play = SITE.splitlines()[1] + "\n  vars: {gb10_roles: [page_cache]}\n"
-    for _ in range(2):
-        rc, output = plays.play(fleet, play, "-v", ansible_become=False, gb10_roles=["driver"])
+    plays.known(fleet)
+    rc, output = plays.play(fleet, play, "-v", ansible_become=False, gb10_roles=["driver"])
     assert rc == 0 and "1 of 1 hosts" in output, output
     assert [document["role"] for document in plays.requests("a")[-1]["documents"]] == ["page_cache"]
 

@@ -20,14 +20,16 @@ PLAY = """
           - "{{ lookup('ansible.builtin.env', 'HOME') }} {{ lookup('ansible.builtin.pipe', 'pwd; cat') }} {{ word }}"
     - ansible.builtin.fail: {msg: it ends}
 """
+CONFIGURATION = "[defaults]\ntimeout = {timeout}\nlocal_tmp = {folder}/own\ncallback_result_format = {form}\n"
 
 
 def test_a_fork_is_the_program(tmp_path: Path) -> None:
-    for timeout in (21, 22):  # the second play finds what read its configuration for the first one
+    # The second play finds what read its configuration, and a plugin's settings, for the first one.
+    for timeout, form in ((21, "json"), (22, "yaml")):
         folder = tmp_path / str(timeout)
         folder.mkdir()
         put_playbook(folder, {"spark-a": {}}, PLAY)
-        (folder / "ansible.cfg").write_text(f"[defaults]\ntimeout = {timeout}\nlocal_tmp = {folder}/own\n")
+        (folder / "ansible.cfg").write_text(CONFIGURATION.format(timeout=timeout, folder=folder, form=form))
         given = {name: value for name, value in environment(folder).items() if name != "ANSIBLE_LOCAL_TEMP"}
         words = ("-i", "inventory.yml", "play.yml", "-e", f"word=of-{timeout}")
         code, output = starter.run(folder, given, *words)
@@ -37,7 +39,7 @@ def test_a_fork_is_the_program(tmp_path: Path) -> None:
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
     )  # fmt: skip
     assert (code, _of_any_process(output)) == (real.returncode, _of_any_process(real.stdout))
-    assert code == 2 and "of-22" in output, output
+    assert code == 2 and "of-22" in output and '"msg": ' not in output, output
 
 
 def _of_any_process(output: str) -> str:

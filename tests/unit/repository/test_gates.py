@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import check, gates
+from scripts import attacks, check, gates
 from scripts import test as make_test
 from scripts.gates import Gate, GateFailed, execute, summarise
 from scripts.test import side_by_side
@@ -177,6 +177,29 @@ def test_every_gate_runs_once_and_only_what_can_wait_runs_beside_machines(monkey
     )
     assert not [name for name in lanes["patient"] if "unit" in name or "pytest" in name]
     assert len(lanes["containers"]) == 4 and len(lanes["machines"]) == 1
+
+
+def test_what_the_attackers_run_on_this_python_runs_there_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In `make test`. `make check` has no attackers, and runs it itself; so does the newest Python in both."""
+    python = tmp_path / "python"
+    monkeypatch.setattr(check, "_environment_without_checkout", lambda *_: python)
+    monkeypatch.setattr(check, "_newest_environment", lambda _: {"PATH": "/newest:/bin"})
+    ran: list[str] = []
+    monkeypatch.setattr(Gate, "run", lambda _, *argv, **__: ran.extend(map(str, argv)) or "")
+    for others in (frozenset(), attacks.UNIT_TESTS):
+        (fleet := tmp_path / f"{len(others)}/ansible_collections/gb10/fleet").mkdir(parents=True)
+        chosen = {gate.name: gate for gate in check.gates(others)}
+        check.collection_units(Gate("collection", lambda _: None), tmp_path, fleet, {}, others)
+        chosen["unit tests of the checkout"].work(Gate("units", lambda _: None))
+        for path in attacks.UNIT_TESTS:
+            here = str(path) in ran or (fleet / path.relative_to(check.ROOT)).exists()
+            assert here is (path not in others), path
+        assert (fleet / "tests/unit/hosts/test_scan.py").exists() and str(Path(__file__)) in ran
+        ran.clear()
+    check.newest(Gate("newest", lambda _: None))
+    assert not [word for word in ran if any(path.stem in word for path in attacks.UNIT_TESTS)]
 
 
 def test_what_can_wait_leaves_the_cores_to_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
