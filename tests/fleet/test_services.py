@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import removes_orphans, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 from tests.fleet.fleet import Fleet, named
@@ -127,6 +127,23 @@ def test_a_service_comes_changes_and_goes_and_its_neighbour_stays(host: tuple[Fl
     ).startswith("auto-restart\n"):
         assert time.monotonic() < until, said
     assert "serving" not in said, "the gateway would send requests to whoever takes the port now"
+
+
+def test_the_firewall_forgets_a_service_that_goes(host: tuple[Fleet, str]) -> None:
+    """Its drop-in, and the folder that was made for it."""
+    fleet, name = host
+
+    def guard(services: dict[str, Any]) -> str:
+        rendered = render("firewall", View(name, facts(), {**SAID, "vllm_services": services}))
+        assert not rendered.refusals
+        removes = [role for role in ("firewall",) if removes_orphans(role)]
+        document = {"role": "firewall", "resources": rendered.resources}
+        said = fleet.converge(name, [document], removes=removes)
+        assert said["error"] is None, said["error"]
+        return fleet.shell(name, "ls -d /etc/systemd/system/gb10-vllm-*.service.d")
+
+    assert "gb10-vllm-embed.service.d" in guard({"chat": CHAT, "embed": EMBED})
+    assert guard({"chat": CHAT}).split() == ["/etc/systemd/system/gb10-vllm-chat.service.d"]
 
 
 def stands(fleet: Fleet, name: str, unit: str) -> str:
