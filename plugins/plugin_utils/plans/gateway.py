@@ -52,6 +52,7 @@ class GatewayPlan(RolePlan):
     address: str  # as NGINX writes it
     upstream: str  # vLLM's address and port, or the router's socket
     serving: str  # the file that is there while vLLM listens, where that is one service
+    health: str  # the path there that answers 200 when it serves, or the router's
     certificates: tuple[str, ...]
     paths: tuple[Path, ...]
     # What this host offers. Routers, its own and others', reach each at a path of its own.
@@ -77,6 +78,7 @@ def plan(view: View) -> GatewayPlan:
         address=addresses.in_url(said.gateway_address),
         upstream=f"unix:{ROUTER}:" if routes else _only(own, vllm),
         serving=own[0].serving if own else services.Names(services.SHORT).serving,
+        health=own[0].health if own and not routes else _HEALTH,
         certificates=tuple(_certificates(said, routes)) if serves else (),
         paths=tuple(_paths(said)),
         services=own,

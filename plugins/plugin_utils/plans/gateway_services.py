@@ -27,6 +27,7 @@ class Service:
     stem: str = ""  # of its names on its host
     serving: str = ""  # the file that is there while it listens
     entrance: str = ""  # the socket that wakes it, where it sleeps until it is asked
+    health: str = "/health"  # of the server itself; the gateway calls it /health for all
 
     @property
     def place(self) -> str:
@@ -50,9 +51,10 @@ def of(view: View) -> tuple[Service, ...]:
             each.names.stem,
             each.names.serving,
             each.names.entrance if each.said.vllm_on_demand else "",
+            each.health,
         )
         for each in declared(view)
-        if each.said.vllm_model and each.view.rank == 0
+        if (each.said.vllm_model or each.kind == services.CONTAINER) and each.view.rank == 0
     )
 
 

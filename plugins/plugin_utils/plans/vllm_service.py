@@ -14,6 +14,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     addresses,
     fabric,
+    service_entries,
     vllm_container,
     vllm_refusals,
     vllm_warm,
@@ -27,6 +28,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings imp
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_warm import WarmCache
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, serving_rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import registry
 
 LAUNCHER = "/usr/local/sbin/gb10-vllm"
 PROGRAM = "/usr/local/lib/gb10-fleet/vllm_unit"
@@ -94,6 +96,7 @@ class ServicePlan(RolePlan):
     socket: str  # which starts it then; empty where it always runs
     image_name: str
     files: Files
+    registry_login: bool  # whether vllm_registry_* are for the registry of its image
     by_ray: bool
     folders: tuple[str, ...]  # of the host, that the container gets beside the caches
     secrets: tuple[str, ...]  # the names of what is in the container's environment and in a file that only root reads
@@ -163,12 +166,22 @@ def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mappin
         image_name=vllm_container.image_name(said.vllm_image),
         # A refused environment may hold a secret, and a plan is shown.
         files=replace(files_of(said), environment={}) if refusals else files_of(said),
+        registry_login=_logs_in(service, said),
         by_ray=said.by_ray,
         folders=tuple(mount.partition(":")[0] for mount in said.vllm_mounts),
         secrets=secrets,
         restart_on=_restart_on(names),
         warm=None if refusals or service.kind == CONTAINER else vllm_warm.plan(service),
     )
+
+
+def _logs_in(service: Service, said: VllmSettings) -> bool:
+    """The host's own account is of the registry of its vllm_image: another registry never gets to see it."""
+    given = service.whole.variables
+    entry = service_entries.of(given).get(service.name, {})
+    own = "registry_username" in entry or "image" not in entry or "vllm_image" not in given
+    same = registry(said.vllm_image) == registry(str(given.get("vllm_image")))
+    return bool(said.vllm_registry_username) and (own or same)
 
 
 def _ports(view: View, said: VllmSettings) -> dict[str, int]:

@@ -240,6 +240,30 @@ def test_the_keys_of_services_on_other_hosts_do_not_come_to_this_one() -> None:
     assert "odd" not in text and f"Bearer {'s' * 40}" in text and '"for y"' in text
 
 
+OTHER = {
+    "kind": "container", "image": "x/y@sha256:" + "0" * 64, "port": 8006, "served_model_name": "whisper",
+    "memory_gib": 2, "health": "/v1/health",
+}  # fmt: skip
+
+
+def test_another_container_than_vllms_is_offered_and_asked_at_its_own_path() -> None:
+    seen = view(a=host(1, BIG, vllm_services={"hear": OTHER | {"on_demand": True}}))
+    assert {model: [host for host, *_more in replicas] for model, replicas in offered(seen).items()} == {
+        BIG: ["a"], "whisper": ["a"]}  # fmt: skip
+    assert [each.name for each in gateway.plan(seen).sleepers] == ["hear"]
+    lines = [line.strip() for line in content(seen, "gb10-fleet/gateway.conf").splitlines()]
+    entrance = lines[lines.index("location = /replica/whisper/health {") :]
+    assert entrance[entrance.index("# Read to its end, and then to @health-vllm-hear.") + 1] == "set $path /v1/health;"
+    assert "set $path /v1/chat/completions;" in entrance
+    alone = content(view(a=host(1, vllm_services={"hear": OTHER})), "gb10-fleet/gateway.conf")
+    assert "proxy_pass http://127.0.0.1:8006/v1/health;" in alone
+
+
+def test_another_container_than_vllms_learns_no_key_of_vllm() -> None:
+    text = content(view(a=host(1, BIG, vllm_api_key="s" * 40, vllm_services={"hear": OTHER})), "gateway-keys.conf")
+    assert f'default "Bearer {"s" * 40}";' in text and '"for hear" "";' in text
+
+
 def test_a_replica_that_sleeps_has_a_second_server_which_is_asked_when_no_other_is_ready() -> None:
     sleeper = {"embed": {"model": SMALL, "port": 8001, "on_demand": True}}
     fleet = {

@@ -67,6 +67,24 @@ def test_each_service_has_its_names_and_the_short_form_keeps_its_own() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("host", "entry", "logs_in"),
+    [
+        ({"vllm_image": IMAGE}, {}, True),
+        ({"vllm_image": IMAGE}, {"image": "registry.example/other@sha256:" + "1" * 64}, True),
+        ({"vllm_image": IMAGE}, {"image": "docker.io/x/other@sha256:" + "1" * 64}, False),
+        ({"vllm_image": IMAGE}, {"image": "x/y@sha256:" + "1" * 64, "registry_username": "me"}, True),
+        ({"vllm_image": IMAGE}, {"image": "x/y@sha256:" + "1" * 64, "registry_username": ""}, False),
+        ({}, {"image": "registry.example/other@sha256:" + "1" * 64}, True),
+    ],
+)
+def test_the_account_of_a_registry_goes_to_no_other(host: dict[str, Any], entry: dict[str, Any], logs_in: bool) -> None:
+    seen = view({"chat": CHAT | {"registry_password": entry.get("registry_username", "word")} | entry})
+    del seen.variables["vllm_image"]  # type: ignore[attr-defined]
+    seen.variables.update({"vllm_registry_username": "robot", "vllm_registry_password": "word"} | host)  # type: ignore[attr-defined]
+    assert [each.registry_login for each in vllm.plan(seen).services] == [logs_in]
+
+
 def test_an_entry_overlays_the_host_but_takes_nothing_of_its_model() -> None:
     of_the_host = {
         "vllm_model": "openai/gpt-oss-120b", "vllm_served_model_name": "big", "vllm_model_revision": "v1",

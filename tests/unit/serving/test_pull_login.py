@@ -54,7 +54,7 @@ def pull(folder: Path, *words: str, **variables: Any) -> str:
     (folder / "pull.yml").write_text(text.replace("path: /run\n", f"path: {run}\n").replace("poll: 10", "poll: 1"))
     # Ansible looks for a job in the home that the system knows, and the job keeps it in $HOME.
     said: dict[str, Any] = {"ansible_async_dir": str(folder / "jobs"), "vllm_services": {}}
-    said["__vllm_service"] = {"name": "vllm", "files": {"image": IMAGE}}
+    said["__vllm_service"] = {"name": "vllm", "files": {"image": IMAGE}, "registry_login": True}
     said |= {"vllm_registry_username": "", "vllm_registry_password": "", **variables}
     rc, output = run_playbook(folder, HOSTS, PLAY, "-vvv", "--diff", *words, **said)
     assert rc == 0, output
@@ -103,6 +103,13 @@ def test_without_an_account_docker_pulls_as_the_host_is_logged_in(
     assert "RC=0" in pull(tmp_path)
     seen = json.loads(said.read_text())
     assert (seen["argv"], seen["folder"]) == (["pull", "--quiet", IMAGE], None)
+
+
+def test_another_registry_gets_no_credentials(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = stand_in(tmp_path, monkeypatch)
+    service = {"name": "rerank", "files": {"image": "docker.io/x/y"}, "registry_login": False}
+    pull(tmp_path, **LOGIN, __vllm_service=service)
+    assert json.loads(said.read_text())["folder"] is None
 
 
 @pytest.mark.parametrize(
