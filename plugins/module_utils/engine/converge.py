@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, guard, undo, wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
@@ -36,6 +35,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import TEMPORARY_PREFIX, HostError, System
 
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def converge(
     document: Document, system: System, run: Run, *, check_mode: bool, removes: Collection[str] = ()
@@ -45,7 +48,7 @@ def converge(
     `removes`: the roles whose orphans are taken back.
     """
     now = system.clock.utc()
-    known = wishes.from_the_start(manifests.load(system), document.resources, now)
+    known = wishes.from_the_start(system.once(manifests.load), document.resources, now)
     document = replace(document, resources=wishes.heeded(document.resources, known.wishes, now))
     orphans = manifests.orphans(known, document.claims, document.roles)
     removed: list[Step[Any]] = []

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import re
 
-_VERSION = re.compile(
-    r"(?:(?P<epoch>[0-9]+):)?(?P<upstream>[0-9][A-Za-z0-9.+~-]*?)(?:-(?P<revision>[A-Za-z0-9.+~]+))?(?<!-)\Z"
-)
+_VERSION = r"(?:(?P<epoch>[0-9]+):)?(?P<upstream>[0-9][A-Za-z0-9.+~-]*?)(?:-(?P<revision>[A-Za-z0-9.+~]+))?(?<!-)\Z"
 
 
 def newer_than(version: str, other: str) -> bool:
@@ -22,7 +20,7 @@ def newer_than(version: str, other: str) -> bool:
 
 def order(version: str) -> tuple[int, list[tuple[list[int], int]], list[tuple[list[int], int]]]:
     """What to sort by, the oldest first. ValueError where it is no version."""
-    found = _VERSION.match(version)
+    found = re.match(_VERSION, version)
     if found is None:
         raise ValueError(f"{version!a} is no version of a package, such as 1.19.1-1 or 5:29.2.1-1~ubuntu.24.04~noble")
     # No revision is the same as revision 0.

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import wishes
@@ -22,13 +21,17 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Step
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
 
 def drift(system: System) -> Outcome | None:
     """What differs, to be read only; None where nothing was ever declared.
 
     Pending is only what waits for consent since somebody changed the host, not what has waited since the last run.
     """
-    known = manifests.load(system)
+    known = system.once(manifests.load)
     if not known.resources:
         return None
     current = [label for label, entry in known.resources.items() if not entry.orphan]

@@ -16,9 +16,13 @@ import json
 import os
 import re
 from collections.abc import Iterator
-from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 RUN_DIRECTORY = "/run/gb10-fleet"
 LOCK = f"{RUN_DIRECTORY}/lock"
@@ -29,7 +33,7 @@ PATIENCE_S = 10.0
 ORPHAN_PATIENCE_S = 240.0
 _POLL_S = 0.1
 # How the name of a run ends that is part of a rollout.
-ATTEMPT = re.compile(r" rollout (?P<rollout>[A-Za-z0-9_.-]{1,64}) attempt (?P<attempt>[1-9][0-9]{0,5})\Z")
+ATTEMPT = r" rollout (?P<rollout>[A-Za-z0-9_.-]{1,64}) attempt (?P<attempt>[1-9][0-9]{0,5})\Z"
 
 
 class Busy(HostError):
@@ -46,12 +50,12 @@ class Writer(NamedTuple):
 
     @property
     def rollout(self) -> str | None:
-        found = ATTEMPT.search(self.run)
+        found = re.search(ATTEMPT, self.run)
         return found and found["rollout"]
 
     @property
     def attempt(self) -> int:
-        found = ATTEMPT.search(self.run)
+        found = re.search(ATTEMPT, self.run)
         return int(found["attempt"]) if found else 0
 
 

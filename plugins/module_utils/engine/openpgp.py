@@ -14,7 +14,7 @@ import binascii
 import re
 import struct
 
-_BLOCK = re.compile(
+_BLOCK = (
     r"\s*-----BEGIN PGP PUBLIC KEY BLOCK-----\n(?:[A-Za-z]+: .*\n)*\n(?P<body>[A-Za-z0-9+/=\n]+?)"
     r"\n(?:=[A-Za-z0-9+/]{4}\n)?-----END PGP PUBLIC KEY BLOCK-----\s*\Z"
 )
@@ -23,7 +23,7 @@ _PUBLIC_KEY = 6  # packet tag of a primary key; subkeys are 14
 
 def fingerprints(armoured: str) -> list[str]:
     """40 upper-case hexadecimal digits for each primary key; ValueError with what is wrong with the text."""
-    block = _BLOCK.match(armoured)
+    block = re.match(_BLOCK, armoured)
     if block is None:
         raise ValueError("is not one armoured public key block")
     import base64  # only a host that is given a key needs it

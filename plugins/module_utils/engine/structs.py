@@ -6,18 +6,45 @@
 Those write source text for every class and compile it, each time the program starts: for the engine's 30 classes that
 was a third of the CPU time of a run that finds nothing to do (30 of 97 ms), on every host. A type checker sees the real
 ones.
+
+So it is with what else is for a type checker: to import typing is a tenth of what a call imports. Every source that
+travels names it under TYPE_CHECKING alone, and takes NamedTuple and Generic from here.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections import namedtuple
 
+TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     from dataclasses import dataclass as dataclass
     from dataclasses import field as field
     from dataclasses import replace as replace
+    from typing import Any
+    from typing import Generic as Generic
+    from typing import NamedTuple as NamedTuple
 else:
     _MISSING = object()
+
+    class Generic:
+        """`Generic[T]` and what is derived of it: the brackets are for a type checker."""
+
+        def __class_getitem__(cls, _parameters: Any) -> Any:
+            return cls
+
+    class _Tuples(type):
+        """Makes a class of named fields a tuple. Of its own body it keeps methods and texts."""
+
+        def __new__(cls, name: str, bases: Any, body: dict[str, Any]) -> Any:
+            if not bases:
+                return super().__new__(cls, name, bases, body)
+            fields = list(body.get("__annotations__", {}))
+            defaults = [body.pop(field) for field in fields if field in body]
+            base = namedtuple(f"_{name}", fields, defaults=defaults)
+            return type(name, (base,), {**body, "__slots__": ()})
+
+    class NamedTuple(metaclass=_Tuples):
+        pass
 
     class _Made:
         """A default that is made anew for each object."""

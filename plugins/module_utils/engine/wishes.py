@@ -34,8 +34,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Ho
 
 UNITS = "/etc/systemd/system"
 OF_A_LAYOUT = "gb10_layouts"  # whose wish it is that a unit rests from the start
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)\Z")
-_SPAN = re.compile(r"\+(?:(\d{1,3})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m)?\Z")
+_CLOCK = r"([01]?\d|2[0-3]):([0-5]\d)\Z"
+_SPAN = r"\+(?:(\d{1,3})d)?(?:(\d{1,4})h)?(?:(\d{1,5})m)?\Z"
 _FORMS = "write 07:00, +2h, +1h30m or 2026-11-24T07:00"
 
 # It needs no program of ours, so it also works where Python or the collection are gone.
@@ -187,7 +187,7 @@ def _local(utc: str) -> datetime:
 def end(text: str, now: str) -> str:
     """When a wish ends, in UTC: a time of the day is the next one on this host. HostError for what is no such time."""
     today = _local(now)
-    clock, span = _CLOCK.match(text), _SPAN.match(text)
+    clock, span = re.match(_CLOCK, text), re.match(_SPAN, text)
     if clock:
         moment = _next(today, int(clock[1]), int(clock[2]))
     elif span and any(span.groups()):

@@ -14,17 +14,20 @@ import os
 import re
 import stat
 from collections.abc import Sequence
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
 TEXTS = ("config.json", "hf_quant_config.json", "generation_config.json")
 MOST_BYTES = 262144  # of a text; the longest config.json that is known has 120 kB, of modules that are not quantized
 MOST_NAMES = 2000
-_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
-_BLOB = re.compile(r"\.\./\.\./blobs/([0-9a-f]{40,64})\Z")
-_WEIGHTS = re.compile(r"\.safetensors\Z")
+_COMMIT = r"[0-9a-f]{40}\Z"
+_BLOB = r"\.\./\.\./blobs/([0-9a-f]{40,64})\Z"
+_WEIGHTS = r"\.safetensors\Z"
 
 
 def read_models(host: HostReader, paths: Sequence[str]) -> dict[str, dict[str, Any] | None]:
@@ -38,7 +41,7 @@ def _read(root: str, path: str) -> dict[str, Any] | None:
             repository, _, reference = path.partition("/refs/")
             with folders.folder(repository, root=root) as top:
                 commit = _text("refs/" + reference, top)
-                if commit is None or not _COMMIT.match(commit.strip()):
+                if commit is None or not re.match(_COMMIT, commit.strip()):
                     return None
                 return _snapshot(top, commit.strip())
         repository, _, commit = path.partition("/snapshots/")
@@ -62,10 +65,10 @@ def _folder(inside: int, top: int) -> dict[str, Any]:
         names = sorted(os.listdir(listed))[:MOST_NAMES]  # noqa: PTH208 - a descriptor
     finally:
         os.close(listed)
-    sizes = [_size(name, inside, top) for name in names if _WEIGHTS.search(name)]
+    sizes = [_size(name, inside, top) for name in names if re.search(_WEIGHTS, name)]
     texts = {name: _text(name, inside, top) for name in TEXTS if name in names}
     return {
-        "names": [name for name in names if name.isprintable() and not _WEIGHTS.search(name)],
+        "names": [name for name in names if name.isprintable() and not re.search(_WEIGHTS, name)],
         "texts": {name: _one_line(text) for name, text in texts.items() if text is not None},
         "weights_bytes": None if not sizes or None in sizes else sum(size or 0 for size in sizes),
     }
@@ -110,7 +113,11 @@ def _open(name: str, inside: int, top: int | None) -> int:
     parent = folders.within(inside, folder) if folder else os.dup(inside)
     try:
         found = os.stat(last, dir_fd=parent, follow_symlinks=False)
-        if top is not None and stat.S_ISLNK(found.st_mode) and (blob := _BLOB.match(os.readlink(last, dir_fd=parent))):
+        if (
+            top is not None
+            and stat.S_ISLNK(found.st_mode)
+            and (blob := re.match(_BLOB, os.readlink(last, dir_fd=parent)))
+        ):
             os.close(parent)
             parent = folders.within(top, "blobs")
             last = blob[1]

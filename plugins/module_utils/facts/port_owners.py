@@ -15,22 +15,25 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 KEYFILES = ("/etc/NetworkManager/system-connections", "/run/NetworkManager/system-connections")
 NETPLAN = ("/etc/netplan", "/run/netplan", "/lib/netplan")
 # What netplan renders for NetworkManager; the YAML that it comes from is named instead.
 _RENDERED = "/run/NetworkManager/system-connections/netplan-"
 # NetworkManager makes these up, in memory, for a port that no profile claims.
-_MADE_UP = re.compile(r"/run/NetworkManager/system-connections/Wired connection [0-9]+\b")
-_COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
-_WORD = re.compile(r"[^\s,\[\]{}\"'&!|>]+")
-_PATTERN = re.compile(r"[|&]?(!?)([^\s,;]+)")  # of match.interface-name; `!` leaves names out
-_UUID = re.compile(r"\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", re.IGNORECASE)
-_RENDERER = re.compile(r"\brenderer[\"']?\s*:\s*[\"']?(\w+)")
-_SWITCHED_OFF = re.compile(r"connection\.autoconnect[\"']?\s*:\s*[\"']?(?:false|no)\b", re.IGNORECASE)
+_MADE_UP = r"/run/NetworkManager/system-connections/Wired connection [0-9]+\b"
+_COMMENT = r"(?m)(^|\s)#.*$"
+_WORD = r"[^\s,\[\]{}\"'&!|>]+"
+_PATTERN = r"[|&]?(!?)([^\s,;]+)"  # of match.interface-name; `!` leaves names out
+_UUID = r"(?i)\b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"
+_RENDERER = r"\brenderer[\"']?\s*:\s*[\"']?(\w+)"
+_SWITCHED_OFF = r"(?i)connection\.autoconnect[\"']?\s*:\s*[\"']?(?:false|no)\b"
 
 
 def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -42,7 +45,7 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict
     if not ports:
         return owners
     for path, text in _texts(system, KEYFILES, ""):
-        if path.startswith(_RENDERED) or _MADE_UP.match(path):
+        if path.startswith(_RENDERED) or re.match(_MADE_UP, path):
             continue
         profile = read_keyfile(text)
         if profile.get("connection.autoconnect", "true").lower() in ("false", "no", "0"):
@@ -51,12 +54,12 @@ def read_owners(system: System, ports: Sequence[Mapping[str, Any]]) -> list[dict
             if names(profile, port):
                 name, uuid = profile.get("connection.id"), profile.get("connection.uuid")
                 owners.append(_owner(port, path, name or path.rpartition("/")[2], uuid, None))
-    plans = [(path, _COMMENT.sub("", text)) for path, text in _texts(system, NETPLAN, ".yaml")]
-    everywhere = next((found[1] for _path, text in plans for found in _RENDERER.finditer(text)), "networkd")
+    plans = [(path, re.sub(_COMMENT, "", text)) for path, text in _texts(system, NETPLAN, ".yaml")]
+    everywhere = next((found[1] for _path, text in plans for found in re.finditer(_RENDERER, text)), "networkd")
     for path, text in plans:
         for port in ports:
-            if claims(text, port) and not _SWITCHED_OFF.search(text):
-                renderer, named = _RENDERER.search(text), _UUID.search(text)
+            if claims(text, port) and not re.search(_SWITCHED_OFF, text):
+                renderer, named = re.search(_RENDERER, text), re.search(_UUID, text)
                 uuid = named[0] if named else None
                 owners.append(_owner(port, path, None, uuid, renderer[1] if renderer else everywhere))
     return sorted(owners, key=lambda owner: (owner["interface"], owner["file"]))
@@ -97,14 +100,14 @@ def names(profile: Mapping[str, str], port: Mapping[str, Any]) -> bool:
     mac = profile.get("ethernet.mac-address") or profile.get("802-3-ethernet.mac-address") or ""
     if mac and mac.lower() == (port["mac"] or "").lower():
         return True
-    patterns = _PATTERN.findall(profile.get("match.interface-name", ""))
+    patterns = re.findall(_PATTERN, profile.get("match.interface-name", ""))
     fitting = [sign for sign, pattern in patterns if fnmatch.fnmatchcase(port["name"], pattern)]
     return bool(fitting) and "!" not in fitting
 
 
 def claims(text: str, port: Mapping[str, Any]) -> bool:
     """Whether a netplan file (without comments) speaks of the port."""
-    words = [word.rstrip(":") for word in _WORD.findall(text)]
+    words = [word.rstrip(":") for word in re.findall(_WORD, text)]
     if port["name"] in words or (port["mac"] and port["mac"].lower() in [word.lower() for word in words]):
         return True
     for place, word in enumerate(words[:-1]):

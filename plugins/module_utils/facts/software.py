@@ -41,9 +41,9 @@ PACKAGES = re.compile(
 # Not installed, what sources offer them decides whether a role brings a source of its own.
 _SOURCED = ("docker-ce", "nvidia-container-toolkit")
 _RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
-_SERVICE = re.compile(r"(gb10-vllm(?:-[a-z0-9-]{1,31})?)\.service\Z")
-_JOIN_KEY_OF = re.compile(r"join-([a-z0-9-]{1,31})\.key\Z")
-_PHASE = re.compile(r"[a-z]{1,20}\Z")
+_SERVICE = r"(gb10-vllm(?:-[a-z0-9-]{1,31})?)\.service\Z"
+_JOIN_KEY_OF = r"join-([a-z0-9-]{1,31})\.key\Z"
+_PHASE = r"[a-z]{1,20}\Z"
 _DOCKER_SOCKET = "/run/docker.sock"
 _MAX_ANSWER = 1024 * 1024  # bytes of Docker's answer; a real one has some 5,000
 
@@ -129,7 +129,7 @@ def ask_docker(path: Path, resource: str) -> Facts:
 
 def read_join_keys(host: HostReader) -> dict[str, dict[str, str] | None]:
     """The same of each named service, by its name."""
-    files = {found[1]: name for name in host.names(SETTINGS) if (found := _JOIN_KEY_OF.match(name))}
+    files = {found[1]: name for name in host.names(SETTINGS) if (found := re.match(_JOIN_KEY_OF, name))}
     return {service: read_join_key(host, f"{SETTINGS}/{name}") for service, name in sorted(files.items())}
 
 
@@ -143,7 +143,7 @@ def read_join_key(host: HostReader, path: str = JOIN_KEY) -> dict[str, str] | No
 def read_model_phase(host: HostReader) -> str | None:
     """How far the services that are up have come: the first one that is not ready, or ready."""
     folder, _, prefix = _RUNNING.rpartition("/")
-    units = (found[1] for name in host.names(folder) if (found := _SERVICE.match(name[len(prefix) :])))
+    units = (found[1] for name in host.names(folder) if (found := re.match(_SERVICE, name[len(prefix) :])))
     known = [phase for unit in units if (phase := _phase_of(host, unit))]
     return next((phase for phase in known if phase != "ready"), known[0] if known else None)
 
@@ -154,7 +154,7 @@ def _phase_of(host: HostReader, unit: str) -> str | None:
         phase = json.loads(host.read(f"/run/{unit}/status.json") or "{}").get("phase")
     except (ValueError, AttributeError, RecursionError):
         return None
-    return phase if isinstance(phase, str) and _PHASE.match(phase) else None
+    return phase if isinstance(phase, str) and re.match(_PHASE, phase) else None
 
 
 def read_oom_daemons(host: HostReader) -> list[str]:

@@ -9,6 +9,7 @@ updates itself and apt's lists.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
@@ -30,7 +31,7 @@ def _is_enabled(host: HostReader, name: str, wants: Sequence[str]) -> bool:
     masked = host.path(f"{_OWN}/{unit}")
     if masked.is_symlink() and str(masked.readlink()) == "/dev/null":
         return False
-    return any(host.path(f"{folder}/{unit}").is_symlink() for folder in wants)
+    return any(os.path.islink(host.system.place(f"{folder}/{unit}")) for folder in wants)  # noqa: PTH114
 
 
 def _is_done(host: HostReader, name: str) -> bool:

@@ -14,7 +14,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader impor
 def read_wishes(host: HostReader) -> list[dict[str, str]]:
     """With those that are asleep. None of a manifest that nobody can read: the engine says that it is damaged."""
     try:
-        known = manifests.load(host.system)
+        known = host.system.once(manifests.load)
         return [*wishes.told(known.wishes, host.system.clock.utc()), *wishes.asleep(known, host.system)]
     except HostError:
         return []

@@ -9,16 +9,21 @@ disks and apt's history, is null in it: `gb10 why` reads that.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
 import time
-from typing import Any, Callable
+from collections.abc import Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import gpu, memory, rails, sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, number, quoted, text_of
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 LINE = "GB10-GLANCE:"  # a look behind it, as JSON
 DEADLINE_S = 2.0  # of a server that is asked for its counters
@@ -88,6 +93,8 @@ def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, 
 
 def main(every_s: float) -> None:
     """Look at this host: once, if `every_s` is 0; else for as long as somebody listens."""
+    if every_s:
+        gc.enable()  # who looks for long collects; a single look ends before that pays
     host = HostReader()
     while True:
         began = time.monotonic()

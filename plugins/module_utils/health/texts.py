@@ -6,16 +6,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, TypeVar
+from collections.abc import Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 
-T = TypeVar("T")
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 LARGEST_TEXT = 2**20  # characters of one file or answer; a sound one is far below
 LARGEST_QUOTE = 200
 LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
-Values = dict[str, Any]
+Values = dict[str, "Any"]
 Reasons = dict[str, str]
 Part = tuple[Values, Reasons]  # a value that is None has its reason
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?\Z")

@@ -29,23 +29,28 @@ SOURCES = (
 )
 # Root's own, in memory. What nobody uses is removed there by name, with old engines.
 CACHE = "/run/gb10-fleet"
+# A host that has the sources compiles no more than this.
 _START = """
-place = Path({folder!a}, "engine-{digest}")
-def sources():
-    return json.loads(zlib.decompress(binascii.a2b_base64({packed!a})))
+import gc, os, sys
+gc.disable()  # till all is imported
+folder, place = {folder!a}, {folder!a} + "/engine-{digest}"
 def usable():
     try:
-        return _private(place.parent) and _private(place)
+        found = [os.lstat(path) for path in (folder, place)]
     except OSError:
         return False
+    return all((each.st_mode, each.st_uid) == (0o40700, os.geteuid()) for each in found)
 if not usable():
-    _keep(place, sources())
+    exec(compile({installer!a}, "install.py", "exec"))
+    sources = json.loads(zlib.decompress(binascii.a2b_base64({packed!a})))
+    _keep(Path(place), sources)
 if usable():
     os.utime(place)
-    sys.path.insert(0, str(place))
+    sys.path.insert(0, place)
 else:
-    sys.meta_path.insert(0, InMemory(sources()))
+    sys.meta_path.insert(0, InMemory(sources))
 from {package}.health import glance
+glance.main({every_s!a})
 """
 
 
@@ -56,13 +61,19 @@ class Message:
         self._every_s, self._folder = every_s, folder
 
     def program(self) -> bytes:
-        installer = Path(install.__file__).read_text(encoding="utf-8")
-        text = f"{installer}\n{_START.format(folder=self._folder, digest=_digest(), packed=_packed(), package=PACKAGE)}"
-        whole = f"{text}glance.main({self._every_s!a})\n".encode()
-        return b"#%d\n%b" % (len(whole), whole)
+        return _program(self._every_s, self._folder)
 
     def reply(self, line: str) -> bytes | None:
         return None
+
+
+@cache
+def _program(every_s: float, folder: str) -> bytes:
+    """The same for every host."""
+    installer = Path(install.__file__).read_text(encoding="utf-8")
+    names = {"folder": folder, "digest": _digest(), "packed": _packed(), "package": PACKAGE}
+    whole = _START.format(installer=installer, every_s=every_s, **names).encode()
+    return b"#%d\n%b" % (len(whole), whole)
 
 
 @cache

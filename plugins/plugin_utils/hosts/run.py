@@ -37,7 +37,7 @@ def _attempt(rollout: str | None) -> str:
         return ""
     identity, _, number = rollout.rpartition("/")
     words = f" rollout {identity} attempt {number}"
-    if not ATTEMPT.fullmatch(words):
+    if not re.fullmatch(ATTEMPT, words):
         raise ValueError(f"{ROLLOUT}={rollout!a}: expected ID/NUMBER, as gb10 sets it; unset it for a run of your own")
     return words
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,7 +187,7 @@ def test_others_do_not_wait_longer_for_a_rollout(host: FakeHost) -> None:
 
 def test_the_command_names_the_rollout_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(runs.ROLLOUT, raising=False)
-    assert lock.ATTEMPT.search(runs.name()) is None
+    assert re.search(lock.ATTEMPT, runs.name()) is None
     monkeypatch.setenv(runs.ROLLOUT, "20261121T101112Z-3f2a/12")
     name = runs.name()
     assert name.endswith(" rollout 20261121T101112Z-3f2a attempt 12")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import subprocess
 import sys
+import typing
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import structs
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
+
+COLLECTIONS = Path(__file__).parents[3] / "collections"
 
 
 def made(library: Any) -> SimpleNamespace:
@@ -122,3 +127,39 @@ def test_the_hash_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "meta_path", [Listening(), *sys.meta_path])
     sha256(b"abc")
     assert sought == []
+
+
+def tuples(library: Any) -> Any:
+    class Pair(library.NamedTuple):  # type: ignore[misc]
+        """Two, of which one may be left out."""
+
+        first: int
+        second: str = "b"
+
+        def __str__(self) -> str:
+            return f"{self.first}{self.second}"
+
+    return Pair
+
+
+@pytest.mark.parametrize("library", [structs, typing])
+def test_a_named_tuple_is_one(library: Any) -> None:
+    pair = tuples(library)
+    one = pair(1)
+    assert one == (1, "b") and str(one) == "1b" and [*one] == [1, "b"] and hash(one) == hash((1, "b"))
+    assert one._replace(second="c") == pair(first=1, second="c") and one._asdict() == {"first": 1, "second": "b"}
+    assert (pair._fields, pair.__name__, pair.__doc__) == (("first", "second"), "Pair", tuples(typing).__doc__)
+    for wrong in ((), (1, "b", 2)):
+        with pytest.raises(TypeError):
+            pair(*wrong)
+    with pytest.raises(AttributeError):
+        one.second = "d"
+
+
+def test_what_takes_long_is_not_imported() -> None:
+    """Of what a host imports in each call, typing alone would be a tenth."""
+    room = "ansible_collections.gb10.fleet.plugins.module_utils"
+    code = f"import sys; sys.path.insert(0, {str(COLLECTIONS)!r}); from {room}.bootstrap import install, texts; " \
+           f"from {room}.health import glance; print(*sys.modules)"  # fmt: skip
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    assert {"typing", "dataclasses", "socket", "ctypes", "hashlib"}.isdisjoint(done.stdout.split())

@@ -69,8 +69,9 @@ def test_services_by_their_settings(tmp_path: Path) -> None:
     put(tmp_path, "other.json", {"argv": []})
     found = {one.name: one for one in metrics.services(tmp_path)}
     assert sorted(found) == ["chat", "rank", "vllm"]
-    assert found["vllm"] == ("vllm", "gb10-vllm.service", "/run/gb10-vllm/status.json", "127.0.0.1", 8000, 2)
-    assert found["chat"][1:] == ("gb10-vllm-chat.service", "/run/gb10-vllm-chat/status.json", "127.0.0.1", 8001, 1)
+    vllm, chat = (tuple(vars(found[name]).values()) for name in ("vllm", "chat"))
+    assert vllm == ("vllm", "gb10-vllm.service", "/run/gb10-vllm/status.json", "127.0.0.1", 8000, 2)
+    assert chat[1:] == ("gb10-vllm-chat.service", "/run/gb10-vllm-chat/status.json", "127.0.0.1", 8001, 1)
     assert found["rank"].port is None
 
 
@@ -94,7 +95,7 @@ def test_a_server_is_asked() -> None:
     with pytest.raises(OSError, match="refused"):
         metrics.ask(service, 10)
     with pytest.raises(ValueError, match="no API"):
-        metrics.ask(service._replace(port=None), 10)
+        metrics.ask(metrics.Service("vllm", "u", "s", "127.0.0.1", None, 1), 10)
 
 
 @pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"])

@@ -8,19 +8,21 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import Generic, NamedTuple, dataclass, field
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import System
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any, ClassVar, TypeVar, Union
+
+    Pattern = Union[str, re.Pattern[str]]  # text is compiled when it is first asked
 
 MAX_LINE = 4096
 MAX_CONTENT = 1024 * 1024  # bytes; configuration is small, so a larger value is a mistake or an attack
 CONSENT = re.compile(r"[a-z_][a-z0-9_]*\Z")
-# Surrogates are what Python makes of bytes that are no UTF-8.
-_NOT_IN_TEXT = re.compile(r"[\0\ud800-\udfff]")
-_NOT_IN_A_LINE = re.compile(r"[\0-\x1f\x7f\ud800-\udfff]")
-
+_NOT_IN_A_LINE = re.compile(r"[\0-\x1f\x7f]")
 
 # The order of an undo. What is to stop stops before anything is taken from under it, and what is to run starts last;
 # holds give way before the packages move and come back after them; apt's sources stay until that is over.
@@ -105,8 +107,11 @@ class Resource:
         return declared
 
 
-R = TypeVar("R", bound=Resource)
-S = TypeVar("S")
+if TYPE_CHECKING:
+    R = TypeVar("R", bound=Resource)
+    S = TypeVar("S")
+else:
+    R = S = object
 
 
 @dataclass(frozen=True)
@@ -223,11 +228,11 @@ class Fields:
         self._left.discard(key)
         return self._raw.get(key)
 
-    def name(self, pattern: re.Pattern[str], expected: str) -> str:
+    def name(self, pattern: Pattern, expected: str) -> str:
         """The identity of the resource, which is the value of its kind's key."""
         return self.line(self.kind, "", pattern, expected)
 
-    def line(self, key: str, default: str, pattern: re.Pattern[str], expected: str) -> str:
+    def line(self, key: str, default: str, pattern: Pattern, expected: str) -> str:
         """One line of text that matches; `expected` says in words what would."""
         value = self._take(key)
         if value is None:
@@ -236,18 +241,18 @@ class Fields:
             return default
         return self._checked_line(key, value, pattern, expected)
 
-    def _checked_line(self, key: str, value: Any, pattern: re.Pattern[str], expected: str) -> str:
+    def _checked_line(self, key: str, value: Any, pattern: Pattern, expected: str) -> str:
         if not isinstance(value, str):
             raise self.fail(key, f"expected {expected}, found {type_name(value)}")
         if len(value) > MAX_LINE:
             raise self.fail(key, f"expected {expected}, found {len(value)} characters")
-        if _NOT_IN_A_LINE.search(value):
+        if _NOT_IN_A_LINE.search(value) or not _is_unicode(value):
             raise self.fail(key, f"expected {expected}, found control or invalid characters in {shown(value)}")
-        if pattern.match(value) is None:
+        if re.match(pattern, value) is None:
             raise self.fail(key, f"expected {expected}, found {shown(value)}")
         return str(value)
 
-    def lines(self, key: str, pattern: re.Pattern[str], expected: str) -> tuple[str, ...]:
+    def lines(self, key: str, pattern: Pattern, expected: str) -> tuple[str, ...]:
         value = self._take(key)
         if value is None:
             return ()
@@ -262,7 +267,7 @@ class Fields:
             return None
         if not isinstance(value, str):
             raise self.fail(key, f"expected text, found {type_name(value)}")
-        if _NOT_IN_TEXT.search(value):
+        if "\0" in value or not _is_unicode(value):
             raise self.fail(key, "the text holds a NUL or is not valid UTF-8")
         if len(value.encode()) > MAX_CONTENT:
             raise self.fail(key, f"the text is longer than {MAX_CONTENT} bytes")
@@ -302,7 +307,7 @@ class Fields:
             raise self.fail(key, f"expected a mapping with at least one key, found {type_name(value)}")
         return value
 
-    def scalar(self, key: str, pattern: re.Pattern[str], expected: str) -> str:
+    def scalar(self, key: str, pattern: Pattern, expected: str) -> str:
         """Text, or a number in its place, because YAML makes one of an unquoted 1."""
         value = self._raw.get(key)
         if isinstance(value, int) and not isinstance(value, bool):
@@ -323,6 +328,15 @@ class Fields:
         if self._left:
             extra = sorted(self._left, key=str)[0]
             raise self.fail(shown(extra).strip("'"), f"a {self.kind} resource has no such key")
+
+
+def _is_unicode(text: str) -> bool:
+    """Surrogates are what Python makes of bytes that are no UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def type_name(value: Any) -> str:

@@ -15,7 +15,6 @@ import contextlib
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
@@ -26,9 +25,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import NamedTuple, dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 STATUS = "/var/lib/dpkg/status"
 EXTENDED_STATES = "/var/lib/apt/extended_states"

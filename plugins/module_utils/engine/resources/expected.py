@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     Fields,
@@ -21,6 +20,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_f
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 _SENTENCE = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]+\Z")
 _TEXT = re.compile(r"(?!.*(\{\{|\{%))[!-~]+\Z")

@@ -10,7 +10,6 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import openpgp
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
@@ -21,16 +20,20 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import ACCESS, File
 
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
 # A template that nobody rendered is no name of anything.
-_ABSOLUTE = re.compile(r"/[^/](?!.*(\{\{|\{%))")
-_MODE = re.compile(r"[0-7]{3,4}\Z")
-_ACCOUNT = re.compile(r"([a-z_][a-z0-9_-]*\$?|[0-9]{1,10})\Z")
+_ABSOLUTE = r"/[^/](?!.*(\{\{|\{%))"
+_MODE = r"[0-7]{3,4}\Z"
+_ACCOUNT = r"([a-z_][a-z0-9_-]*\$?|[0-9]{1,10})\Z"
 _ID = Limits(0, 2**32 - 2)  # the one above stands for "leave it as it is"
-_ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
-_COMMAND = re.compile(r"[A-Za-z0-9/]")
-_FINGERPRINT = re.compile(r"[0-9A-F]{40}\Z")
-_TEXT = re.compile(r"(?!.*(\{\{|\{%))[!-~]+\Z")
-_DIGEST = re.compile(r"[0-9a-f]{64}\Z")
+_ARGUMENT = r"(?!.*(\{\{|\{%))[ -~]+\Z"
+_COMMAND = r"[A-Za-z0-9/]"
+_FINGERPRINT = r"[0-9A-F]{40}\Z"
+_TEXT = r"(?!.*(\{\{|\{%))[!-~]+\Z"
+_DIGEST = r"[0-9a-f]{64}\Z"
 _MAX_NESTING = 32
 
 
@@ -101,7 +104,7 @@ def _parse_content(fields: Fields, secret: bool) -> tuple[bytes | None, str]:
         digest = None
         with contextlib.suppress(DocumentError):
             digest = fields.mapping("content") if secret else None
-        if digest is None or set(digest) != {"sha256"} or not _DIGEST.match(str(digest["sha256"])):
+        if digest is None or set(digest) != {"sha256"} or not re.match(_DIGEST, str(digest["sha256"])):
             raise refusal from None
         return None, str(digest["sha256"])
     return (None if text is None else text.encode()), ""
@@ -124,7 +127,7 @@ def _parse_validate(fields: Fields, state: str) -> tuple[str, ...]:
     arguments = fields.lines("validate", _ARGUMENT, "one argument of a command")
     if arguments and (state != "present" or not any("%s" in argument for argument in arguments[1:])):
         raise fields.fail("validate", "expected the arguments of a command with %s for the file's name")
-    if arguments and not _COMMAND.match(arguments[0]):
+    if arguments and not re.match(_COMMAND, arguments[0]):
         raise fields.fail("validate[0]", f"expected the name or path of a command, found {arguments[0]!a}")
     return arguments
 

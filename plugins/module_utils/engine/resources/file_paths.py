@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 
 _APT_FOLDERS = ("/etc/apt/", "/usr/share/keyrings/")
-_UNIT_FILE = re.compile(
+_UNIT_FILE = (
     r"/(etc|usr/local/lib)/systemd/system/"
     r"(?P<stem>([A-Za-z0-9:_.\\@-]+\.)?)(?P<type>service|socket|timer|path|mount|automount|swap|target|slice|scope|device)(\.d/[^/]+)?\Z"
 )
-_APT_SOURCE = re.compile(r"/etc/apt/(sources\.list|preferences|keyrings/|trusted\.gpg|auth\.conf)|/usr/share/keyrings/")
+_APT_SOURCE = r"/etc/apt/(sources\.list|preferences|keyrings/|trusted\.gpg|auth\.conf)|/usr/share/keyrings/"
 _APT_PIN = "/etc/apt/preferences"
 
 
@@ -23,7 +23,7 @@ def belongs_to_apt(path: str) -> bool:
 
 def is_apt_source(path: str) -> bool:
     """Whether apt answers differently once this file changes: sources, pins, keys and credentials."""
-    return _APT_SOURCE.match(path) is not None
+    return re.match(_APT_SOURCE, path) is not None
 
 
 def outdates_lists(path: str) -> bool:
@@ -33,7 +33,7 @@ def outdates_lists(path: str) -> bool:
 
 def unit_pattern(path: str) -> str:
     """The units that a unit file or a drop-in is for, as `systemctl show` takes them; empty if it is for none."""
-    match = _UNIT_FILE.match(path)
+    match = re.match(_UNIT_FILE, path)
     if match is None:
         return ""
     stem = match["stem"].rstrip(".")

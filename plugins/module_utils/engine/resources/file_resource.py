@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     LEADING_SOURCE,
@@ -17,6 +16,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import belongs_to_apt
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 ACCESS = ("owner", "group", "mode")
 

@@ -13,7 +13,6 @@ import posixpath
 import stat
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
@@ -47,6 +46,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import (
     System,
     set_access,
 )
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 _STATES = ("present", "absent", "directory", "expected")
 _EXCHANGED = (errno.ELOOP, errno.ENOTDIR, errno.EINVAL)  # a link or another thing in place of what was there

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     COMES_BACK,
@@ -28,6 +27,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 _EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")
 
@@ -70,11 +73,11 @@ class Hold(Resource):
     def covers(self, names: Iterable[str]) -> list[str]:
         if not self.match:
             return [name for name in names if name == self.name]
+        # A host has thousands of packages: `re.search` would look each pattern up for each of them.
+        wanted = [re.compile(pattern).search for pattern in self.match]
+        others = [re.compile(pattern).search for pattern in self.exclude]
         return sorted(
-            name
-            for name in names
-            if any(re.search(pattern, name) for pattern in self.match)
-            and not any(re.search(pattern, name) for pattern in self.exclude)
+            name for name in names if any(found(name) for found in wanted) and not any(found(name) for found in others)
         )
 
 
@@ -104,9 +107,9 @@ class HoldKind(Kind[Hold, Database]):
     def plan(self, resources: Sequence[Hold], state: Database, plan: Plan) -> None:
         names = plan.prediction.packages if plan.prediction else frozenset(state.installed)
         certain = plan.prediction is None or plan.prediction.complete
-        _refuse_two_wishes(resources, names)
-        for resource in resources:
-            covered = resource.covers(names)
+        sets = [resource.covers(names) for resource in resources]
+        _refuse_two_wishes(resources, sets)
+        for resource, covered in zip(resources, sets):
             if not covered and certain and resource.state == "held" and resource.former is None:
                 raise HostError(f"{resource.label}: {_nothing(resource)}")
             wrong = _wrong(resource, covered, state)
@@ -150,11 +153,11 @@ def _wrong(resource: Hold, covered: Sequence[str], database: Database) -> list[s
     return [name for name in wrong if resource.part in ("", "held" if resource.holds(name) else "free")]
 
 
-def _refuse_two_wishes(resources: Sequence[Hold], names: Iterable[str]) -> None:
-    """A package cannot be held and free; of an undo each record is about its own time."""
+def _refuse_two_wishes(resources: Sequence[Hold], sets: Iterable[Sequence[str]]) -> None:
+    """A package cannot be held and free; of an undo each record is about its own time. `sets`: what each covers."""
     wishes: dict[str, Hold] = {}
-    for resource in resources:
-        for name in resource.covers(names) if resource.former is None else ():
+    for resource, covered in zip(resources, sets):
+        for name in covered if resource.former is None else ():
             other = wishes.setdefault(name, resource)
             if other.state != resource.state:
                 raise HostError(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.manifest import Entry
@@ -43,6 +42,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts import apt_sources
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.+:~-]*\*?\Z")
 

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Fields, Limits, Resource
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
-_INTERFACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z")
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
+_NAME = r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z"
+_INTERFACE = r"[A-Za-z0-9][A-Za-z0-9_.-]{0,14}\Z"
+_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z"
 _NUMBER = r"(0|[1-9][0-9]{0,2})"  # a zero in front makes it octal to some programs
-_ADDRESS = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}\Z")
-_CIDR = re.compile(rf"({_NUMBER}\.){{3}}{_NUMBER}/{_NUMBER}\Z")
+_ADDRESS = rf"({_NUMBER}\.){{3}}{_NUMBER}\Z"
+_CIDR = rf"({_NUMBER}\.){{3}}{_NUMBER}/{_NUMBER}\Z"
 _BYTE, _PREFIX = Limits(0, 255), Limits(0, 32)
 _MTU = Limits(576, 65535)  # bytes; every IPv4 host takes the least
 
@@ -105,7 +107,7 @@ def parse(index: int, fields: Fields) -> Profile:
     return resource
 
 
-def _addresses(fields: Fields, key: str, pattern: re.Pattern[str], expected: str) -> tuple[str, ...]:
+def _addresses(fields: Fields, key: str, pattern: str, expected: str) -> tuple[str, ...]:
     found = fields.lines(key, pattern, expected)
     for place, text in enumerate(found):
         address, slash, prefix = text.partition("/")

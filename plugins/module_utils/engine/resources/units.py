@@ -14,7 +14,6 @@ import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import (
     STARTS,
@@ -32,6 +31,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_r
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass, field, replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
+
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
 LOADED = "/run/gb10-fleet/loaded.json"  # not for longer than a boot: that starts every unit anew
 STAMPS = "/var/lib/systemd/timers"  # when each timer with Persistent= last elapsed
@@ -39,10 +42,10 @@ START_TIMEOUT_S = 3600.0  # systemd's own TimeoutStartSec decides; this only end
 
 SETTLE_S = 1.0  # systemd calls a simple service started before its program has had the time to fail
 
-SOCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.socket\Z")
+SOCKET = r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.socket\Z"
 UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
-_INPUT = re.compile(r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z")
-_ARGUMENT = re.compile(r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z")
+_INPUT = r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z"
+_ARGUMENT = r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z"
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type,Job,CanReload,"
     "StateChangeTimestampMonotonic"

@@ -36,20 +36,20 @@ KERNELS = "^linux-(nvidia|image|headers|modules|objects-nvidia|signatures-nvidia
 # Of these several versions may stand beside the driver: firmware carries its version in its name, and the
 # packages of the fabric manager are released on their own.
 _ASIDE = "^(lib)?nvidia-(.*-)?(firmware|fabricmanager|imex|nscq)(-|$)"
-_VERSIONED, _OF_THEIR_OWN = re.compile("|".join(VERSIONED)), re.compile(_ASIDE)
+_VERSIONED = "|".join(VERSIONED)
 # Any kernel may boot next, so those of other flavours count as well.
 OTHER_KERNELS = "^linux-(image|modules|headers)-"
-_ON_PURPOSE = re.compile("|".join((*PARTS, KERNELS, OTHER_KERNELS)))
+_ON_PURPOSE = "|".join((*PARTS, KERNELS, OTHER_KERNELS))
 
 
 def has_the_drivers_version(name: str) -> bool:
     """Whether a package is built from one version of the driver, so that all installed ones must have the same."""
-    return _VERSIONED.match(name) is not None and _OF_THEIR_OWN.match(name) is None
+    return re.match(_VERSIONED, name) is not None and re.match(_ASIDE, name) is None
 
 
 def is_of_branch(name: str, branch: str = BRANCH) -> bool:
     """Whether a part of the driver has this branch in its name."""
-    return _VERSIONED.match(name) is not None and re.search(f"-{branch}(-|$)", name) is not None
+    return re.match(_VERSIONED, name) is not None and re.search(f"-{branch}(-|$)", name) is not None
 
 
 def moves_on_purpose(name: str) -> bool:
@@ -57,4 +57,4 @@ def moves_on_purpose(name: str) -> bool:
 
     The parts of the driver, and kernels. All else of NVIDIA's may come and go, also in a repair.
     """
-    return _ON_PURPOSE.match(name.partition(":")[0]) is not None
+    return re.match(_ON_PURPOSE, name.partition(":")[0]) is not None

@@ -9,9 +9,12 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from .texts import read_text
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any
 
 # How GRUB's default may be spelled, but for a literal.
 _ONCE, _SAVED = ("${next_entry}", "$next_entry"), ("${saved_entry}", "$saved_entry")
@@ -20,22 +23,22 @@ _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTAL
 _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
 
 
-class Entry(NamedTuple):
+class Entry:
     """An entry of GRUB's menu: what it boots, or (a submenu) what is below it."""
 
-    title: str
-    id: str
-    image: list[str]  # the path of the kernel, if it has one
-    initrd: list[str]  # the paths of what is loaded beside it
-    below: list[Any] | None
+    def __init__(self, title: str, identity: str, below: list[Any] | None) -> None:
+        self.title, self.id, self.below = title, identity, below
+        self.image: list[str] = []  # the path of the kernel, if it has one
+        self.initrd: list[str] = []  # the paths of what is loaded beside it
 
 
-class Grub(NamedTuple):
+class Grub:
     """What GRUB's menu says."""
 
-    listed: set[str]  # the kernels in it
-    next_kernel: str | None  # the one it boots next; None without GRUB, if that entry boots no Linux, or if unknown
-    missing: list[str]  # the files of that entry that are not there, or empty
+    def __init__(self, listed: set[str], next_kernel: str | None, missing: list[str]) -> None:
+        self.listed = listed  # the kernels in it
+        self.next_kernel = next_kernel  # the one it boots next; None without GRUB, without Linux there, or if unknown
+        self.missing = missing  # the files of that entry that are not there, or empty
 
 
 def read_grub(root: Path) -> Grub:
@@ -85,13 +88,13 @@ def parse_menu(text: str) -> tuple[list[Entry], str | None]:
         if not words or words[0].startswith("#"):
             continue
         if words[0] in ("menuentry", "submenu") and words[-1] == "{":
-            entry = Entry(words[1], _id(words), [], [], [] if words[0] == "submenu" else None)
+            entry = Entry(words[1], _id(words), [] if words[0] == "submenu" else None)
             above = open_blocks[-1].below if open_blocks else menu
             if above is not None:
                 above.append(entry)
             open_blocks.append(entry)
         elif words[-1] == "{":
-            open_blocks.append(Entry("", "", [], [], None))
+            open_blocks.append(Entry("", "", None))
         elif words == ["}"]:
             del open_blocks[-1:]
         elif words[0] in ("linux", "linuxefi", "linux16") and open_blocks and len(words) > 1:

@@ -14,11 +14,14 @@ import re
 import struct
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
 
 from .apt import Run, read_pins
 from .grub import KERNEL_FILE, read_grub
 from .texts import names_in, read_text
+
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    from typing import Any, BinaryIO
 
 MANIFEST = "/var/lib/gb10-fleet/manifest.json"
 KERNEL_JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--quiet", "--output=cat")
@@ -26,7 +29,7 @@ MAX_SECTION = 1024 * 1024  # bytes of an ELF section; real ones have some 5,000
 
 _SECURE_BOOT = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 # kernel/module/signing.c: an unsigned module, one with unsupported crypto, one with unavailable key.
-_REJECTED = re.compile(r"Loading of (?:unsigned )?module(?: with [a-z ]+)? is rejected")
+_REJECTED = r"Loading of (?:unsigned )?module(?: with [a-z ]+)? is rejected"
 
 VERSION = re.compile(r"\b(\d{3}\.\d+(?:\.\d+)?)\b")
 # Which package tells the version of the userland, most telling first: libnvidia-compute carries libcuda itself.
@@ -36,7 +39,7 @@ _USERLAND = (r"libnvidia-compute(-\d+)?\Z", r"nvidia-utils(-\d+)?\Z", r"nvidia-d
 def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str], run: Run) -> dict[str, Any]:
     """The facts of the driver. `packages`: {name: version} of at least those of NVIDIA and its kernels."""
     running = read_text(root, "/proc/sys/kernel/osrelease").strip()
-    listed, chosen, missing = read_grub(root)
+    menu = read_grub(root)
     trees = [name for name in names_in(root, "/lib/modules") if f"linux-image-{name}" in packages]
     images = [found[1] for found in map(KERNEL_FILE.match, names_in(root, "/boot")) if found]
     releases = sorted({*trees, *images})
@@ -55,12 +58,12 @@ def read_driver(root: Path, packages: Mapping[str, str], holds: Collection[str],
                 "module": modules[release].get("version"),
                 "license": modules[release].get("license"),
                 "flavour": flavour(modules[release].get("license")),
-                "listed": release in listed,
+                "listed": release in menu.listed,
             }
             for release in releases
         ],
-        "next_kernel": chosen,
-        "next_missing": missing,
+        "next_kernel": menu.next_kernel,
+        "next_missing": menu.missing,
         "pins": read_pins(root),
         "unheld": read_unheld(root, packages, holds),
         "secure_boot": secure_boot,
@@ -78,7 +81,7 @@ def _secure_boot(root: Path) -> bool | None:
 def _rejected(run: Run) -> str | None:
     """The kernel's own word that it has refused a module for its signature. It does not say which one."""
     # To our units dmesg says nothing (ProtectKernelLogs=), and the journal is a file.
-    found = _REJECTED.search(run(["dmesg"]) or run(KERNEL_JOURNAL))
+    found = re.search(_REJECTED, run(["dmesg"]) or run(KERNEL_JOURNAL))
     return found[0] if found else None
 
 

@@ -10,13 +10,16 @@ import io
 import json
 import math
 import re
-import socket
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
 
-Counters = dict[str, Optional[float]]
+TYPE_CHECKING = False  # typing takes long to import
+if TYPE_CHECKING:
+    import socket
+    from typing import Any
+
+Counters = dict[str, "float | None"]
 
 SETTINGS = "etc/gb10-fleet"
 SHORT = "vllm"  # the service of the variables vllm_*
@@ -38,15 +41,12 @@ METRICS = {
 _LINE = re.compile(r"^vllm:(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]{1,30}|NaN|\+?Inf)(?: \d+)?$", re.MULTILINE)
 
 
-class Service(NamedTuple):
+class Service:
     """A service of this host by its names; `port` is None where another host of the cluster has the API."""
 
-    name: str
-    unit: str
-    status: str
-    address: str
-    port: int | None
-    ranks: int
+    def __init__(self, name: str, unit: str, status: str, address: str, port: int | None, ranks: int) -> None:
+        self.name, self.unit, self.status = name, unit, status
+        self.address, self.port, self.ranks = address, port, ranks
 
 
 def services(root: Path = Path("/")) -> list[Service]:
@@ -91,6 +91,7 @@ def ask(service: Service, seconds: float) -> Counters:
 def page(address: str, port: int, seconds: float, most: int) -> tuple[int, bytes]:
     """The status of /metrics and what it has, up to `most` bytes; OSError or ValueError where there is none in time."""
     import http.client  # takes longer than all else here, and many hosts have no API
+    import socket
 
     until = time.monotonic() + seconds
     host = f"[{address}]" if ":" in address else address
