@@ -152,11 +152,8 @@ def _state(
         runs = "another kernel or driver runs; reboot into that of the packages"
         return TORN, f"the packages are those of {latest}, {_listed(software)}: {runs}", names
     if not packages and any(map(offers_capsule, host["fwupd"] or ())):
-        return (
-            TORN,
-            f"the packages are those of {latest}, {_listed(firmware)}; fwupd offers newer firmware: `fwupdmgr update` and a reboot",
-            ["firmware"],
-        )
+        offer = "fwupd offers newer firmware: `fwupdmgr update` and a reboot"
+        return TORN, f"the packages are those of {latest}, {_listed(firmware)}; {offer}", ["firmware"]
     if not packages and "NVIDIA" in (host["board_vendor"] or ""):
         return TORN, f"the packages are those of {latest}, {_listed(firmware)}", ["firmware"]
     if not packages:

@@ -110,11 +110,6 @@ def test_silent_hosts_come_in_the_order_of_their_names(ask: Ask) -> None:
     assert [line[0] for line in result.stderr.splitlines() if ": unreachable:" in line] == ["c", "d", "e"]
 
 
-def test_silent_hosts_come_in_the_order_of_their_names(ask: Ask) -> None:
-    _, result = ask("ps", silent=["d", "c", "e"])
-    assert [line[0] for line in result.stderr.splitlines() if ": unreachable:" in line] == ["c", "d", "e"]
-
-
 def test_an_answer_that_is_not_ours_is_refused(ask: Ask) -> None:
     _, result = ask("ps", hosts=Hosts({"a": [said("chat", port="\x1b[2J")]}))
     assert result.exit_code == Outcome.failed and "\x1b" not in result.output

@@ -800,15 +800,6 @@ def test_a_part_of_a_role_is_no_role_and_its_name_leads_to_the_role(world: World
     assert world.digest() == before
 
 
-def test_a_part_of_a_role_is_no_role_and_its_name_leads_to_the_role(world: World) -> None:
-    world.done("converge")
-    before = world.digest()
-    said = world.ask("undo", roles=["server"], known_roles=["docker"])["error"]
-    assert "no role is called server" in said["message"], said
-    assert "unit:gb10-server.service is a part of serving, which goes back as a whole" in said["message"]
-    assert world.digest() == before
-
-
 def test_a_killed_run_has_to_end_before_an_undo(worlds: Iterator[World]) -> None:
     refused = 0
     for world in killed_everywhere(worlds, "converge", lambda world: None):

@@ -100,13 +100,6 @@ def test_an_entry_without_a_share_gives_way_before_the_model_that_was_there() ->
     assert "Give embed 85.1 GiB less, vllm_services.embed.memory_gib: 12.3" in text, "not the chat model a tenth"
 
 
-def test_an_entry_without_a_share_gives_way_before_the_model_that_was_there() -> None:
-    beside = {"embed": {"model": "acme/e", "port": 8001}}
-    (text,) = planned(beside, vllm_model="openai/gpt-oss-120b").refusals
-    assert "(vllm 97.3, embed 97.3)" in text
-    assert "Give embed 85.1 GiB less, vllm_services.embed.memory_gib: 12.2" in text, "not the chat model a tenth"
-
-
 @pytest.mark.parametrize(
     ("one", "other", "said"),
     [
