@@ -125,6 +125,8 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"{_INDENT}{text}" for text in differences)
     if found["newest"]:
         yield f"newest release that these hosts know: {found['newest']['name']} ({found['newest']['date'][:10]})"
+        if any(said["next"] for said in hosts.values()):
+            yield "what a move to it takes: gb10 release plan; what each state means: docs/releases.md"
 
 
 def _row(host: str, said: Mapping[str, Any]) -> Sequence[str]:

@@ -45,8 +45,8 @@ def lines(found: Answer) -> Iterator[str]:
     up = "an unknown time" if found.uptime_s is None else _span(found.uptime_s)
     yield f"{found.host}: up for {up}, read at {timeline.utc(found.at_s)} UTC"
     if not found.causes:
-        quiet = "nothing is wrong" if not found.judgement.findings else "no cause is known for what is found below"
-        yield f"  {quiet}"
+        unexplained = "no cause is known for what is found below"
+        yield f"  {unexplained if found.judgement.findings else 'nothing wrong was found'}"
     for number, cause in enumerate(found.causes):
         yield f"  {cause.sure}{' as well' if number else ''}: {cause.fact}"
         for sign in cause.signs:
@@ -64,7 +64,8 @@ def lines(found: Answer) -> Iterator[str]:
     for entry in found.timeline:
         yield f"    {timeline.utc(entry.at_s)}  {entry.kind:<16}  {entry.text}"
     if found.unknown:
-        yield f"  {len(found.unknown)} values could not be read (--json has the reasons)"
+        count = len(found.unknown)
+        yield f"  {count} value{'s' if count > 1 else ''} could not be read (--json has the reasons)"
 
 
 def _load(load: Load) -> str:

@@ -49,7 +49,8 @@ def check_power_fault(patient: Patient) -> Iterator[Said]:
         yield Unsure("power_fault", f"the GPU's utilization is unknown: {_gpu_why(patient, 'utilization_percent')}")
         return
     if len(busy) < needed:
-        yield Unsure("power_fault", f"the GPU was under load in {len(busy)} samples, and {needed} are needed")
+        few = f"the GPU was under load in {len(busy)} samples, and {needed} are needed"
+        yield Unsure("power_fault", f"{few}: ask again while it works, or with --load")
         return
     clock, power = median([gpu["clock_mhz"] for gpu in busy]), median([gpu["power_w"] for gpu in busy])
     if clock is None or clock >= patient.limit("clock_min_mhz"):

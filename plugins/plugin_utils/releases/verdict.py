@@ -149,13 +149,11 @@ def _state(
         return CURRENT, f"every entry of {latest} is met", []
     if not packages and software:
         names = [check.name for check in software]
-        return TORN, f"the packages are those of {latest}, {_listed(software)}: another kernel or driver runs", names
+        runs = "another kernel or driver runs; reboot into that of the packages"
+        return TORN, f"the packages are those of {latest}, {_listed(software)}: {runs}", names
     if not packages and any(map(offers_capsule, host["fwupd"] or ())):
-        return (
-            TORN,
-            f"the packages are those of {latest}, {_listed(firmware)}; fwupd offers newer firmware",
-            ["firmware"],
-        )
+        offer = "fwupd offers newer firmware: `fwupdmgr update` and a reboot"
+        return TORN, f"the packages are those of {latest}, {_listed(firmware)}; {offer}", ["firmware"]
     if not packages and "NVIDIA" in (host["board_vendor"] or ""):
         return TORN, f"the packages are those of {latest}, {_listed(firmware)}", ["firmware"]
     if not packages:

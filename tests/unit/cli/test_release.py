@@ -45,7 +45,10 @@ def test_the_table() -> None:
     assert "still brings 580.159.03" in text
     assert "    recipe that cannot be read: spark-ota-1.json" in text
     assert "pair1: mixed firmware" in text
-    assert lines[-1] == "newest release that these hosts know: OTA2607 (2026-07-15)"
+    assert lines[-2] == "newest release that these hosts know: OTA2607 (2026-07-15)"
+    assert lines[-1] == "what a move to it takes: gb10 release plan; what each state means: docs/releases.md"
+    current = list(release.table(release.judged({"spark-a": ANSWERS["spark-a"]})))
+    assert current[-1] == lines[-2], "where nothing is to be done, nothing is said of it"
     assert "7.5.0" not in text, "a stamp is no release"
 
 

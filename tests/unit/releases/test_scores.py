@@ -93,10 +93,11 @@ OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "58
     [
         ("a", {}, "current", "every entry of OTA2607 is met"),
         ("b", {}, "waiting_for_firmware", "ASUSTeK COMPUTER INC. has published no newer"),
-        ("c", {"fwupd": [CAPSULE | {"offers": "0x02000006"}]}, "torn", "fwupd offers newer firmware"),
+        ("c", {"fwupd": [CAPSULE | {"offers": "0x02000006"}]}, "torn", "newer firmware: `fwupdmgr update`"),
         ("a", {"fwupd": [*OF_NVIDIA[1:], device("SOCFW", "0x02980F00")]}, "torn", "SOCFW"),
         ("a", {"kernel": "6.11.0-1016-nvidia"}, "torn", "kernel is 6.11.0-1016-nvidia"),
         ("a", {"driver": None}, "torn", "driver is unknown"),
+        ("a", {"driver": None}, "torn", "another kernel or driver runs; reboot into that of the packages"),
         ("a", {"packages": OLDER}, "behind", "2 packages of OTA2607 are older or missing"),
         (
             "a",
