@@ -30,6 +30,7 @@ DEADLINE_S = 2.0  # of a server that is asked for its counters
 AGAIN_S = 1.0  # after which a single look at a server that works is followed by another: what it does in a second
 PRESSURES = ("cpu", "memory", "io")
 _STATUS = ("phase", "since", "failure")
+READY = "ready"
 Ask = Callable[[metrics.Service, float], metrics.Counters]
 
 
@@ -80,7 +81,7 @@ def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, 
     except (ValueError, AttributeError, RecursionError):
         phase = since = verdict = None
     counters, problem = None, None
-    if service.port is not None:
+    if service.port is not None and phase == READY:  # before and afterwards any user may have the port
         try:
             counters = ask(service, DEADLINE_S)
         except (OSError, ValueError) as error:

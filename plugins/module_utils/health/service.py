@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import met
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask, Reply, http_client
 
 DEADLINE_S = 5.0
+READY = "ready"
 _MOST_FAILURES = 10**6  # more are not counted
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what vLLM listens on, and where it is asked
 METRICS = {
@@ -41,9 +42,16 @@ def server_url(text: str, path: str = SETTINGS) -> str:
 
 
 def asker(host: HostReader, name: str = SHORT, client: Callable[[str, str | None], Ask] = http_client) -> Ask:
-    """How to ask the server of a service of this host. Its metrics need no key."""
-    path = settings_of(name)
-    return client(server_url(text_of(host, path), path), None)
+    """How to ask the server of a service of this host. Its metrics need no key.
+
+    Only while its unit says that it serves: before and afterwards any user of the host may have the port.
+    """
+    path, status = settings_of(name), status_of(name)
+    url = server_url(text_of(host, path), path)
+    said, _reasons = parse_status(text_of(host, status), status)
+    if said["phase"] != READY:
+        raise Unknown(f"its unit says {said['phase']}, so nobody is asked")
+    return client(url, None)
 
 
 def read_serving(ask: Ask) -> dict[str, float | None]:

@@ -24,7 +24,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health import (
     sensors,
     service,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import LARGEST_TEXT, Unknown, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
+    LARGEST_TEXT,
+    Notes,
+    Unknown,
+    quoted,
+    text_of,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 
 H100 = Path(__file__).parents[2] / "fixtures/health/h100"
@@ -395,6 +401,22 @@ def test_where_the_server_answers(argv: list[str], url: str) -> None:
 def test_a_rank_without_an_api(argv: list[str]) -> None:
     with pytest.raises(Unknown, match="no API"):
         service.server_url(json.dumps({"argv": argv}))
+
+
+@pytest.mark.parametrize(("phase", "asks"), [("ready", True), ("stopped", False), ("weights", False)])
+def test_only_a_server_that_its_unit_vouches_for_is_asked(tmp_path: Path, phase: str, asks: bool) -> None:
+    """While it is down, any user of the host can have its port, and would be believed."""
+    for path, said in (
+        ("etc/gb10-fleet/vllm-chat.json", {"argv": ["--port", "8000"]}),
+        ("run/gb10-vllm-chat/status.json", {"phase": phase}),
+    ):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(json.dumps(said))
+    asked: list[str] = []
+    notes = Notes()
+    host = HostReader(system=System(tmp_path))
+    notes.read("x", lambda: service.asker(host, "chat", lambda url, _key: asked.append(url)))  # type: ignore[func-returns-value, arg-type, return-value]
+    assert (asked == ["http://127.0.0.1:8000"]) is asks and ("x" in notes.reasons) is not asks
 
 
 METRICS = """\
