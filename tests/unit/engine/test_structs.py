@@ -16,7 +16,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import structs
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import sha256
 
-COLLECTIONS = Path(__file__).parents[3] / "collections"
+COLLECTIONS = Path(structs.__file__).parents[6]  # of the checkout, or where it is installed
 
 
 def made(library: Any) -> SimpleNamespace:
