@@ -9,18 +9,18 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some, write
 
 from gb10_fleet.services import Refused
 
 CONSENT = "gb10_layouts_by_timer"
 NEVER = "never"
 Run = Callable[[Sequence[str]], "subprocess.CompletedProcess[str]"]
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}\Z")  # a file name with it has 255 characters at most
 _UNPRINTABLE = re.compile(r"[^ -~]")
 _OF = "# Of "
 _IS_OVER = re.compile(r"Next elapse:.*never")
@@ -147,7 +147,7 @@ def refuse(timer: Timer, run: Run) -> None:
 
 def _refuse_name(timer: Timer) -> None:
     if not _NAME.match(timer.name):
-        raise Refused(f"a timer cannot be named after {timer.name!a}; use letters, digits and _ . - for the layout")
+        raise Refused(f"a timer cannot be named after {timer.name!a}; use up to 200 letters, digits and _ . - for it")
 
 
 def put(timer: Timer, lacking: Sequence[str], folder: Path, systemctl: Sequence[str], run: Run) -> str:
@@ -169,13 +169,21 @@ def put(timer: Timer, lacking: Sequence[str], folder: Path, systemctl: Sequence[
     if lacking:
         raise Refused(no_consent(lacking))
     refuse(timer, run)
-    folder.mkdir(parents=True, exist_ok=True)
-    for path, text in units.items():
-        path.write_text(text)
+    _write(units, folder)
     _asked(run, [*systemctl, "daemon-reload"])
     _asked(run, [*systemctl, "enable", f"{timer.stem}.timer"])
     _asked(run, [*systemctl, "restart", f"{timer.stem}.timer"])
     return f"{timer.stem}.timer: {timer.when}, on this machine"
+
+
+def _write(units: Mapping[Path, str], folder: Path) -> None:
+    """Each whole or not at all: half of one would be somebody else's at the next try."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, text in units.items():
+            write(path, text)
+    except OSError as error:
+        raise Refused(f"{error.filename or folder}: {error.strerror}; the timer was not set") from None
 
 
 def _is_ours(timer: Timer, units: Iterable[Path]) -> None:

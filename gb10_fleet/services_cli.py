@@ -204,17 +204,23 @@ def swap(
 
 def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoReturn:
     """One switch at a time: two at once would start what has no room together."""
-    folder = place(fleet.order.inventories) / "switch"
-    with contextlib.ExitStack() as held:
-        try:
-            folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            held.enter_context(locks.held(folder))
-        except locks.Busy as error:
-            _end(f"{error}. Nothing was changed", Outcome.refused)
-        except OSError as error:  # an inventory that only others may write beside
-            print(printable(f"without a lock against a second switch: {folder}: {error.strerror}"), file=sys.stderr)
+    held = contextlib.ExitStack()
+    try:
+        _lock(held, place(fleet.order.inventories) / "switch")
         _same_as_decided(fleet)
         _switched(fleet, stops, starts)
+    finally:
+        held.close()
+
+
+def _lock(held: contextlib.ExitStack, folder: Path) -> None:
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        held.enter_context(locks.held(folder))
+    except locks.Busy as error:
+        _end(f"{error}. Nothing was changed", Outcome.refused)
+    except OSError as error:  # an inventory that only others may write beside
+        print(printable(f"without a lock against a second switch: {folder}: {error.strerror}"), file=sys.stderr)
 
 
 def _same_as_decided(fleet: Fleet) -> None:

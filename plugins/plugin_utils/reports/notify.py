@@ -10,13 +10,13 @@ is one), so no message quotes more of it than its program or its host.
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import urllib.error
 import urllib.parse
@@ -98,21 +98,25 @@ def send(value: Any, told: dict[str, Any], timeout_s: float = TIMEOUT_S) -> str 
 
 def _run(target: Hook, body: bytes, timeout_s: float) -> str | None:
     # What it prints may hold a secret, and a pipe could be held open by what it leaves behind.
-    with tempfile.TemporaryFile() as nowhere:
-        try:
-            process = subprocess.Popen(
-                target.command, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere, start_new_session=True
-            )
-        except (OSError, ValueError) as error:
-            return f"could not be started: {getattr(error, 'strerror', None) or error}"
-        try:
-            process.communicate(body, timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            return f"did not end within {timeout_s:g} s and was killed"
-        return f"ended with status {process.returncode}" if process.returncode else None
+    # /dev/null takes it also where a disk is full, which may be the very thing to tell.
+    try:
+        process = subprocess.Popen(
+            target.command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        return f"could not be started: {getattr(error, 'strerror', None) or error}"
+    try:
+        process.communicate(body, timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        return f"did not end within {timeout_s:g} s and was killed"
+    return f"ended with status {process.returncode}" if process.returncode else None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -123,7 +127,8 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def _post(target: Hook, body: bytes, timeout_s: float) -> str | None:
-    request = urllib.request.Request(target.url, body, {"Content-Type": "application/json"}, method="POST")  # noqa: S310
+    url, headers = _without_account(target.url)
+    request = urllib.request.Request(url, body, {"Content-Type": "application/json"} | headers, method="POST")  # noqa: S310
 
     def post() -> str | None:
         try:
@@ -131,11 +136,21 @@ def _post(target: Hook, body: bytes, timeout_s: float) -> str | None:
                 return None
         except urllib.error.HTTPError as error:
             return f"answered with the HTTP status {error.code}"
-        except (OSError, ValueError, HTTPException) as error:  # all may quote the URL
-            reason = getattr(error, "reason", error)
+        except (OSError, ValueError, OverflowError, HTTPException) as error:  # all may quote the URL
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
             return f"could not be reached: {getattr(reason, 'strerror', None) or type(reason).__name__}"
 
     return _within(timeout_s, post)
+
+
+def _without_account(url: str) -> tuple[str, dict[str, str]]:
+    """Account and password of a URL go into a header: urllib asks the name server for a host of that whole name."""
+    parts = urllib.parse.urlsplit(url)
+    account, at, place = parts.netloc.rpartition("@")
+    if not at:
+        return url, {}
+    word = base64.b64encode(urllib.parse.unquote_to_bytes(account)).decode()
+    return parts._replace(netloc=place).geturl(), {"Authorization": f"Basic {word}"}
 
 
 def _within(timeout_s: float, do: Callable[[], str | None]) -> str | None:

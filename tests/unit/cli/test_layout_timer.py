@@ -81,6 +81,16 @@ def test_a_folder_is_no_line_of_a_unit(tmp_path: Path, end: str) -> None:
     assert not units.exists()
 
 
+def test_a_folder_that_takes_no_units_is_said_and_nothing_is_left_half_written(tmp_path: Path) -> None:
+    units, systemd = tmp_path / "units", Systemd()
+    units.write_text("no folder")
+    with pytest.raises(Refused, match="units: File exists; the timer was not set"):
+        layout_timer.put(timer(tmp_path), [], units, SYSTEMCTL, systemd)
+    assert not [told for told in systemd.told if told[0] == "systemctl"]
+    with pytest.raises(Refused, match="up to 200 letters"):
+        layout_timer.put(timer(tmp_path, name="a" * 300), [], units, SYSTEMCTL, systemd)
+
+
 def test_what_is_unprintable_is_shown_to_no_command(tmp_path: Path) -> None:
     systemd = Systemd()
     with pytest.raises(Refused, match="no time of systemd's calendar"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sys
@@ -36,6 +37,7 @@ class Chat(ThreadingHTTPServer):
 
     def __init__(self) -> None:
         self.posted: list[tuple[str, Any]] = []
+        self.accounts: list[str | None] = []
         self.over = threading.Event()
         super().__init__(("127.0.0.1", 0), Handler)
 
@@ -50,6 +52,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.posted.append((self.headers["Content-Type"], json.loads(body)))
+        self.server.accounts.append(self.headers["Authorization"])
         if self.path.startswith("/slow"):
             while not self.server.over.wait(0.1):
                 self.wfile.write(b"H")
@@ -203,3 +206,23 @@ def test_the_playbook_notify_tries_the_hook(tmp_path: Path) -> None:
     assert rc == 2 and "ended with status 3" in output and SECRET not in output
     rc, output = run_playbook(tmp_path, HOSTS, NOTIFY)
     assert rc == 2 and "gb10_notify is not set; write a command as a list" in output
+
+
+def test_the_account_of_a_url_is_no_part_of_the_name_that_is_looked_up(chat: Chat) -> None:
+    """It would go to a name server, in the clear."""
+    url = chat.url.replace("http://", f"http://me:{SECRET}%21@")
+    assert notify.send(url, TOLD) is None
+    assert chat.accounts == [f"Basic {base64.b64encode(f'me:{SECRET}!'.encode()).decode()}"]
+    assert notify.send(chat.url, TOLD) is None and chat.accounts[1] is None
+
+
+@pytest.mark.parametrize("path", [f"/{SECRET}\u00e9", f"/{SECRET} x"])
+def test_a_url_that_cannot_be_asked_is_named_by_its_fault(chat: Chat, path: str) -> None:
+    said = notify.send(chat.url + path, TOLD) or ""
+    assert "could not be reached: UnicodeEncodeError" in said or "InvalidURL" in said
+    assert SECRET not in said
+
+
+def test_a_full_disk_keeps_nobody_from_being_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+    assert notify.send([script(tmp_path, "sys.exit(0)")], TOLD) is None
