@@ -33,8 +33,9 @@ _MODULES = (
     "ansible.plugins.strategy.linear", "ansible.plugins.test.core", "concurrent.futures.thread", "http.client",
     "multiprocessing.popen_fork", "multiprocessing.synchronize", "resource", "ssl", "urllib.request",
 )  # fmt: skip
-# Kinds of plugins with settings of their own, of which a play loads some.
-_WITH_SETTINGS = ("become", "cache", "callback", "connection", "inventory", "shell", "vars")
+# Kinds of plugins with settings of their own, of which a play loads some. Not those of variables: once one is loaded
+# here, no play finds its group_vars.
+_WITH_SETTINGS = ("become", "cache", "callback", "connection", "inventory", "shell")
 
 Settings = dict[str, dict[str, Any]]  # by type and name of the plugin
 
