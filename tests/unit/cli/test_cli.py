@@ -155,7 +155,7 @@ def test_refusals_go_by_the_steps_of_plays_and_tasks() -> None:
         for task in found
         if task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE
     )
-    assert refusing == {"converge": 3, "undo": 2, "wish": 1, "services": 1, "reboot": 3, "benchmark": 2}
+    assert refusing == {"converge": 3, "undo": 2, "wish": 1, "services": 1, "fetch": 1, "reboot": 3, "benchmark": 2}
     for name in refusing:
         for task in tasks[name]:
             refuses = task.get("vars", {}).get(playbook.STEP) == playbook.REFUSE
@@ -696,7 +696,7 @@ def test_a_silent_host_is_told_of_as_by_the_doctor(capsys: pytest.CaptureFixture
     report = _silent("spark-a", "left")
     report.messages["spark-b"], report.stats["ok"] = ["no such file"], {"spark-b": 1}
     ending.show(Order("gb10.fleet.why", ["inventory/my fleet"]), report)
-    first, way_out, other = capsys.readouterr().out.splitlines()
+    other, first, way_out = capsys.readouterr().out.splitlines()
     words = "the host did not answer over SSH: connect to host 192.0.2.11 port 22: timed out"
     assert first == f"spark-a: unreachable: {words}"
     assert "ansible spark-a -i 'inventory/my fleet' -m raw -a true must work" in way_out
