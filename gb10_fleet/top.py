@@ -15,7 +15,8 @@ from typing import Any
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look, Row, ServiceRow, row
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.rows import Row, ServiceRow, row
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns, printable
 from rich.console import Console, Group
 from rich.live import Live

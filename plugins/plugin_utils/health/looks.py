@@ -1,20 +1,15 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What hosts said of themselves when somebody looked: checked, and as one row of a table. Pure."""
+"""What hosts said of themselves when somebody looked, checked. Pure; the task that asks them needs no more."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.health.glance import LINE
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import cleaned, printable
 
@@ -48,42 +43,6 @@ class Look(TypedDict):
     services: list[Served]
 
 
-@dataclass(frozen=True)
-class ServiceRow:
-    """`tokens_per_s` and `ttft_s` of the time between two looks; None where nothing was generated, or begun."""
-
-    name: str
-    phase: str | None
-    verdict: str | None
-    running: float | None
-    waiting: float | None
-    tokens_per_s: float | None
-    ttft_s: float | None
-    problem: str | None
-
-
-@dataclass(frozen=True)
-class Row:
-    """A host at one moment. `silent`: why there is nothing."""
-
-    host: str
-    silent: str | None
-    temperature_c: float | None = None
-    clock_mhz: float | None = None
-    power_w: float | None = None
-    utilization_percent: float | None = None
-    memory_used_gib: float | None = None
-    memory_total_gib: float | None = None
-    rails_up: int | None = None
-    rails: int | None = None
-    services: Sequence[ServiceRow] = ()
-    findings: Sequence[Finding] = ()
-    at_s: float | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "findings": [finding.as_dict() for finding in self.findings]}
-
-
 def of_line(line: str) -> dict[str, Any] | None:
     """`look`, or why it is none; None for a line that is no look."""
     if not line.startswith(LINE):
@@ -107,84 +66,3 @@ def of_reply(reply: Reply, timeout_s: float) -> dict[str, Any]:
         wrong = f"it gave no answer within {timeout_s:g} s"
     last = reply.stderr.strip().splitlines()[-1:] or [f"exit status {reply.status}"]
     return {"looks": [], "silent": wrong or printable(last[0])}
-
-
-def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> Row:
-    """The last look, with the rates since the one before."""
-    if silent or not looks:
-        return Row(host, silent or "it has not answered yet")
-    last, former = looks[-1], looks[-2] if len(looks) > 1 else None
-    sample = last["reading"]["samples"][-1]
-    gpu, memory, rails = sample["gpu"], sample["memory"], sample["rails"]
-    total = memory["total_bytes"] if memory else None
-    free = memory["available_bytes"] if memory else None
-    before = {one["name"]: one for one in former["services"]} if former else {}
-    return Row(
-        host,
-        None,
-        temperature_c=gpu and gpu["temperature_c"],
-        clock_mhz=gpu and gpu["clock_mhz"],
-        power_w=gpu and gpu["power_w"],
-        utilization_percent=gpu and gpu["utilization_percent"],
-        memory_used_gib=None if total is None or free is None else (total - free) / GIB,
-        memory_total_gib=None if total is None else total / GIB,
-        rails_up=None if rails is None else sum(rail["state"] == "ACTIVE" for rail in rails),
-        rails=None if rails is None else len(rails),
-        services=[service_row(one, before.get(one["name"])) for one in last["services"]],
-        findings=judge(host, _joined(looks), rules).findings,
-        at_s=last["reading"]["at_s"],
-    )
-
-
-def _joined(looks: Sequence[Look]) -> schema.Reading:
-    """All looks as one reading. An engine that hangs is seen in the counters of its service."""
-    samples = []
-    for look in looks:
-        counted = {one["name"]: _serving(one["counters"]) for one in look["services"] if one["counters"]}
-        several = {"servings": counted} if len(counted) > 1 else {}
-        serving = None if several else next(iter(counted.values()), None)
-        samples.append({**look["reading"]["samples"][-1], "serving": serving, **several})
-    return cast(schema.Reading, {**looks[-1]["reading"], "samples": samples})
-
-
-def _serving(counters: Counters) -> dict[str, float | None]:
-    return {name: counters[name] for name in schema.Serving.__annotations__}  # type: ignore[literal-required]
-
-
-def service_row(last: Served, former: Served | None) -> ServiceRow:
-    counters = last["counters"]
-    return ServiceRow(
-        last["name"],
-        last["phase"],
-        last["verdict"] if last["phase"] not in ("ready", "stopped") else None,
-        counters and counters["running"],
-        counters and counters["waiting"],
-        _rate(last, former),
-        _mean(last, former, "ttft_s_sum", "ttft_count"),
-        last["problem"],
-    )
-
-
-def _rate(last: Served, former: Served | None) -> float | None:
-    grown, seconds = _grown(last, former, "generated_tokens"), last["at_s"] - former["at_s"] if former else 0
-    return None if grown is None or seconds <= 0 else grown / seconds
-
-
-def _mean(last: Served, former: Served | None, total: str, count: str) -> float | None:
-    """Of what happened between two looks; of the server's whole life, where nothing did."""
-    grown, times = _grown(last, former, total), _grown(last, former, count)
-    if grown is not None and times:
-        return grown / times
-    whole, often = _count(last, total), _count(last, count)
-    return whole / often if whole is not None and often else None
-
-
-def _grown(last: Served, former: Served | None, name: str) -> float | None:
-    """None where one of the two is unknown, or the server began anew."""
-    after, before = _count(last, name), _count(former, name)
-    return None if after is None or before is None or after < before else after - before
-
-
-def _count(one: Served | None, name: str) -> float | None:
-    counters: Mapping[str, Any] = (one and one["counters"]) or {}
-    return counters.get(name)

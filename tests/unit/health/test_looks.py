@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Co
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import glance
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks, rows
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 
 from tests.support.health import GIB, NOW, RULES, Record, gpu, reading, sample
@@ -77,7 +77,7 @@ def test_a_look_is_what_the_controller_takes(tmp_path: Path) -> None:
     host = HostReader(System(root=tmp_path, runner=lambda argv, stdin, timeout: Completed(tuple(argv), 127)))
     line = glance.LINE + json.dumps(glance.look(host, ask))
     found = (looks.of_line(line) or {})["look"]
-    row = looks.row("a", [found], None, RULES)
+    row = rows.row("a", [found], None, RULES)
     assert row.memory_used_gib == 600 / 2**20
     chat, vllm = row.services
     assert (chat.name, chat.phase, chat.verdict, chat.problem) == ("chat", "failed", "killed", None)
@@ -88,25 +88,25 @@ def test_rates_are_those_between_two_looks() -> None:
     first, last = look(NOW - 2, served(1000, at_s=NOW - 2)), look(
         NOW, served(1090, counters={"ttft_s_sum": 4.6, "ttft_count": 10.0})
     )  # fmt: skip
-    (service,) = looks.row("a", [first, last], None, RULES).services
+    (service,) = rows.row("a", [first, last], None, RULES).services
     assert service.tokens_per_s == 45
     assert service.ttft_s == pytest.approx(0.3)
-    (quiet,) = looks.row("a", [first, look(NOW, served(1000))], None, RULES).services
+    (quiet,) = rows.row("a", [first, look(NOW, served(1000))], None, RULES).services
     assert (quiet.tokens_per_s, quiet.ttft_s) == (0, 0.5), "no first token came between: that of the server's life"
-    (anew,) = looks.row("a", [first, look(NOW, served(3))], None, RULES).services
+    (anew,) = rows.row("a", [first, look(NOW, served(3))], None, RULES).services
     assert anew.tokens_per_s is None, "the server began anew"
 
 
 def test_a_row_has_what_was_read_and_nothing_else() -> None:
-    row = looks.row("a", [look(gpu=gpu(2400, 80, 96))], None, RULES)
+    row = rows.row("a", [look(gpu=gpu(2400, 80, 96))], None, RULES)
     assert (row.clock_mhz, row.power_w, row.utilization_percent, row.temperature_c) == (2400, 80, 96, 40)
     assert (row.memory_total_gib, row.memory_used_gib, row.rails_up, row.rails) == (121, 11, 1, 1)
     assert not row.findings
-    unknown = looks.row("a", [look(gpu=None, memory=None, rails=None)], None, RULES)
+    unknown = rows.row("a", [look(gpu=None, memory=None, rails=None)], None, RULES)
     assert unknown.as_dict() | {"host": "", "at_s": 0} == {
         **dict.fromkeys(row.as_dict()), "host": "", "at_s": 0, "services": [], "findings": [],
     }  # fmt: skip
-    assert looks.row("a", [], None, RULES).silent
+    assert rows.row("a", [], None, RULES).silent
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_a_row_has_what_was_read_and_nothing_else() -> None:
 )
 def test_a_hang_is_seen_where_somebody_looks_long_enough(watts: float | None, running: float, hung: bool) -> None:
     seen = [look(NOW - 190 + 10 * n, served(500, running), gpu=gpu(2400, watts, 96)) for n in range(20)]
-    found = {finding.id for finding in looks.row("a", seen, None, RULES).findings}
+    found = {finding.id for finding in rows.row("a", seen, None, RULES).findings}
     assert ("engine_hung" in found) is hung
-    assert "engine_hung" not in {finding.id for finding in looks.row("a", seen[:10], None, RULES).findings}
+    assert "engine_hung" not in {finding.id for finding in rows.row("a", seen[:10], None, RULES).findings}
 
 
 @pytest.mark.parametrize(
@@ -151,4 +151,4 @@ def test_replies() -> None:
 
 def test_memory_of_a_row_is_what_nobody_can_have() -> None:
     memory = {**sample()["memory"], "total_bytes": 100 * GIB, "available_bytes": 30 * GIB}
-    assert looks.row("a", [look(memory=memory)], None, RULES).memory_used_gib == 70
+    assert rows.row("a", [look(memory=memory)], None, RULES).memory_used_gib == 70
