@@ -32,12 +32,12 @@ class Pair(Rig):
             up = "systemctl is-system-running --wait || { systemctl --failed --no-legend; false; }"
             self.until(host, f"test $({ask}) != {before[host].strip()} && {{ {up}; }}")
 
-    def until(self, host: str, command: str, limit_s: int = 600) -> None:
+    def until(self, host: str, command: str, limit_s: int = 600, every_s: float = 3) -> None:
         """Asks again and again. What was said last is part of the failure: a machine that is up may be degraded."""
         deadline = time.monotonic() + limit_s
         while not (said := self.lab("ssh", host, command, check=False, timeout=limit_s)).endswith("rc=0"):
             assert time.monotonic() < deadline, f"{host}: {command}: not within {limit_s} s; at last: {said}"
-            time.sleep(3)
+            time.sleep(every_s)
 
     @property
     def variables(self) -> dict[str, Any]:

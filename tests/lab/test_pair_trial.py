@@ -29,6 +29,9 @@ KERNEL = "cat /proc/sys/kernel/osrelease"
 BOOT = "cat /proc/sys/kernel/random/boot_id"
 SOURCE = "/etc/apt/sources.list.d/kernel.sources"
 MODEL = "/etc/systemd/system/gb10-vllm.service"  # it would wait for the other host of its cluster
+EVERY_S = 12.0  # a look at a host that boots: on an emulated CPU each login takes it a second
+# What a trial does not look at, and a fourth of an emulated boot.
+IDLE = "docker.service docker.socket containerd.service unattended-upgrades.service"
 # A host that has booted: not is-system-running, for the coherence check fails where a kernel is on trial.
 UP = "systemctl is-active --quiet lab-gpu.service"
 # The newer kernel with modules of the driver that is there, past our own pins, and held; a softdog that modules.dep
@@ -44,6 +47,7 @@ sudo DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommen
     -oDir::Etc::PreferencesParts=/dev/null linux-image-{NEW} linux-modules-nvidia-580-open-{NEW}
 sudo apt-mark hold linux-image-{NEW} linux-modules-{NEW} linux-modules-nvidia-580-open-{NEW} >/dev/null
 [ ! -e {MODEL} ] || sudo systemctl disable --now gb10-vllm.service
+sudo systemctl disable --now {IDLE}
 for kernel in {OLD} {NEW}; do
     sudo mkdir -p /lib/modules/$kernel/kernel/drivers/watchdog
     echo kernel/drivers/watchdog/softdog.ko: | sudo tee -a /lib/modules/$kernel/modules.dep >/dev/null
@@ -95,6 +99,7 @@ CLEAN = f"""
 sudo rm -rf /etc/gb10-lab/boots-by-grub /etc/default/grub.d/10-lab.cfg /usr/local/sbin/update-initramfs {SOURCE}
 sudo apt-get -qq purge -y --allow-change-held-packages linux-image-{NEW} linux-modules-nvidia-580-open-{NEW}
 [ ! -e {MODEL} ] || sudo systemctl enable gb10-vllm.service
+sudo systemctl enable {IDLE}
 sudo apt-get -qq update
 sudo update-grub
 """
@@ -112,7 +117,11 @@ def host(pair: Pair) -> str:
 def boot(pair: Pair) -> None:
     before = pair.ssh(HOST, BOOT).strip()
     pair.lab("ssh", HOST, "sudo systemctl reboot", check=False)
-    pair.until(HOST, f"test $({BOOT}) != {before} && {UP}")
+    until(pair, f"test $({BOOT}) != {before} && {UP}")
+
+
+def until(pair: Pair, command: str, limit_s: int = 600) -> None:
+    pair.until(HOST, command, limit_s, EVERY_S)
 
 
 def kernels(pair: Pair) -> tuple[str, str]:
@@ -186,9 +195,9 @@ def test_a_boot_that_hangs_before_systemd_is_ended_by_the_watchdog(
     before = arm(pair, tmp_path, kernel, watchdog=60)
     fault(EARLY, HANG, kernel)
     pair.lab("ssh", host, "sudo systemctl reboot", check=False)
-    pair.until(host, f"test $({BOOT}) != {before} && test $({KERNEL}) = {back}", limit_s=900)
+    until(pair, f"test $({BOOT}) != {before} && test $({KERNEL}) = {back}", limit_s=900)
     # It has come back on a boot of its own; the timer then notes it.
-    pair.until(host, "sudo grep -q came_back /var/lib/gb10-fleet/trial/outcome")
+    until(pair, "sudo grep -q came_back /var/lib/gb10-fleet/trial/outcome")
     said = pair.ask(tmp_path, "gb10.fleet.trial_boot", {"action": "settle"}, hosts=host)
     assert said[host]["trial"]["state"] == "none"
     nothing_is_left(pair)
@@ -201,9 +210,9 @@ def test_without_its_controller_the_host_comes_back_by_itself(
     back, kernel = kernels(pair)
     before = arm(pair, tmp_path, kernel, watchdog=180)
     pair.lab("ssh", host, "sudo systemctl reboot", check=False)
-    pair.until(host, f"test $({BOOT}) != {before} && test $({KERNEL}) = {kernel}")
+    pair.until(host, f"test $({BOOT}) != {before} && test $({KERNEL}) = {kernel}")  # often: it is there for a minute
     # Nobody proves it. The next boot is the host's own.
-    pair.until(host, f"test $({KERNEL}) = {back} && {UP}")
+    until(pair, f"test $({KERNEL}) = {back} && {UP}")
     outcome = pair.ssh(host, "sudo cat /var/lib/gb10-fleet/trial/outcome").strip()
     assert outcome == "not_proven"
     said = pair.ask(tmp_path, "gb10.fleet.trial_boot", {"action": "settle"}, hosts=host)
