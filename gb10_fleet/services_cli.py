@@ -208,7 +208,7 @@ def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRetu
     try:
         _lock(held, folder / "switch")
         if locks.owner(folder):
-            _end("a rollout is at work on this fleet, so nothing was changed: see `gb10 rollout status`", Outcome.refused)
+            _end("a rollout is at work on this fleet; nothing was changed: see `gb10 rollout status`", Outcome.refused)
         _same_as_decided(fleet)
         _switched(fleet, stops, starts)
     finally:
