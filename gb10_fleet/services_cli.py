@@ -203,10 +203,12 @@ def swap(
 
 
 def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoReturn:
-    """One switch at a time: two at once would start what has no room together."""
-    held = contextlib.ExitStack()
+    """One switch at a time, and none in a rollout: two at once would start what has no room together."""
+    held, folder = contextlib.ExitStack(), place(fleet.order.inventories)
     try:
-        _lock(held, place(fleet.order.inventories) / "switch")
+        _lock(held, folder / "switch")
+        if locks.owner(folder):
+            _end("a rollout is at work on this fleet; nothing was changed: see `gb10 rollout status`", Outcome.refused)
         _same_as_decided(fleet)
         _switched(fleet, stops, starts)
     finally:

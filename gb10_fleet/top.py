@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import shlex
 import signal
 import sys
 import tempfile
@@ -47,6 +48,9 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
         raise typer.Exit(outcome)
     for line in lines(rows) if rows else ():
         print(line)
+    if silent:
+        asked = [word for name in inventory for word in ("-i", name)]
+        print(printable(f"what to check where nobody answers: {shlex.join(['gb10', 'doctor', *asked])}"))
     for said in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
         print(printable(said), file=sys.stderr)
     if outcome is not Outcome.done:

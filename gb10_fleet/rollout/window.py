@@ -16,7 +16,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _FORM = re.compile(
     r"((?P<days>[A-Z][a-z]{2}([,-][A-Z][a-z]{2})*) )?"
-    r"(?P<begin>\d\d:\d\d)-(?P<end>\d\d:\d\d)( (?P<zone>[A-Za-z][\w+/-]*))?"
+    r"(?P<begin>\d\d:\d\d)-(?P<end>\d\d:\d\d)( (?P<zone>[A-Za-z][\w+-]*(/[\w+-]+){0,2}))?"
 )
 
 

@@ -1,15 +1,16 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The filter of serving: how to serve a model on these hosts."""
+"""The filters of serving: how to serve a model on these hosts, and which key a service is asked with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.service_entries import VLLM
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
 
 
@@ -21,8 +22,14 @@ def plan(model: str, memories_bytes: Sequence[float], **options: Any) -> dict[st
         raise AnsibleFilterError(f"gb10.fleet.serving_plan: {error}") from error
 
 
+def key(services: Mapping[str, Mapping[str, Any]], name: str, common: str) -> str:
+    """A service has its own key or the common one. A container of another program gets none that is not its own."""
+    said = services.get(name, {})
+    return said.get("api_key", common if said.get("kind", VLLM) == VLLM else "") or ""
+
+
 class FilterModule:
     """Ansible asks this class for the filters of the file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"serving_plan": plan}
+        return {"service_key": key, "serving_plan": plan}

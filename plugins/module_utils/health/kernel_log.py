@@ -45,7 +45,7 @@ KINDS = (
 SERVICE = "service"
 # Who says a line of a unit. What its container says is nobody's word: a client may have said it before.
 UNIT, CONTAINER = "unit", "container"
-_OWN = "gb10-vllm: "  # all units begin their own lines so; log.py lets no line of a container begin like it
+OWN = "gb10-vllm: "  # as in vllm_unit/log.py, which lets no line of a container begin so; a test compares them
 _SERVICE = re.compile(r"\Agb10-vllm(?:-([a-z0-9-]+))?: ([a-z_]+): ")
 _UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
@@ -102,14 +102,14 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
 def _speaker(message: str, entry: dict[str, Any]) -> str | None:
     if entry.get("_SYSTEMD_UNIT") is None:  # journald says whose a line is, and nobody else can
         return None
-    return UNIT if message.startswith(_OWN) else CONTAINER
+    return UNIT if message.startswith(OWN) else CONTAINER
 
 
 def _of_unit(message: str, entry: dict[str, Any]) -> str:
     named = _UNIT.match(str(entry.get("_SYSTEMD_UNIT")))
     if not named:
         return message
-    return f"{named[1]}: {message[len(_OWN) :] if message.startswith(_OWN) else message}"
+    return f"{named[1]}: {message[len(OWN) :] if message.startswith(OWN) else message}"
 
 
 def parse_journal(text: str) -> list[Event]:

@@ -47,10 +47,11 @@ def read(system: System) -> list[dict[str, Any]]:
 
 
 def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[str, str] | None) -> dict[str, Any]:
-    settings = _document(system, units.settings_of(name))
     said = _document(system, units.status_of(name))
-    join = settings.get("join") or {}
-    members = [str(member["name"]) for member in join.get("members", [])]
+    try:
+        settings = _settings(_document(system, units.settings_of(name)))
+    except (TypeError, ValueError, KeyError, AttributeError):  # somebody wrote them, and not the role
+        settings = _settings({})
     since = live.get("StateChangeTimestamp", "").lstrip("@")
     return {
         "name": name,
@@ -62,11 +63,18 @@ def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[s
         "since": int(since) if since.isdigit() else None,
         "phase": said.get("phase") if live.get("ActiveState") in ("active", "activating") else None,
         "load_s": load_seconds(said.get("phases")) or _seconds(said.get("load_s")),
-        "members": members,
-        "rank": int(join.get("rank", 0)),
-        "memory_gib": settings.get("memory_gib"),
         "wish": dict(wish) if wish else None,
-        **_command(settings.get("argv") or []),
+        **settings,
+    }
+
+
+def _settings(written: Mapping[str, Any]) -> dict[str, Any]:
+    join = written.get("join") or {}
+    return {
+        "members": [str(member["name"]) for member in join.get("members", [])],
+        "rank": int(join.get("rank", 0)),
+        "memory_gib": written.get("memory_gib"),
+        **_command(written.get("argv") or []),
     }
 
 

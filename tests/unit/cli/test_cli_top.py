@@ -61,6 +61,7 @@ def test_a_silent_host_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
     answered(monkeypatch, {**HOSTS, "spark-c": {"looks": [], "silent": "no route"}})
     result = CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,"])
     assert result.exit_code == 3 and "silent: no route" in result.output
+    assert "nobody answers: gb10 doctor -i a,\n" in result.output
     document = json.loads(CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,", "--json"]).output)
     assert document["outcome"] == "unreachable"
     a, b, c = document["hosts"]

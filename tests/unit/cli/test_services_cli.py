@@ -187,6 +187,11 @@ def test_one_switch_at_a_time(ask: Ask, tmp_path: Path) -> None:
             hosts, result = ask(*words, layouts=layouts)
             assert (result.exit_code, hosts.orders) == (Outcome.refused, [])
             assert "another gb10 is at work on this fleet" in result.stderr
+    with locks.held(tmp_path / ".gb10"):
+        for words in (switch, ["layout", "big", "--yes"]):
+            hosts, result = ask(*words, layouts=layouts)
+            assert (result.exit_code, hosts.orders) == (Outcome.refused, [])
+            assert "a rollout is at work on this fleet" in result.stderr
 
 
 def test_a_switch_that_another_has_overtaken_changes_nothing(ask: Ask) -> None:

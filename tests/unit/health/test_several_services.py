@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Co
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import boots, kernel_log
 from ansible_collections.gb10.fleet.plugins.module_utils.health.read import collect
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import log
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema, timeline
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
@@ -100,6 +101,11 @@ def test_a_line_names_its_service_and_is_counted_with_it() -> None:
     assert {one["key"] for one in told} == {"engine_died"}
     (other,) = kernel_log.lines(line("Running: 1 reqs", "gb10-vllm-chat.service", 1))
     assert other["MESSAGE"] == "gb10-vllm-chat: Running: 1 reqs"
+
+
+def test_the_unit_and_who_reads_its_lines_know_them_by_the_same_words() -> None:
+    """They travel apart, so neither imports the other."""
+    assert kernel_log.OWN == log.OWN
 
 
 @pytest.mark.parametrize("unit", ["gb10-vllm.service", "gb10-vllm-chat.service"])

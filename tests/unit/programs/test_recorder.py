@@ -121,6 +121,18 @@ def test_a_line_that_is_cut_is_left_out(tmp_path: Path) -> None:
     assert list(ring.lines(tmp_path, "nobody")) == []
 
 
+def test_a_full_disk_takes_the_line_that_it_cuts_and_not_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, write = ring.Ring(tmp_path, "a", 10_000), os.write
+    record.add({"at_s": 1})
+    with monkeypatch.context() as full, pytest.raises(OSError, match="No space left"):
+        full.setattr(os, "write", lambda file, data: write(file, data[:5]))
+        record.add({"at_s": 2})
+    record.add({"at_s": 3})
+    assert [line["at_s"] for line in ring.lines(tmp_path, "a")] == [1, 3]
+
+
 def test_a_flood_of_the_kernel_is_dropped_and_counted_and_samples_pass() -> None:
     now = [0.0]
     outbox = send.Outbox(send.Budget(1000, lambda: now[0]))

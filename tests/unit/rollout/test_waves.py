@@ -193,6 +193,13 @@ def test_what_is_no_window(text: str) -> None:
         window.parse(text)
 
 
+def test_a_zone_has_three_parts_at_most() -> None:
+    """Thousands of them exhaust the stack of what looks for its file."""
+    assert str(window.parse("22:00-23:00 America/Argentina/Salta").zone) == "America/Argentina/Salta"
+    with pytest.raises(ValueError, match="expected"):
+        window.parse("22:00-23:00 " + "A/" * 9000 + "A")
+
+
 def test_a_policy_may_change_on_the_way() -> None:
     night = waves.policy(window=["22:00-06:00"], threshold=1)
     assert waves.changed(night) == night

@@ -98,6 +98,18 @@ def test_one_service_and_many(host: Host) -> None:
     assert (embed["model"], embed["port"], embed["since"], embed["load_s"]) == (None, None, None, None)
 
 
+@pytest.mark.parametrize(
+    "written",
+    [{"argv": 7}, {"join": [1]}, {"join": {"members": 3}}, {"join": {"members": [{}]}}, {"join": {"rank": "x"}}],
+    ids=str,
+)
+def test_settings_that_somebody_else_wrote_hide_no_service(host: Host, written: dict[str, Any]) -> None:
+    host.file("/etc/systemd/system/gb10-vllm.service", "[Service]\n")
+    host.file("/etc/gb10-fleet/vllm.json", written)
+    (vllm,) = services.read(host.system)
+    assert (vllm["state"], vllm["model"], vllm["members"], vllm["rank"]) == ("active", None, [], 0)
+
+
 def test_hidden_memory_is_what_no_account_has(host: Host) -> None:
     assert services.memory(host.system) == Memory(100 * GIB, 60 * GIB, 30 * GIB)
     host.file("/proc/meminfo", "MemTotal: 1 kB\n")

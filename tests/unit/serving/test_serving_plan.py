@@ -207,6 +207,23 @@ def test_the_filter_names_what_was_wrong() -> None:
         serving.plan("openai/gpt-oss-120b", ONE, contxt=1)
 
 
+@pytest.mark.parametrize(
+    ("said", "key"),
+    [
+        (None, "common"),
+        ({}, "common"),
+        ({"kind": "vllm"}, "common"),
+        ({"api_key": "own"}, "own"),
+        ({"kind": "container"}, ""),
+        ({"kind": "container", "api_key": "own"}, "own"),
+        ({"api_key": None}, ""),
+    ],
+    ids=str,
+)
+def test_a_container_of_another_program_never_gets_the_key_of_vllm(said: dict[str, Any] | None, key: str) -> None:
+    assert serving.key({"embed": said} if said is not None else {}, "embed", "common") == key
+
+
 def test_bandwidth_bounds_what_nobody_measured() -> None:
     """273 GB/s over 27.8 GB of FP8 a token; seed 000's 14 to 21 need speculative decoding."""
     model = models.find("Qwen/Qwen3.6-27B")

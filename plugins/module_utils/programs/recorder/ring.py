@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 from collections.abc import Iterator, Mapping
@@ -30,8 +31,14 @@ class Ring:
         with contextlib.suppress(FileNotFoundError):
             if self._path.lstat().st_size + len(text) > self._most:
                 self._path.replace(older(self._path))
-        with os.fdopen(os.open(self._path, _APPEND, 0o600), "a", encoding="utf-8") as file:
-            file.write(text)
+        file = os.open(self._path, _APPEND, 0o600)
+        try:
+            written = os.write(file, text.encode())  # all ASCII, so as many bytes
+            if written < len(text):  # the disk is full; behind a piece of this line, the next one would be lost
+                os.ftruncate(file, os.fstat(file).st_size - written)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(file)
 
 
 def older(path: Path) -> Path:
