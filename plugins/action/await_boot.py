@@ -40,7 +40,8 @@ class ActionModule(ActionBase):
             now = time.monotonic()
             elapsed = int(now - begun)
             if boot_id not in (None, arguments["boot_id"]):
-                return {**result, "changed": False, "boot_id": boot_id, "elapsed": elapsed}
+                known = {"boot_id": boot_id, "elapsed": elapsed, "answered_s": time.time()}
+                return {**result, "changed": False, **known}
             state = "does not answer" if boot_id is None else "still runs as before"
             if elapsed >= limit:
                 msg = f"{host} {state}, {elapsed} s after it was told to reboot"

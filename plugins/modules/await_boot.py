@@ -47,4 +47,9 @@ elapsed:
   returned: always
   type: int
   sample: 74
+answered_s:
+  description: When it answered, in seconds since 1970 by the controller's clock.
+  returned: success
+  type: float
+  sample: 1795420800.5
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,28 @@ def test_the_catalog_says_how_long_to_wait_unless_the_operator_does(said: dict[s
     assert made.refusals == ()
 
 
+@pytest.mark.parametrize(("ago_s", "late"), [(0, False), (170, False), (190, True)])
+def test_what_does_not_come_back_is_waited_for_by_the_clock(ago_s: int, late: bool) -> None:
+    """Where each question takes ten seconds, as many questions as on a fast host take three times as long."""
+    (wait,) = [task for task in tasks_of("back.yml") if task["name"] == "Wait for what was there before"]
+    planned = shown(plan(View("spark-a", after())))
+    known = {
+        "gb10_plan": {"reboot": planned},
+        "__reboot_waited": {"answered_s": time.time() - ago_s},
+        "__reboot_seen": {},
+        "__reboot_running": {},
+    }
+    templar = Templar(None, known)
+    is_late = templar.template(trust_as_template(wait["vars"]["__reboot_late"]))
+    assert is_late is late
+    assert [task["name"] for task in wait["block"]] == ["Wait for kernel, driver and rails", "Wait for the units"]
+    for task in wait["block"]:
+        for missing, fails in (([], False), (["gone"], True)):
+            templar = Templar(None, {**known, "__reboot_late": is_late, "__reboot_missing": missing})
+            assert templar.evaluate_conditional(trust_as_template(task["until"])) is (late or not fails)
+            assert templar.evaluate_conditional(trust_as_template(task["failed_when"])) is fails
+
+
 @pytest.mark.parametrize(("said", "batch"), [(None, 1), (0, 1), (-1, 1), ("0", 1), ("no", 1), (3, 3), ("2", 2)])
 def test_never_all_hosts_at_once_by_a_slip(said: Any, batch: int) -> None:
     """Ansible takes a `serial` of 0, or less, for all hosts."""
@@ -190,7 +213,10 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str | None]], Wai
 
 def test_it_waits_for_another_boot(waiting: Callable[[list[str | None]], Waiting]) -> None:
     host = waiting(["old", None, "", None, "new"])
-    assert host.run() == {"changed": False, "boot_id": "new", "elapsed": 20}
+    began = time.time()
+    found = host.run()
+    assert began <= found.pop("answered_s") <= time.time()
+    assert found == {"changed": False, "boot_id": "new", "elapsed": 20}
     assert host.resets == 5, "each question has a connection of its own"
 
 

@@ -28,10 +28,11 @@ class RebootSettings(RoleSettings, role="reboot"):
 
 @dataclass(frozen=True, kw_only=True)
 class RebootPlan(RolePlan):
-    """``wait_s`` is how long the host may take until it answers; then it is asked so many times (``tries``), with
-    ``pause_s`` between, whether everything is back."""
+    """``wait_s`` is how long the host may take until it answers. For ``settle_s`` after that it is asked, with
+    ``pause_s`` between and so at most ``tries`` times, whether everything is back."""
 
     wait_s: int
+    settle_s: int
     tries: int
     pause_s: int
 
@@ -42,6 +43,7 @@ def plan(view: View) -> RebootPlan:
     return RebootPlan(
         refusals=tuple(_refusals(view.facts["apt"])),
         wait_s=known["wait_s"]["value"] if said.reboot_wait is None else said.reboot_wait,
+        settle_s=known["settle_s"]["value"],
         tries=known["settle_s"]["value"] // PAUSE_S,
         pause_s=PAUSE_S,
     )
