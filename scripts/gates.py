@@ -50,6 +50,7 @@ class Gate:
     passed: int = 0
     failed: int = 0
     seconds: float = 0.0
+    cpu_seconds: float = 0.0  # of its commands with all that they started and waited for: no containers, no machines
     skips: list[str] = field(default_factory=list)  # unexpected ones: a failure in continuous integration
     excused: list[str] = field(default_factory=list)  # what this machine cannot offer, and need not
 
@@ -74,7 +75,9 @@ class Gate:
         for line in process.stdout:
             lines.append(line)
             self.say(line.rstrip("\n"))
-        code = process.wait()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = code = os.waitstatus_to_exitcode(status)
+        self.cpu_seconds += used.ru_utime + used.ru_stime
         output = "".join(lines)
         if tests:
             self._count(output)
@@ -127,7 +130,7 @@ def execute(gate: Gate) -> Gate:
         gate.passed = 1
     word = "FAIL" if gate.failed else "ok" if gate.passed else "SKIPPED"
     count = f"  {gate.passed} passed" if gate.passed > 1 else ""
-    lines = [f"{word:7} {gate.name:<46} {gate.seconds:6.1f} s{count}"]
+    lines = [f"{word:7} {gate.name:<46} {gate.seconds:6.1f} s {gate.cpu_seconds:6.1f} CPU s{count}"]
     WORK.mkdir(exist_ok=True)
     log = WORK / f"{re.sub(r'[^a-z0-9.]+', '-', gate.name.lower())}.log"
     log.write_text("\n".join(gate.log) + "\n", encoding="utf-8")

@@ -52,6 +52,13 @@ def test_a_command_without_tests_counts_as_one() -> None:
     assert execute(says("fine", tests=False)).passed == 1
 
 
+def test_a_gate_says_what_it_cost(capsys: pytest.CaptureFixture[str]) -> None:
+    script = "import time\nwhile time.process_time() < 0.3: pass"
+    child = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {script!r}])"
+    gate = execute(Gate("busy", lambda gate: gate.run(sys.executable, "-c", child, cwd=gates.ROOT) and None))
+    assert gate.cpu_seconds >= 0.3 and f"{gate.cpu_seconds:.1f} CPU s" in capsys.readouterr().out
+
+
 def test_a_skip_is_said_here_and_fails_in_continuous_integration(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
