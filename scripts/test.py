@@ -28,6 +28,7 @@ FLEET = ROOT / "inventory/lab/fleet/hosts.yml"
 GROUPS = ("roles", "engine", "moves")
 # Of the fleet's tests half of the minutes: runs that are killed, and packages that move. A group of their own.
 MOVES = tuple(f"tests/fleet/test_{name}.py" for name in ("kill", "upgrades", "rollout"))
+LONGEST = ("--durations=15", "--durations-min=10")  # a run says where its minutes went
 
 # What a test starts, by the Debian package that brings it. Without one of them its tests skip, and say so.
 PROGRAMS = {
@@ -98,7 +99,17 @@ def _inventory(group: str) -> str:
 
 
 def _fleet(group: str, *tests: str) -> tuple[str | Path, ...]:
-    return (AS_ROOT, "env", f"GB10_FLEET_INVENTORY={_inventory(group)}", "pytest", "-v", "-m", "not long", *tests)
+    return (
+        AS_ROOT,
+        "env",
+        f"GB10_FLEET_INVENTORY={_inventory(group)}",
+        "pytest",
+        "-v",
+        *LONGEST,
+        "-m",
+        "not long",
+        *tests,
+    )
 
 
 def roles(gate: Gate) -> None:
@@ -124,7 +135,7 @@ def attacks(gate: Gate) -> None:
 
 
 def pair(gate: Gate) -> None:
-    gate.run(AS_ROOT, "pytest", "tests/lab", "-v", "-m", "not long", tests=True)
+    gate.run(AS_ROOT, "pytest", "tests/lab", "-v", *LONGEST, "-m", "not long", tests=True)
 
 
 def nothing_left(gate: Gate) -> None:
