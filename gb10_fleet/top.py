@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import shlex
 import signal
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from gb10_fleet.ending import by_name
 from gb10_fleet.playbook import Order, Outcome, run
 
 PLAYBOOK = "gb10.fleet.glance"
@@ -36,7 +36,8 @@ _COLOURS = {"error": "red", "warn": "yellow", "info": ""}
 def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json: bool) -> None:
     """Ask every host once, and print how it is. Ends the command with --json, or where a host did not answer."""
     rules = patient.rules()
-    outcome, report = run(Order(PLAYBOOK, inventory, limit, words=words), quiet=True)
+    order = Order(PLAYBOOK, inventory, limit, words=words)
+    outcome, report = run(order, quiet=True)
     rows = [row(host, found["looks"], found["silent"], rules) for host, found in report.glances.items()]
     silent = any(one.silent for one in rows)
     if outcome is Outcome.done and silent:
@@ -49,8 +50,7 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
     for line in lines(rows) if rows else ():
         print(line)
     if silent:
-        asked = [word for name in inventory for word in ("-i", name)]
-        print(printable(f"what to check where nobody answers: {shlex.join(['gb10', 'doctor', *asked])}"))
+        print(printable(by_name(order, "what to check where nobody answers: gb10 doctor -i INVENTORY")))
     for said in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
         print(printable(said), file=sys.stderr)
     if outcome is not Outcome.done:
