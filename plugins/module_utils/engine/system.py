@@ -14,13 +14,13 @@ import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
+    from pathlib import Path
     from typing import Any, TypeVar
 
     T = TypeVar("T")
@@ -112,13 +112,13 @@ class System:
 
     def __init__(
         self,
-        root: Path = Path("/"),
+        root: str | Path = "/",
         runner: Runner = run_command,
         clock: Clock | None = None,
         *,
         privileged: bool | None = None,
     ) -> None:
-        self.root = root
+        self._root = str(root)
         self.clock = clock or Clock()
         self.privileged = os.geteuid() == 0 if privileged is None else privileged
         self.commands = 0
@@ -150,18 +150,24 @@ class System:
         """The host has changed: whatever was read is old."""
         self._memory.clear()
 
+    @property
+    def root(self) -> Path:
+        from pathlib import Path  # here: it loads urllib and ipaddress, a tenth of what a look at a host costs
+
+        return Path(self._root)
+
     def path(self, absolute: str) -> Path:
         return self.root / absolute.lstrip("/")
 
     def place(self, absolute: str) -> str:
         """The same as text: a look reads a hundred files, and a `Path` takes as long to make as a file to open."""
-        return os.path.join(self.root, absolute.lstrip("/"))  # noqa: PTH118
+        return os.path.join(self._root, absolute.lstrip("/"))  # noqa: PTH118
 
     @contextlib.contextmanager
     def folder_of(self, absolute: str, *, make: bool = False) -> Iterator[int]:
         """A descriptor of the folder that a file or directory lies in: what is done there is done relative to it."""
         try:
-            with folders.folder(posixpath.dirname(absolute), root=str(self.root), make=make) as parent:
+            with folders.folder(posixpath.dirname(absolute), root=self._root, make=make) as parent:
                 yield parent
         except folders.ForeignLink as error:
             raise HostError(

@@ -53,7 +53,8 @@ def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
         **dict.fromkeys(("processes", "hwmon", "disks", "oom_kills", "service", "boots", "events", "apt")),
         "unknown": notes.reasons,
     }
-    return {"reading": reading, "services": [_service(host, one, ask) for one in metrics.services(host.path("/"))]}
+    services = metrics.services(host.system.place("/"))
+    return {"reading": reading, "services": [_service(host, one, ask) for one in services]}
 
 
 def _sample(host: HostReader, notes: Notes, now_s: float) -> dict[str, Any]:

@@ -63,7 +63,7 @@ class Notes:
 def text_of(host: HostReader, path: str) -> str:
     """A file, as far as a sound one goes; Unknown where it is absent, empty or far too large."""
     try:
-        with host.path(path).open("rb") as file:
+        with open(host.system.place(path), "rb") as file:  # noqa: PTH123 - pathlib takes long to import
             content = file.read(LARGEST_TEXT + 1)
     except OSError as error:
         raise Unknown(f"{path}: {error.strerror}") from None

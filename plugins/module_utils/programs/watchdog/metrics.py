@@ -9,14 +9,15 @@ import contextlib
 import io
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Iterable
-from pathlib import Path
 
 TYPE_CHECKING = False  # typing takes long to import
 if TYPE_CHECKING:
     import socket
+    from pathlib import Path
     from typing import Any
 
 Counters = dict[str, "float | None"]
@@ -49,16 +50,25 @@ class Service:
         self.address, self.port, self.ranks = address, port, ranks
 
 
-def services(root: Path = Path("/")) -> list[Service]:
+def services(root: str | Path = "/") -> list[Service]:
     """Those whose settings lie on this host; what is not ours to read is left out."""
     found = []
-    folder = root / SETTINGS
-    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
-        match = _FILE.match(path.name)
+    folder = f"{root}/{SETTINGS}"
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - pathlib takes long to import
+    except OSError:
+        names = []
+    for name in names:
+        match = _FILE.match(name)
         if match:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                found.append(_service(match[1], json.loads(path.read_text(encoding="utf-8"))))
+                found.append(_service(match[1], _settings(f"{folder}/{name}")))
     return found
+
+
+def _settings(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as above
+        return json.load(file)
 
 
 def _service(name: str | None, settings: Any) -> Service:
