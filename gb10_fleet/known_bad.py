@@ -76,7 +76,9 @@ def _verify(file: Path, content: bytes, trusted: Path) -> None:
     if not signature.is_file():
         raise NotTrusted(f"{file} has no signature; {way_out}")
     if not trusted.is_file():
-        raise NotTrusted(f"{trusted} is not there: it names the keys that may sign {file.name} (man ssh-keygen)")
+        raise NotTrusted(
+            f"{trusted} is not there: it names the keys that may sign {file.name}; docs/releases.md says how"
+        )
     try:
         signed = signature.read_bytes()
     except OSError as error:

@@ -81,6 +81,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             clusters.setdefault(answer["cluster"], {})[host] = answer["release"]
     return {
         "newest": newest and {"name": newest.name, "shown": newest.shown, "date": newest.date},
+        "newer": newest and _newer(newest.date[:10], known),
         "hosts": {
             host: {
                 **verdict.judge(facts, recipes, known, minimums).as_dict(),
@@ -94,6 +95,15 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         | {host: _unusable(text) for host, text in wrong.items() if text is not None},
         "mixed_firmware": {name: mixed for name, of in clusters.items() if (mixed := verdict.mixed_firmware(of))},
     }
+
+
+def _newer(date: str, known: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What the catalog has seen since: a host knows no more than its own checker does."""
+    row = max(known["releases"], key=lambda each: str(each["released"]))
+    if row["released"] <= date:
+        return None
+    bad = [each["id"] for each in known["known_bad"] if each["release"] == row["name"]]
+    return {"name": row["name"], "date": row["released"], "known_bad": bad}
 
 
 def _unusable(problem: str) -> dict[str, Any]:
@@ -125,6 +135,9 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"{_INDENT}{text}" for text in differences)
     if found["newest"]:
         yield f"newest release that these hosts know: {found['newest']['name']} ({found['newest']['date'][:10]})"
+        if newer := found["newer"]:
+            bad = f", known bad: {', '.join(newer['known_bad'])}" if newer["known_bad"] else ""
+            yield f"the catalog knows a newer one: {newer['name']} ({newer['date']}){bad}"
         if any(said["next"] for said in hosts.values()):
             yield "what a move to it takes: gb10 release plan; what each state means: docs/releases.md"
 

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.rows import Row, ServiceRow, row
@@ -33,8 +32,8 @@ COLUMNS = ("host", "GPU", "clock", "power", "util", "memory", "rails", "services
 _COLOURS = {"error": "red", "warn": "yellow", "info": ""}
 
 
-def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json: bool) -> None:
-    """Ask every host once, and print how it is. Ends the command with --json, or where a host did not answer."""
+def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json: bool) -> Outcome:
+    """Ask every host once, and print how it is."""
     rules = patient.rules()
     order = Order(PLAYBOOK, inventory, limit, words=words)
     outcome, report = run(order, quiet=True)
@@ -46,15 +45,14 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
         document = {"hosts": [one.as_dict() for one in rows], "outcome": outcome.name}
         more = {"messages": report.messages, "errors": report.errors}
         print(json.dumps(document | more, indent=2))
-        raise typer.Exit(outcome)
+        return outcome
     for line in lines(rows) if rows else ():
         print(line)
     if silent:
         print(printable(by_name(order, "what to check where nobody answers: gb10 doctor -i INVENTORY")))
     for said in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
         print(printable(said), file=sys.stderr)
-    if outcome is not Outcome.done:
-        raise typer.Exit(outcome)
+    return outcome
 
 
 def lines(rows: Sequence[Row]) -> Iterator[str]:

@@ -31,6 +31,5 @@ def top(
     from gb10_fleet import top as live  # here, for no other command needs it: it reads catalogs
 
     if every is None and not sys.stdout.isatty():  # whoever reads it waits for the end
-        live.once(inventory, limit, ctx.obj, as_json)
-        return
+        raise typer.Exit(live.once(inventory, limit, ctx.obj, as_json))
     raise typer.Exit(live.follow(inventory, limit, ctx.obj, every or PACE_S, as_json))

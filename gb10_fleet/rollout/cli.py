@@ -281,12 +281,16 @@ def status(
 ) -> None:
     """Say how the latest rollout stands, or another one; exits with 7 where it waits for somebody.
 
-    Touches no host, unless --hosts asks all of them.
+    Touches no host, unless --hosts asks all of them; then it exits with 3 where one gave no answer. A rollout that
+    stopped at a bad wave is at its end, and nothing waits: 0.
     """
+    asked = Outcome.done
     if hosts:
         from gb10_fleet import top  # here, for it reads catalogs
 
-        top.once(inventory, limit, ctx.obj, as_json)
+        asked = top.once(inventory, limit, ctx.obj, as_json)
+        if as_json or asked not in (Outcome.done, Outcome.unreachable):
+            raise typer.Exit(asked)
     with refusals(as_json):
         folder = place(inventory, state)
         try:
@@ -300,7 +304,7 @@ def status(
             if not as_json and not hosts:  # whoever asks for a status may mean the hosts
                 where = " ".join(f"-i {shlex.quote(name)}" for name in inventory)
                 print(f"gb10 status --hosts {where} says how each host is")
-            return
+            raise typer.Exit(asked) from None
         owner = locks.owner(folder)
         orphans = [] if owner else locks.orphans([record["run"]])
         waits = owner is None and (record["ended"] is None or bool(models.down(record)))
@@ -319,7 +323,7 @@ def status(
             print(printable(f"nobody is at work on it{shown.where(record)}"))
         if owner is None:
             shown.way_on(record, folder)
-    raise typer.Exit(Outcome.unfinished if waits else Outcome.done)
+    raise typer.Exit(Outcome.unfinished if waits else asked)
 
 
 # -- what all have in common -------------------------------------------------------------------------------------------

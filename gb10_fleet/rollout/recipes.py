@@ -132,7 +132,8 @@ def _refuse_words(said: Sequence[str]) -> None:
 def targets(to: Sequence[str]) -> dict[str, Any]:
     """The variables behind --to. To name a host set is the consent to move to it, to name a tag that to take it."""
     sets = catalog.load("host_sets")["host_sets"]
-    releases = {row["name"]: row for row in catalog.load("releases")["releases"]}
+    rows = catalog.load("releases")["releases"]
+    releases = {name: row for row in rows for name in (row["name"], row["external_name"]) if name}
     found: dict[str, Any] = {}
     for word in to:
         if word in sets:
@@ -141,8 +142,14 @@ def targets(to: Sequence[str]) -> dict[str, Any]:
             new = {"vllm_image": word, "vllm_allow_tag": "@" not in word}
         elif (row := releases.get(word)) and row["set"]:
             new = {_RELEASE: row["name"], "driver_host_set": row["set"], "driver_allow_move": True}
+        elif row:
+            raise Refused(f"--to {word}: no host set of this release is known; docs/driver.md says how to write one")
+        elif word == "newest":
+            raise Refused(
+                "--to newest: a rollout goes to a release by its name; `gb10 release` says which is the newest"
+            )
         else:
-            known = ", ".join((*(name for name, row in releases.items() if row["set"]), *sets))
+            known = ", ".join((*(row["name"] for row in rows if row["set"]), *sets))
             raise Refused(
                 f"--to {word}: neither an image (name@sha256:... or name:tag), a release nor a host set: {known}"
             )

@@ -83,7 +83,8 @@ def _groups(groups: Mapping[str, Sequence[str]]) -> str:
     """What there is instead."""
     found = sorted(name for name, hosts in groups.items() if hosts and name not in _NOT_GROUPS)
     if found:
-        return f"the inventory has the groups {some(found, _SHOWN)}: -e {VARIABLE}=GROUP takes another one"
+        said = f"the inventory has the groups {some(found, _SHOWN)}"
+        return f"{said}: -e {VARIABLE}=GROUP takes another one (with gb10: -- -e {VARIABLE}=GROUP)"
     if groups.get("all"):
         return f"the inventory has hosts and no group: put them into a group {DEFAULT}, or say -e {VARIABLE}=all"
     return "the inventory is empty: check -i, and what Ansible says about parsing it (docs/inventory.md)"

@@ -22,14 +22,14 @@ def chosen(release: Mapping[str, Any], to: str) -> dict[str, Any]:
     """
     if (problem := answer.problem(release)) is not None:
         return {"guids": [], "left": [f"the host's answer cannot be used: {problem}"]}
-    offers = [device for device in release["fwupd"] or () if verdict.offers_capsule(device)]
-    if NVIDIA not in (release["board_vendor"] or ""):
-        board = release["board_vendor"] or "the board's maker"
-        left = [] if offers else [f"{board} has published no newer firmware"]
-        return {"guids": [device["guids"][0] for device in offers], "left": left}
     if release["fwupd"] is None:
         return {"guids": [], "left": ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]}
-    return _of_nvidia(release, offers, to)
+    offers = [device for device in release["fwupd"] if verdict.offers_capsule(device)]
+    if NVIDIA in (release["board_vendor"] or ""):
+        return _of_nvidia(release, offers, to)
+    board = release["board_vendor"] or "a maker that is not known"
+    left = [] if offers else [f"no newer firmware for the board of {board}: {verdict.no_offer(release)}"]
+    return {"guids": [device["guids"][0] for device in offers], "left": left}
 
 
 def _of_nvidia(release: Mapping[str, Any], offers: Sequence[Mapping[str, Any]], to: str) -> dict[str, Any]:

@@ -22,6 +22,8 @@ READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
 )  # fmt: skip
 MIB = 2**20
 NVIDIA = "NVIDIA"  # in board_vendor: the maker's own board
+_DRIVER = "nvidia-driver-580-open"  # its version is the userland of a host set
+_OF_A_KERNEL = ("package", "software")  # what apt brings, and what runs
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ def _content(row: Mapping[str, Any], known: Known) -> dict[str, Any]:
     named = known.sets.get(row["set"] or "")
     return {
         "metadata": {"name": row["name"], "external_name": row["external_name"], "releaseDate": row["released"]},
-        "package": [{"name": "nvidia-driver-580-open", "version": named["userland"]}] if named else [],
+        "package": [{"name": _DRIVER, "version": named["userland"]}] if named else [],
         "firmware": [
             {"name": name, "version": version, "guid": guids.get(name, "")}
             for name, version in row["firmware"].items()
@@ -145,9 +147,12 @@ class _Move:
             [*self._blocks()],
             held(self.host, self.to.name, self.known.releases["known_bad"], self.known.accepted),
         )
-        boots = int(bool(offered or self._moves or self._parameters(self._kernel)))
-        done = not (packages or removes or offered or torn)
-        state, reason = self._state(blocks, troubles, missing, done=done)
+        boots = int(bool(offered or self._moves or self._boots_what_is_there or self._parameters(self._kernel)))
+        comes = self._comes(len(packages) + len(removes), len(offered), boots)
+        done = not (comes or torn)
+        if not done and self.simulated["set"] is None:
+            blocks.append(f"no host set of {self.to.name} is known, so no rollout goes there: docs/driver.md")
+        state, reason = self._state(blocks, troubles, missing, torn, comes)
         return Rehearsed(
             state,
             reason,
@@ -183,6 +188,14 @@ class _Move:
     def _moves(self) -> bool:
         """Whether another kernel or driver boots afterwards."""
         return bool(self.simulated["set_move"]["installs"] or self.simulated["set_move"]["removes"])
+
+    @property
+    def _boots_what_is_there(self) -> bool:
+        """Whether the driver's packages are those of the release, and an older kernel or driver still runs."""
+        if self._moves or _DRIVER not in self.host["packages"]:
+            return False
+        packages, software = (verdict.missing_entries(self._score, kind, self._after, ()) for kind in _OF_A_KERNEL)
+        return bool(software) and _DRIVER not in {check.name for check in packages}
 
     @property
     def _kernel(self) -> str:
@@ -226,7 +239,7 @@ class _Move:
         for check in missing:
             where = "fwupd offers none" if self.host["fwupd"] is not None else "fwupd does not answer"
             yield f"firmware {check.name} stays {check.found or 'unknown'}, wanted {check.wanted}: {where}"
-        for kind in ("software", "package"):
+        for kind in ("package",) if self._boots_what_is_there else _OF_A_KERNEL:
             for check in verdict.missing_entries(self._score, kind, self._after, accepted):
                 held = "; it is on hold" if check.name in self.host["held"] else ""
                 why = f"no source of this host brings it{held}" if kind == "package" else "the set brings no newer"
@@ -249,23 +262,34 @@ class _Move:
                 yield f"apt cannot bring {words}: {self.simulated[part]['error']}"
         yield from verdict.full(self.host["disks"], self.known.minimums, self._bytes("disk_bytes"))
 
+    def _comes(self, packages: int, capsules: int, boots: int) -> str:
+        if packages:
+            return f"{packages} package{'' if packages == 1 else 's'} come"
+        if capsules:
+            return "firmware comes"
+        return "only a reboot is missing: what it brings is there" if boots else ""
+
     def _state(
-        self, blocks: Sequence[str], held: Sequence[str], missing: Sequence[Check], *, done: bool
+        self, blocks: Sequence[str], held: Sequence[str], missing: Sequence[Check], torn: Sequence[str], comes: str
     ) -> tuple[str, str]:
         if held:
             return HELD, f"{self.to.name} is known to be bad for this host"
         if blocks:
             return BLOCKED, blocks[0]
-        if done:
+        if not (comes or torn):
             return CURRENT, f"every entry of {self.to.name} is met"
-        if missing and NVIDIA not in (self.host["board_vendor"] or ""):
-            board = self.host["board_vendor"] or "the board's maker"
-            return WAITING, f"{board} has not published {', '.join(check.name for check in missing)} of {self.to.name}"
-        return READY, f"{len(self.packages)} packages come"
+        partner = NVIDIA not in (self.host["board_vendor"] or "")
+        if missing and (partner or not comes):
+            names = ", ".join(check.name for check in missing)
+            state = UNKNOWN if self.host["fwupd"] is None else WAITING
+            return state, f"{names} of {self.to.name}: {verdict.no_offer(self.host)}"
+        if not comes:
+            return BLOCKED, f"nothing comes, and {torn[0]}"
+        return READY, comes
 
     def _rollback(self, *, firmware: bool) -> Iterator[str]:
         if self._moves:
-            old = upstream_version(self.host["packages"].get("nvidia-driver-580-open", ""))
+            old = upstream_version(self.host["packages"].get(_DRIVER, ""))
             if self.simulated["offers_back"]:
                 yield f"the set: gb10 rollback RUN, for a source still offers driver {old}"
             else:

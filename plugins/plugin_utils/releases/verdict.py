@@ -113,7 +113,8 @@ def _unread(host: Mapping[str, Any], recipes: Sequence[Recipe]) -> str:
     if not recipes:
         return (
             "no recipe of a release is known: the host lacks nvidia-spark-ota-check: it is no DGX OS, "
-            "or one of March 2026 or older"
+            "or one of March 2026 or older; there `sudo apt-get install nvidia-spark-ota-check`, "
+            "elsewhere `gb10 release plan --to RELEASE` goes by the catalog"
         )
     if host["firmware"] is None:
         return "the firmware inventory of SMBIOS cannot be read, and packages alone would name a wrong release"
@@ -154,11 +155,11 @@ def _state(
     if not packages and any(map(offers_capsule, host["fwupd"] or ())):
         offer = "fwupd offers newer firmware: `fwupdmgr update` and a reboot"
         return TORN, f"the packages are those of {latest}, {_listed(firmware)}; {offer}", ["firmware"]
-    if not packages and "NVIDIA" in (host["board_vendor"] or ""):
-        return TORN, f"the packages are those of {latest}, {_listed(firmware)}", ["firmware"]
     if not packages:
-        board = host["board_vendor"] or "the board's maker"
-        return WAITING, f"the packages are those of {latest}, {_listed(firmware)}: {board} has published no newer", []
+        said = f"the packages are those of {latest}, {_listed(firmware)}; {no_offer(host)}"
+        if "NVIDIA" in (host["board_vendor"] or ""):
+            return TORN, said, ["firmware"]
+        return (UNKNOWN if host["fwupd"] is None else WAITING), said, []
     held = [check.name for check in packages if check.name in host["held"]]
     if host["pinned_by_us"] and held and len(held) == len(packages):
         at = f"driver {host['driver'] or 'not loaded'} and kernel {host['kernel']}"
@@ -168,6 +169,13 @@ def _state(
         f"{len(packages)} packages of {latest} are older or missing: {_named([each.name for each in packages])}",
         [],
     )
+
+
+def no_offer(host: Mapping[str, Any]) -> str:
+    """Why nothing newer is known of a board's firmware. Its lists may be old, and nothing here refreshes them."""
+    if host["fwupd"] is None:
+        return "fwupd does not answer, so nobody knows of newer firmware: `systemctl status fwupd`"
+    return "fwupd offers none, by the lists that this host has: `sudo fwupdmgr refresh`, and ask again"
 
 
 def offers_capsule(device: Mapping[str, Any]) -> bool:
@@ -182,7 +190,8 @@ def _blocks(
     found = [f"on hold: {_named(held)}"] if held else []
     if state == WAITING:
         found.append(
-            f"firmware not published by {host['board_vendor']}: {_named([each.name for each in missing['firmware']])}"
+            f"no firmware offered for the board of {host['board_vendor'] or 'an unknown maker'}: "
+            f"{_named([each.name for each in missing['firmware']])}"
         )
     for entry in parameters:
         if (host["kernel"] or "").startswith(entry["kernel"]) and entry["parameter"] not in host["command_line"]:

@@ -57,11 +57,12 @@ def test_the_fleet_and_then_the_rollout(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert "no rollout of this fleet has begun" in lines[-1]
 
 
-def test_a_silent_host_is_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_host_is_no_success_and_hides_no_rollout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     answered(monkeypatch, {**HOSTS, "spark-c": {"looks": [], "silent": "no route"}})
-    result = CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,"])
+    result = CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,", "--state", str(tmp_path)])
     assert result.exit_code == 3 and "silent: no route" in result.output
     assert "nobody answers: gb10 doctor -i a,\n" in result.output
+    assert "no rollout of this fleet has begun" in result.output
     document = json.loads(CLI.invoke(cli.app, ["status", "--hosts", "-i", "a,", "--json"]).output)
     assert document["outcome"] == "unreachable"
     a, b, c = document["hosts"]

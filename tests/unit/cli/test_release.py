@@ -41,11 +41,13 @@ def test_the_table() -> None:
     assert lines[0].split() == ["host", "release", "state", "next", "set"]
     assert lines[1].split() == ["spark-a", "OTA2607", "(July", "2026)", "current", "-", "-"]
     text = "\n".join(lines)
-    assert "    blocked: firmware not published by ASUSTeK COMPUTER INC.: EC, EC Unfused, SOCFW" in text
+    assert "    blocked: no firmware offered for the board of ASUSTeK COMPUTER INC.: EC, EC Unfused, SOCFW" in text
     assert "still brings 580.159.03" in text
     assert "    recipe that cannot be read: spark-ota-1.json" in text
     assert "pair1: mixed firmware" in text
-    assert lines[-2] == "newest release that these hosts know: OTA2607 (2026-07-15)"
+    assert lines[-3] == "newest release that these hosts know: OTA2607 (2026-07-15)"
+    newer = "the catalog knows a newer one: OTA26.09.2 (2026-09-14), known bad: "
+    assert lines[-2].startswith(newer) and "slow_on_7.6" in lines[-2]
     assert lines[-1] == "what a move to it takes: gb10 release plan; what each state means: docs/releases.md"
     current = list(release.table(release.judged({"spark-a": ANSWERS["spark-a"]})))
     assert current[-1] == lines[-2], "where nothing is to be done, nothing is said of it"

@@ -77,9 +77,36 @@ def test_firmware_that_fwupd_offers_comes_and_does_not_go_back() -> None:
 
 def test_a_partners_board_waits_for_its_maker_and_is_told_what_stays_torn() -> None:
     found = told(machine("b"))
-    assert found.state == WAITING and "ASUSTeK" in found.reason
+    assert found.state == WAITING and found.reason.startswith("SOCFW, EC, EC Unfused of OTA2607: fwupd offers none")
     assert any("SOCFW stays SBP:R:2.152.15, wanted 2.155.11: fwupd offers none" in line for line in found.torn)
     assert not any("TPM" in line for line in found.torn), "SMBIOS of a partner's board has none"
+
+
+def test_where_fwupd_does_not_answer_nobody_knows_of_firmware() -> None:
+    found = told({**machine("b"), "fwupd": None})
+    assert found.state == UNKNOWN and "fwupd does not answer" in found.reason
+
+
+def test_a_boards_maker_that_offers_nothing_is_waited_for_where_nothing_else_comes() -> None:
+    firmware = [
+        {**each, "version": "SBP:R:2.152.15"} if each["component"] == "FLASH" else each
+        for each in machine("a")["firmware"]
+    ]
+    devices = [{**each, "version": "0x02980F00"} for each in machine("a")["fwupd"] or []]
+    found = told({**machine("a"), "firmware": firmware, "fwupd": devices})
+    assert (found.state, found.reboots) == (WAITING, 0) and "fwupdmgr refresh" in found.reason
+
+
+def test_packages_whose_kernel_does_not_run_yet_need_a_reboot_alone() -> None:
+    found = told({**machine("a"), "kernel": "6.17.0-1014-nvidia", "driver": "580.142"})
+    assert (found.state, found.reboots, found.torn) == (READY, 1, [])
+    assert found.reason == "only a reboot is missing: what it brings is there" and found.minutes == 3
+
+
+def test_a_release_without_a_host_set_is_none_to_roll_out() -> None:
+    found = told(old("a"), set=None, set_move={"installs": MOVE})
+    assert found.state == BLOCKED and found.reason.startswith("no host set of OTA2607 is known")
+    assert told(machine("a"), set=None).state == CURRENT, "nothing is to be done there"
 
 
 def test_what_no_source_brings_stays_torn_with_its_reason() -> None:

@@ -92,7 +92,13 @@ OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "58
     ("name", "changed", "state", "says"),
     [
         ("a", {}, "current", "every entry of OTA2607 is met"),
-        ("b", {}, "waiting_for_firmware", "ASUSTeK COMPUTER INC. has published no newer"),
+        (
+            "b",
+            {},
+            "waiting_for_firmware",
+            "fwupd offers none, by the lists that this host has: `sudo fwupdmgr refresh`",
+        ),
+        ("b", {"fwupd": None}, "unknown", "fwupd does not answer, so nobody knows of newer firmware"),
         ("c", {"fwupd": [CAPSULE | {"offers": "0x02000006"}]}, "torn", "newer firmware: `fwupdmgr update`"),
         ("a", {"fwupd": [*OF_NVIDIA[1:], device("SOCFW", "0x02980F00")]}, "torn", "SOCFW"),
         ("a", {"kernel": "6.11.0-1016-nvidia"}, "torn", "kernel is 6.11.0-1016-nvidia"),
@@ -137,7 +143,7 @@ def test_without_recipes_no_release_is_told_whatever_the_stamp_says() -> None:
 def test_what_blocks_is_told() -> None:
     held = judged("a", packages=OLDER, held=["dgx-oobe"])
     assert held.blocks == ["on hold: dgx-oobe"]
-    assert judged("b").blocks == ["firmware not published by ASUSTeK COMPUTER INC.: EC, EC Unfused, SOCFW"]
+    assert judged("b").blocks == ["no firmware offered for the board of ASUSTeK COMPUTER INC.: EC, EC Unfused, SOCFW"]
     (block,) = judged("a", kernel="7.0.0-1019-nvidia").blocks
     assert block.startswith("kernel 7.0.0-1019-nvidia runs without kho=off: no start on more than one host")
     assert judged("a", kernel="7.0.0-1019-nvidia", command_line=["kho=off"]).blocks == []

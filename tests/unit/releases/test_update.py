@@ -122,8 +122,16 @@ SOC = "0x029B0B00"  # 2.155.11
         ("a", [device("SOCFW", SOC)], [], []),
         ("a", [device("SOCFW", "0x02980F00", SOC) | {"plugin": "nvme"}], [], []),
         ("a", None, [], ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]),
-        ("b", [device("SOCFW", "1")], [], ["ASUSTeK COMPUTER INC. has published no newer firmware"]),
-        ("b", None, [], ["ASUSTeK COMPUTER INC. has published no newer firmware"]),
+        (
+            "b",
+            [device("SOCFW", "1")],
+            [],
+            [
+                "no newer firmware for the board of ASUSTeK COMPUTER INC.: fwupd offers none, by the lists that this"
+                " host has: `sudo fwupdmgr refresh`, and ask again"
+            ],
+        ),
+        ("b", None, [], ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]),
         ("b", [device("SOCFW", "1", "2") | {"guids": ["asus"]}], ["asus"], []),
     ],
 )

@@ -34,10 +34,24 @@ def test_its_options_go_with_a_release(more: dict[str, object]) -> None:
         recipes.forward("site", [], to=[SET], **more)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("to", [["OTA2607", SET], ["OTA2607", "OTA2604"], ["OTA1"], ["OTA9999"]])
-def test_a_release_without_a_set_or_beside_another_is_refused(to: list[str]) -> None:
-    with pytest.raises(Refused, match="--to"):
+def test_a_release_goes_by_either_name() -> None:
+    assert recipes.targets(["July 2026"]) == recipes.targets(["OTA2607"])
+
+
+@pytest.mark.parametrize(
+    ("to", "says"),
+    [
+        (["OTA2607", SET], "one of its kind was said before it"),
+        (["OTA2607", "OTA2604"], "one of its kind was said before it"),
+        (["OTA1"], "no host set of this release is known; docs/driver.md"),
+        (["newest"], "a rollout goes to a release by its name; `gb10 release` says which"),
+        (["OTA9999"], "a release nor a host set: OTA0.1, "),
+    ],
+)
+def test_a_release_without_a_set_or_beside_another_is_refused(to: list[str], says: str) -> None:
+    with pytest.raises(Refused, match="--to") as refused:
         recipes.targets(to)
+    assert says in str(refused.value)
 
 
 def test_a_rollback_leaves_out_what_nothing_takes_back() -> None:
