@@ -9,6 +9,7 @@ Every question comes over a new connection: an SSH master of the old boot would 
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from typing import Any
 
@@ -19,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
 
 POLL_S = 5.0
 TELL_S = 60.0
+_BOOT_ID = re.compile(r"^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\s*\Z", re.MULTILINE)
 
 
 class ActionModule(ActionBase):
@@ -34,12 +36,15 @@ class ActionModule(ActionBase):
             argument_spec={"boot_id": {"type": "str", "required": True}, "timeout": {"type": "int", "required": True}}
         )
         host, limit = (task_vars or {}).get("inventory_hostname"), arguments["timeout"]
+        before = _boot_id_in(arguments["boot_id"])
+        if before is None:
+            raise AnsibleActionFail(f"boot_id: expected a boot id, found {arguments['boot_id']!r}")  # type: ignore[no-untyped-call]
         begun = told = time.monotonic()
         while True:
             boot_id = self._boot_id(str(host))
             now = time.monotonic()
             elapsed = int(now - begun)
-            if boot_id not in (None, arguments["boot_id"]):
+            if boot_id not in (None, before):
                 known = {"boot_id": boot_id, "elapsed": elapsed, "answered_s": time.time()}
                 return {**result, "changed": False, **known}
             state = "does not answer" if boot_id is None else "still runs as before"
@@ -65,4 +70,10 @@ class ActionModule(ActionBase):
             raise
         except AnsibleError:
             return None
-        return str(done["stdout"]).strip() or None if done["rc"] == 0 else None
+        return _boot_id_in(str(done["stdout"])) if done["rc"] == 0 else None
+
+
+def _boot_id_in(said: str) -> str | None:
+    """The last line. A host may greet whoever comes, and that is no boot id."""
+    found = _BOOT_ID.search(said)
+    return found[1] if found else None

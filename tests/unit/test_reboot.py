@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,17 @@ def test_the_catalog_says_how_long_to_wait_unless_the_operator_does(said: dict[s
     assert made.refusals == ()
 
 
+@pytest.fixture(params=["UTC", "America/Los_Angeles", "Asia/Kolkata"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Where the controller is."""
+    monkeypatch.setenv("TZ", request.param)
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
 @pytest.mark.parametrize(("ago_s", "late"), [(0, False), (170, False), (190, True)])
 def test_what_does_not_come_back_is_waited_for_by_the_clock(ago_s: int, late: bool) -> None:
     """Where each question takes ten seconds, as many questions as on a fast host take three times as long."""
@@ -170,6 +181,9 @@ def test_never_all_hosts_at_once_by_a_slip(said: Any, batch: int) -> None:
 # -- waiting -----------------------------------------------------------------------------------------------------------
 
 
+OLD, NEW = "5b0a0a44-6a51-4b21-9a3c-2f60c3d0a001", "9e2f1c55-7c08-4f0e-8a52-1d1f0b7c6e02"
+
+
 class Waiting:
     """The action on a host that answers as told, on a clock of its own."""
 
@@ -178,7 +192,7 @@ class Waiting:
         self.action = await_boot.ActionModule.__new__(await_boot.ActionModule)
         self.action._connection = self  # type: ignore[assignment]
         monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
-        arguments = {"boot_id": "old", "timeout": 200}
+        arguments = {"boot_id": f"Authorized use only!\n{OLD}", "timeout": 200}
         monkeypatch.setattr(self.action, "validate_argument_spec", lambda **_: (None, arguments))
         monkeypatch.setattr(self.action, "_low_level_execute_command", self.ask)
         monkeypatch.setattr("time.monotonic", lambda: self.now)
@@ -212,15 +226,21 @@ def waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str | None]], Wai
 
 
 def test_it_waits_for_another_boot(waiting: Callable[[list[str | None]], Waiting]) -> None:
-    host = waiting(["old", None, "", None, "new"])
+    host = waiting([OLD, None, "", None, NEW])
     began = time.time()
     found = host.run()
     assert began <= found.pop("answered_s") <= time.time()
-    assert found == {"changed": False, "boot_id": "new", "elapsed": 20}
+    assert found == {"changed": False, "boot_id": NEW, "elapsed": 20}
     assert host.resets == 5, "each question has a connection of its own"
 
 
-@pytest.mark.parametrize(("answer", "state"), [("old", "still runs as before"), (None, "does not answer")])
+def test_what_a_host_says_before_its_answer_is_no_boot(waiting: Callable[[list[str | None]], Waiting]) -> None:
+    host = waiting([f"Authorized use only!\n{OLD}", "Authorized use only!", f"Authorized use only!\n{NEW}\n"])
+    found = host.run()
+    assert (found["boot_id"], found["elapsed"]) == (NEW, 10)
+
+
+@pytest.mark.parametrize(("answer", "state"), [(OLD, "still runs as before"), (None, "does not answer")])
 def test_it_says_how_it_stands_and_gives_up(
     waiting: Callable[[list[str | None]], Waiting], answer: str | None, state: str
 ) -> None:
