@@ -263,8 +263,13 @@ def test_a_promotion_without_its_end_is_no_trial_to_settle(host: Host) -> None:
 
 def test_an_initramfs_that_was_not_built_is_noticed(host: Host) -> None:
     host.fails["update-initramfs"] = lambda: Completed((), 0, "update-initramfs: Not updating initramfs.")
-    with pytest.raises(HostError, match=r"built nothing: .*update_initramfs in /etc/initramfs-tools"):
+    with pytest.raises(HostError, match=r"built nothing: .*update_initramfs in /etc/initramfs-tools") as told:
         trial.arm(host.system, ASKED)
+    assert "What was prepared is still there (`action: settle`): the initramfs of" in str(told.value)
+    assert trial.status(host.system)["state"] == "none" and host.boot() == OLD
+    host.fails.clear()
+    trial.settle(host.system)
+    assert host.ours() == {trial_files.GRUB} and host.kept() == set()
 
 
 def test_of_a_kernel_that_was_removed_no_initramfs_is_built(host: Host) -> None:
@@ -315,6 +320,11 @@ def boot_is_not_mounted(host: Host) -> None:
     (host.root / "boot/grub").rename(host.root / "boot/on-the-disk")
 
 
+def entry_is_lost(host: Host) -> None:
+    """As after a crash. GRUB has it still."""
+    (host.root / trial_files.STATE.lstrip("/") / "back_entry").write_text("")
+
+
 def read_only(host: Host) -> None:
     programs = host.root / "programs"
     programs.mkdir()
@@ -324,7 +334,7 @@ def read_only(host: Host) -> None:
     full_disk(host)
 
 
-@pytest.mark.parametrize("spoil", [full_disk, damaged_environment, boot_is_not_mounted, read_only])
+@pytest.mark.parametrize("spoil", [full_disk, damaged_environment, boot_is_not_mounted, read_only, entry_is_lost])
 def test_the_way_back_needs_nothing_but_a_reboot(host: Host, spoil: Callable[[Host], None]) -> None:
     trial.arm(host.system, ASKED)
     assert host.boot() == NEW
@@ -365,7 +375,7 @@ def test_a_mark_that_cannot_be_moved_proves_nothing_and_is_told(host: Host, monk
         monkeypatch.context() as patched,
         pytest.raises(HostError, match=r"armed cannot be moved: Read-only.*by itself"),
     ):
-        patched.setattr(trial.os, "rename", read_only_root)
+        patched.setattr(os, "rename", read_only_root)
         trial.promote(host.system)
     assert trial.status(host.system)["state"] == "armed" and host.way_back() == "reboot"
 
