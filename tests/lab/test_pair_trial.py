@@ -35,7 +35,10 @@ IDLE = "docker.service docker.socket containerd.service unattended-upgrades.serv
 # A host that has booted: not is-system-running, for the coherence check fails where a kernel is on trial.
 UP = "systemctl is-active --quiet lab-gpu.service"
 # The newer kernel with modules of the driver that is there, past our own pins, and held; a softdog that modules.dep
-# names; and an update-initramfs that builds nothing.
+# names; and an update-initramfs that builds nothing, for stand-ins have no modules: it writes down what it was asked
+# for, and whether the trial's hook was there.
+HOOK = "/etc/initramfs-tools/hooks/gb10-trial"
+BUILT, BUILDER = "/var/log/gb10-lab-initramfs", "/usr/local/sbin/update-initramfs"
 PREPARE = f"""
 set -e
 sudo mkdir -p /etc/gb10-lab
@@ -52,8 +55,17 @@ for kernel in {OLD} {NEW}; do
     sudo mkdir -p /lib/modules/$kernel/kernel/drivers/watchdog
     echo kernel/drivers/watchdog/softdog.ko: | sudo tee -a /lib/modules/$kernel/modules.dep >/dev/null
 done
-printf '#!/bin/sh\\nexit 0\\n' | sudo tee /usr/local/sbin/update-initramfs >/dev/null
-sudo chmod 755 /usr/local/sbin/update-initramfs
+sudo rm -f {BUILT}
+sudo tee {BUILDER} >/dev/null <<'BUILDER'
+#!/bin/sh
+set -eu
+[ "$#" = 3 ] || exit 0
+if [ -e {HOOK} ]; then hook=with; else hook=without; fi
+echo "$hook $*" >>{BUILT}
+cp -p /boot/initrd.img-$3 /boot/initrd.img-$3.new
+mv /boot/initrd.img-$3.new /boot/initrd.img-$3
+BUILDER
+sudo chmod 755 {BUILDER}
 sudo update-grub
 entry=$(sudo grep -o "gnulinux-{OLD}-advanced-[0-9a-f-]*" /boot/grub/grub.cfg | head -n 1)
 menu=$(sudo grep -o "gnulinux-advanced-[0-9a-f-]*" /boot/grub/grub.cfg | head -n 1)
@@ -86,17 +98,19 @@ WantedBy=sysinit.target
 ONLY_THERE = '[ "$(cat /proc/sys/kernel/osrelease)" = {kernel} ] || exit 0\n'
 NO_DRIVER = ONLY_THERE + "umount /proc/driver\nrm /run/gb10-lab/loaded-driver\n"
 NO_RAILS = ONLY_THERE + "for name in $(ls /sys/class/infiniband); do rdma link delete $name; done\n"
-# QEMU brings the initramfs, so systemd stands still in its place, before it has a watchdog. What GRUB does first
-# is done here, and the script of the initramfs is run.
+# QEMU brings the initramfs and the command line, so systemd stands still in its place, before it has a watchdog. What
+# GRUB does first is done here, and the script of the initramfs is run with the command line of GRUB's menu.
 HANG = """grub-editenv /boot/grub/grubenv list | grep -q '^next_entry=.*{kernel}' || exit 0
 grub-editenv /boot/grub/grubenv unset next_entry
 sync
+grep -m 1 'linux.*vmlinuz-{kernel} ' /boot/grub/grub.cfg >/run/gb10-lab-cmdline
+mount --bind /run/gb10-lab-cmdline /proc/cmdline
 echo 1 >/sys/fs/cgroup/init.scope/cgroup.freeze
 sh /etc/initramfs-tools/scripts/init-top/gb10-trial
 exec sleep infinity
 """
 CLEAN = f"""
-sudo rm -rf /etc/gb10-lab/boots-by-grub /etc/default/grub.d/10-lab.cfg /usr/local/sbin/update-initramfs {SOURCE}
+sudo rm -rf /etc/gb10-lab/boots-by-grub /etc/default/grub.d/10-lab.cfg {BUILDER} {BUILT} {SOURCE}
 sudo apt-get -qq purge -y --allow-change-held-packages linux-image-{NEW} linux-modules-nvidia-580-open-{NEW}
 [ ! -e {MODEL} ] || sudo systemctl enable gb10-vllm.service
 sudo systemctl enable {IDLE}
@@ -140,9 +154,13 @@ def arm(pair: Pair, folder: Path, kernel: str, *, watchdog: int, deadline: int =
     return pair.ssh(HOST, BOOT).strip()
 
 
-def nothing_is_left(pair: Pair) -> None:
-    left = "ls /usr/local/sbin/gb10-trial-back /etc/systemd/system/gb10-trial-back.timer 2>/dev/null | wc -l"
+def nothing_is_left(pair: Pair, kernel: str) -> None:
+    left = f"ls /usr/local/sbin/gb10-trial-back /etc/systemd/system/gb10-trial-back.timer {HOOK} 2>/dev/null | wc -l"
     assert pair.ssh(HOST, left).strip() == "0", "the end of a trial takes the way back away"
+    built = pair.ssh(HOST, f"tail -n 2 {BUILT}").splitlines()
+    assert built == [f"with -u -k {kernel}", f"without -u -k {kernel}"], "and the watchdog out of the initramfs"
+    said = pair.ssh(HOST, "sudo grep -c gb10.trial /boot/grub/grub.cfg || :").strip()
+    assert said == "0", "and its word off the kernel's command line"
 
 
 @pytest.fixture
@@ -166,7 +184,7 @@ def test_a_proven_kernel_stays(pair: Pair, host: str, number: int) -> None:
     run = pair.play("-e", said, "--limit", host, playbook="playbooks/trial_boot.yml")
     assert run.rc == 0
     assert pair.ssh(host, KERNEL).strip() == kernel
-    nothing_is_left(pair)
+    nothing_is_left(pair, kernel)
     assert kernel in pair.ssh(host, "sudo grub-editenv /boot/grub/grubenv list")
 
 
@@ -184,7 +202,7 @@ def test_without_driver_or_rails_the_controller_sends_it_back(
     assert run.rc != 0
     assert f"{kernel} is not proven, and {back} runs again" in run.tasks and why in run.tasks
     assert pair.ssh(host, KERNEL).strip() == back
-    nothing_is_left(pair)
+    nothing_is_left(pair, kernel)
 
 
 @ROUNDS
@@ -200,7 +218,7 @@ def test_a_boot_that_hangs_before_systemd_is_ended_by_the_watchdog(
     until(pair, "sudo grep -q came_back /var/lib/gb10-fleet/trial/outcome")
     said = pair.ask(tmp_path, "gb10.fleet.trial_boot", {"action": "settle"}, hosts=host)
     assert said[host]["trial"]["state"] == "none"
-    nothing_is_left(pair)
+    nothing_is_left(pair, kernel)
 
 
 @ROUNDS

@@ -16,16 +16,21 @@ import contextlib
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders, lock
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import BRANCH
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.grub import Entry, parse_menu, read_grub
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.grub import (
+    Entry,
+    parse_environment,
+    parse_menu,
+    read_grub,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial_files
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.host_set import installed_userland
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.trial_files import STATE
@@ -34,6 +39,7 @@ MENU, ENVIRONMENT = "/boot/grub/grub.cfg", "/boot/grub/grubenv"
 # File systems of /boot on which GRUB can write its environment; on a volume or an array it cannot.
 _WRITABLE = ("ext2", "ext3", "ext4", "vfat", "msdos")
 _LONG_S = 900.0  # an initramfs is built
+_PATIENCE_S = 120.0  # for whoever is at work on the host, or reads its state
 # Seconds. A timer of 0 ends the trial at its boot, panic=0 stands still for ever, a watchdog of 0 is none, and softdog
 # takes two bytes; with more than a day nobody would wait for the way back.
 _BOUNDS = {"deadline_s": (60, 86_400), "watchdog_s": (10, 65_535), "panic_s": (1, 3_600)}
@@ -125,17 +131,25 @@ def _of_grub(system: System, trial: Trial) -> list[str]:
 
 def arm(system: System, trial: Trial) -> dict[str, Any]:
     """Everything that leads back comes first. What fails on the way is taken away again."""
-    why = refusals(system, trial)
-    if why:
-        raise HostError("; ".join(why))
-    back = running(system)
+    # From the refusals on, for two controllers may arm two kernels at the same time.
+    with _files_told(), lock.held(system, f"trial boot of {trial.kernel}", exclusive=True, patience=_PATIENCE_S):
+        why = refusals(system, trial)
+        if why:
+            raise HostError("; ".join(why))
+        return _arm(system, trial, running(system))
+
+
+def _arm(system: System, trial: Trial, back: str) -> dict[str, Any]:
     try:
         _prepare(system, trial, back)
         _set(system, next_entry=path_of(system, trial.kernel))
         _must_boot(system, trial.kernel)
-    except BaseException:
-        with contextlib.suppress(HostError):
-            settle(system)
+    except BaseException as error:
+        try:
+            _settle(system)
+        except (HostError, OSError) as more:
+            if isinstance(error, HostError):
+                raise HostError(f"{error}. What was prepared is still there (`action: settle`): {more}") from None
         raise
     return {
         "kernel": trial.kernel,
@@ -147,18 +161,31 @@ def arm(system: System, trial: Trial) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def _files_told() -> Iterator[None]:
+    """A file that cannot be written is told with a way out."""
+    try:
+        yield
+    except OSError as error:
+        raise HostError(
+            f"{error.filename or STATE} cannot be written: {error.strerror}. Make room (`df -h / /boot`), or see why a"
+            " file system is read-only (`findmnt -O ro`; `journalctl -k`), then repeat this"
+        ) from None
+
+
 def _prepare(system: System, trial: Trial, back: str) -> None:
+    # GRUB's environment first: where it cannot be written, nothing is left to take away.
+    _set(system, saved_entry=path_of(system, back))
     system.private_directory(STATE)
     for name in ("armed", "promoted", "reverting", "outcome"):
         _remove(system, f"{STATE}/{name}")
     for name, text in (("kernel", trial.kernel), ("back", back), ("back_entry", path_of(system, back))):
         system.write(f"{STATE}/{name}", f"{text}\n".encode(), mode=0o600)
-    _set(system, saved_entry=path_of(system, back))
     for path, (text, mode) in trial_files.files(
         deadline_s=trial.deadline_s, watchdog_s=trial.watchdog_s, panic_s=trial.panic_s
     ).items():
         system.write(path, text.encode(), mode=mode)
-    system.ask(["update-initramfs", "-u", "-k", trial.kernel], timeout=_LONG_S)
+    _build(system, trial.kernel)
     system.write(trial_files.GRUB, trial_files.grub(trial.panic_s).encode(), mode=0o644)
     system.ask(["update-grub"], timeout=_LONG_S)
     _must_boot(system, back)
@@ -175,26 +202,59 @@ def promote(system: System) -> dict[str, Any]:
         raise HostError(f"no trial waits for its proof: {now['outcome'] or now['state']}")
     if now["running"] != now["kernel"]:
         raise HostError(f"{now['running']} runs, and not the trial kernel {now['kernel']}")
-    if now["state"] == "armed":
-        try:
-            os.rename(system.path(f"{STATE}/armed"), system.path(f"{STATE}/promoted"))  # noqa: PTH104 - as mv does
-        except FileNotFoundError:
-            raise HostError("too late: the host is on its way back to the old kernel") from None
-    _set(system, saved_entry=path_of(system, now["kernel"]))
-    return {**now, "state": "promoted", "default": _end(system, str(now["kernel"]))}
+    with _files_told():
+        if now["state"] == "armed":
+            _take_the_mark(system)
+        _set(system, saved_entry=path_of(system, now["kernel"]))
+        return {**now, "state": "promoted", "default": _end(system, str(now["kernel"]), str(now["kernel"]))}
+
+
+def _take_the_mark(system: System) -> None:
+    try:
+        os.rename(system.path(f"{STATE}/armed"), system.path(f"{STATE}/promoted"))  # noqa: PTH104 - as mv does
+    except FileNotFoundError:
+        raise HostError("too late: the host is on its way back to the old kernel") from None
+    except OSError as error:
+        raise HostError(
+            f"{STATE}/armed cannot be moved: {error.strerror}. So nothing is proven, and the host boots the old kernel"
+            " by itself (now: `action: back`); see why / is read-only or damaged (`findmnt /`; `journalctl -k`)"
+        ) from None
 
 
 def settle(system: System) -> dict[str, Any]:
     """End a trial on the kernel of before; harmless where there is none."""
+    if status(system)["back"] is None:
+        return _settle(system)
+    with _files_told(), lock.held(system, "end of a trial boot", exclusive=True, patience=_PATIENCE_S):
+        return _settle(system)
+
+
+def _settle(system: System) -> dict[str, Any]:
     now = status(system)
     if now["back"] is None:
         return {**now, "default": None}
     if now["running"] == now["kernel"]:
+        if now["state"] == "promoted":
+            raise HostError(f"{now['kernel']} is proven, and its trial not at its end: `action: promote` again")
         raise HostError(f"the trial kernel {now['kernel']} runs: boot {now['back']} first, or prove it")
+    back, said = str(now["back"]), []
+    # Where GRUB's environment cannot be written, the rest is done all the same, if only GRUB does not boot the trial
+    # kernel next: without the way back it would stay.
+    try:
+        clear_once(system)
+    except HostError as error:
+        if "next_entry" in parse_environment(system.text(ENVIRONMENT) or ""):
+            raise
+        said.append(str(error))
+    try:
+        _set(system, saved_entry=path_of(system, back))
+    except HostError as error:
+        said.append(str(error))
     _remove(system, f"{STATE}/armed")
-    _set(system, saved_entry=path_of(system, str(now["back"])))
-    clear_once(system)
-    return {**now, "state": "none", "default": _end(system, str(now["back"]))}
+    try:
+        return {**now, "state": "none", "default": _end(system, back, str(now["kernel"]))}
+    except HostError as error:
+        raise HostError("; ".join([str(error), *said])) from None
 
 
 def boot_once(system: System, kernel: str) -> None:
@@ -209,7 +269,7 @@ def boot_once(system: System, kernel: str) -> None:
 
 def clear_once(system: System) -> None:
     if system.path(ENVIRONMENT).exists():
-        system.ask(["grub-editenv", str(system.path(ENVIRONMENT)), "unset", "next_entry"])
+        _edit(system, "unset", "next_entry")
 
 
 def go_back(system: System) -> dict[str, Any]:
@@ -220,11 +280,23 @@ def go_back(system: System) -> dict[str, Any]:
     return now
 
 
-def _end(system: System, kernel: str) -> str:
-    """Take all away. Where the usual default would be another kernel, GRUB_DEFAULT=saved stays: returned in words."""
+def _end(system: System, kernel: str, tried: str) -> str:
+    """Take all away. Where the usual default would be another kernel, GRUB_DEFAULT=saved stays: returned in words.
+
+    What a second call needs goes last. systemd feeds a watchdog as long as the trial kernel's initramfs may start one.
+    """
+    _remove(system, trial_files.HOOK)
+    _remove(system, trial_files.SCRIPT)
+    failed = None
+    if system.path(_initramfs(tried)).exists():  # else the kernel was removed, and its initramfs with it
+        try:
+            _build(system, tried)
+        except HostError as error:
+            failed = str(error)
     system.run(["systemctl", "disable", "--now", trial_files.TIMER])
     for path in trial_files.files(deadline_s=0, watchdog_s=0, panic_s=0):
-        _remove(system, path)
+        if failed is None or path != trial_files.MANAGER:
+            _remove(system, path)
     _remove(system, trial_files.GRUB)
     system.run(["systemctl", "daemon-reload"])
     system.ask(["update-grub"], timeout=_LONG_S)
@@ -234,9 +306,37 @@ def _end(system: System, kernel: str) -> str:
         system.ask(["update-grub"], timeout=_LONG_S)
         _must_boot(system, kernel)
         default = f"{kernel} by GRUB_DEFAULT=saved in {trial_files.GRUB}"
+    if failed is not None:
+        raise HostError(
+            f"the initramfs of {tried} may still have the watchdog of its trial: {failed}. {kernel} boots, and systemd"
+            " feeds a watchdog until this is repeated; make room in /boot (`df -h /boot`) first"
+        )
     for name in ("kernel", "back", "back_entry", "promoted", "reverting"):
         _remove(system, f"{STATE}/{name}")
     return default
+
+
+def _initramfs(kernel: str) -> str:
+    return f"/boot/initrd.img-{kernel}"
+
+
+def _build(system: System, kernel: str) -> None:
+    """Its program may leave it as it is and say that all is well: where it is told so, or /boot is read-only."""
+    argv, before = ["update-initramfs", "-u", "-k", kernel], _identity(system, kernel)
+    system.ask(argv, timeout=_LONG_S)
+    if _identity(system, kernel) == before:
+        raise HostError(
+            f"`{' '.join(argv)}` built nothing: see whether /boot is read-only (`findmnt /boot`), and update_initramfs"
+            " in /etc/initramfs-tools/update-initramfs.conf, which must be yes"
+        )
+
+
+def _identity(system: System, kernel: str) -> tuple[int, int] | None:
+    try:
+        found = system.path(_initramfs(kernel)).stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def path_of(system: System, kernel: str) -> str:
@@ -268,8 +368,17 @@ def _path(menu: Sequence[Entry], kernel: str) -> list[Entry] | None:
 
 
 def _set(system: System, **values: str) -> None:
-    words = [f"{name}={value}" for name, value in values.items()]
-    system.ask(["grub-editenv", str(system.path(ENVIRONMENT)), "set", *words])
+    _edit(system, "set", *[f"{name}={value}" for name, value in values.items()])
+
+
+def _edit(system: System, *words: str) -> None:
+    try:
+        system.ask(["grub-editenv", str(system.path(ENVIRONMENT)), *words])
+    except HostError as error:
+        raise HostError(
+            f"{error}. Where it is full (1024 bytes), look with `grub-editenv {ENVIRONMENT} list` and take away what"
+            f" nothing needs with `unset NAME`; where it is damaged, `grub-editenv {ENVIRONMENT} create` makes it anew"
+        ) from None
 
 
 def _must_boot(system: System, kernel: str) -> None:
@@ -281,20 +390,51 @@ def _must_boot(system: System, kernel: str) -> None:
 
 
 def _must_have_parameters(system: System, trial: Trial) -> None:
-    line = next(
-        (
-            line
-            for line in (system.text(MENU) or "").splitlines()
-            if re.search(rf"\blinux\s+\S*-{re.escape(trial.kernel)}\s", line)
-        ),
-        "",
-    )
+    words = _line(system, trial.kernel).split()
     for each in trial.parameters:
-        if trial.kernel.startswith(each["kernel"]) and each["parameter"] not in line.split():
+        if trial.kernel.startswith(each["kernel"]) and each["parameter"] not in words:
             raise HostError(
                 f"{trial.kernel} would start without {each['parameter']}: {each['reason']}. Put it into"
                 " GRUB_CMDLINE_LINUX of /etc/default/grub"
             )
+    ours, found = f"panic={trial.panic_s}", [word for word in words if word.startswith("panic=")]
+    if found[-1:] != [ours]:  # the kernel takes the last one
+        where = ", ".join(_files_with(system, r"\bpanic=")) or "the file that has it"
+        raise HostError(
+            f"{trial.kernel} would start with {found[-1]}, and a panic would not lead back as with {ours}. Take it out"
+            f" of {where} for the trial, then update-grub"
+            if found
+            else _not_ours(system, trial, ours)
+        )
+    if trial_files.WORD not in words:
+        raise HostError(_not_ours(system, trial, trial_files.WORD))
+
+
+def _not_ours(system: System, trial: Trial, word: str) -> str:
+    """What another file has done to a GRUB_CMDLINE_LINUX that has no word of ours."""
+    later = [path for path in _files_with(system, r"\bGRUB_CMDLINE_LINUX=") if path > trial_files.GRUB]
+    where = ", ".join(later) or "a file that is read after it, or /etc/grub.d/10_linux"
+    return (
+        f"{trial.kernel} would start without {word} of {trial_files.GRUB}: {where} does not keep GRUB_CMDLINE_LINUX."
+        ' Let it add to what is there, as in GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX ..."'
+    )
+
+
+def _files_with(system: System, pattern: str) -> list[str]:
+    """The files of GRUB's configuration that say it outside of a comment, but for ours."""
+    folder = trial_files.GRUB_FOLDER
+    names = [f"{folder}/{name}" for name in system.names(folder) if name.endswith(".cfg")]
+    return [
+        path
+        for path in ("/etc/default/grub", *names)
+        if path != trial_files.GRUB and re.search(rf"(?m)^[^#\n]*{pattern}", system.text(path) or "")
+    ]
+
+
+def _line(system: System, kernel: str) -> str:
+    """How GRUB starts a kernel."""
+    lines = (system.text(MENU) or "").splitlines()
+    return next((line for line in lines if re.search(rf"\blinux\s+\S*-{re.escape(kernel)}\s", line)), "")
 
 
 def _default_is_saved(system: System) -> bool:

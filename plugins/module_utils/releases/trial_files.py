@@ -8,7 +8,9 @@ the controller nor Python.
 from __future__ import annotations
 
 STATE = "/var/lib/gb10-fleet/trial"
-GRUB = "/etc/default/grub.d/60-gb10-trial.cfg"
+# Read last, so that no other file's GRUB_CMDLINE_LINUX takes the place of ours.
+GRUB_FOLDER = "/etc/default/grub.d"
+GRUB = f"{GRUB_FOLDER}/zz-gb10-trial.cfg"
 BACK = "/usr/local/sbin/gb10-trial-back"
 TIMER = "gb10-trial-back.timer"
 SERVICE = "gb10-trial-back.service"
@@ -16,33 +18,47 @@ SYSTEMD = "/etc/systemd/system"
 MANAGER = "/etc/systemd/system.conf.d/60-gb10-trial.conf"
 HOOK = "/etc/initramfs-tools/hooks/gb10-trial"
 SCRIPT = "/etc/initramfs-tools/scripts/init-top/gb10-trial"
+# On the kernel's command line while a trial lasts. Its dot makes it a parameter of a module that is not there: neither
+# the kernel nor systemd does anything with it.
+WORD = "gb10.trial"
 _HEAD = "# Written by gb10-fleet for a trial boot, and removed at its end.\n"
 
 # GRUB_SAVEDEFAULT would make the trial kernel the default as soon as it begins to boot. panic= reboots after a panic,
 # and where the initramfs would open a shell.
 _SAVED = f"{_HEAD}GRUB_DEFAULT=saved\nGRUB_SAVEDEFAULT=false\n"
-_PANIC = 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX panic=@PANIC@"\n'
+_PANIC = 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX panic=@PANIC@ @WORD@"\n'
 
 _BACK = (
     "#!/bin/sh\n"
     + _HEAD
     + f"""\
 # Runs once, some minutes after a boot: nobody has proven the trial kernel by then, so it boots the old one.
-# `mv` is the decision: either this script has the mark, or the proof has it, and never both.
-set -eu
-cd {STATE}
-mv armed reverting 2>/dev/null || exit 0
-grub-editenv /boot/grub/grubenv set saved_entry="$(cat back_entry)"
-grub-editenv /boot/grub/grubenv unset next_entry
-if [ "$(cat /proc/sys/kernel/osrelease)" = "$(cat kernel)" ]; then
-	echo not_proven >outcome
-	sync
-	systemctl reboot || systemctl reboot --force
-else
-	echo came_back >outcome
+# `mv` is the decision: either this script has the mark, or the proof has it, and never both. On a disk that cannot be
+# written neither can move it. Then there is no proof, and the mark is still there.
+# Nothing after that ends the script: GRUB's default is the old kernel since before the trial, so a reboot suffices.
+set -u
+cd {STATE} || exit 0
+mv armed reverting 2>/dev/null || [ -e armed ] || exit 0
+# GRUB takes nothing from a damaged environment, and would boot the newest kernel: it is made anew.
+block=/boot/grub/grubenv
+entry=$(cat back_entry)
+grub-editenv $block unset next_entry
+if [ -n "$entry" ] && ! grub-editenv $block set saved_entry="$entry"; then
+	grub-editenv $block create
+	grub-editenv $block set saved_entry="$entry"
 fi
+if [ "$(cat /proc/sys/kernel/osrelease)" = "$(cat back)" ]; then
+	echo came_back >outcome
+	exit 0
+fi
+echo not_proven >outcome
+systemctl reboot || systemctl reboot --force || systemctl reboot --force --force
 """
 )
+
+# Emergency mode ends sysinit.target, which a timer and a service need unless told otherwise: a trial kernel that misses
+# a file system would stay there. What is left of the usual dependencies is the end at a shutdown.
+_EARLY = "DefaultDependencies=no\nConflicts=shutdown.target\nBefore=shutdown.target\n"
 
 _SERVICE = (
     _HEAD
@@ -50,7 +66,7 @@ _SERVICE = (
 [Unit]
 Description=Boot the old kernel again, where nobody has proven the trial kernel
 ConditionPathExists={STATE}/armed
-
+{_EARLY}
 [Service]
 Type=oneshot
 ExecStart={BACK}
@@ -59,16 +75,16 @@ ExecStart={BACK}
 
 _TIMER = (
     _HEAD
-    + """\
+    + f"""\
 [Unit]
 Description=How long a trial kernel may run until it is proven
-
+{_EARLY}
 [Timer]
 OnBootSec=@DEADLINE@s
 AccuracySec=1s
 
 [Install]
-WantedBy=timers.target
+WantedBy=sysinit.target timers.target rescue.target emergency.target
 """
 )
 
@@ -77,11 +93,13 @@ _MANAGER = f"{_HEAD}[Manager]\nRuntimeWatchdogSec=@WATCHDOG@\nRebootWatchdogSec=
 
 _PREREQUISITES = 'case "${1:-}" in prereqs) exit 0 ;; esac\n'
 _HOOK = f"#!/bin/sh\n{_HEAD}{_PREREQUISITES}. /usr/share/initramfs-tools/hook-functions\nmanual_add_modules softdog\n"
+# It acts in a trial alone: an initramfs that keeps it would start a watchdog at each boot, and nobody would feed it.
 # A driver that is there before is fed by systemd alone: its timeout is not known here, and may be 10 s. Closing the
 # device without the magic letter leaves the watchdog running.
 _SCRIPT = (
     f"#!/bin/sh\n{_HEAD}{_PREREQUISITES}"
     + """\
+case " $(cat /proc/cmdline) " in *" @WORD@ "*) ;; *) exit 0 ;; esac
 [ ! -c /dev/watchdog0 ] || exit 0
 modprobe -q softdog soft_margin=@WATCHDOG@ || exit 0
 [ ! -c /dev/watchdog0 ] || echo gb10 >/dev/watchdog0
@@ -108,7 +126,7 @@ def grub(panic_s: int | None) -> str:
 
 
 def _filled(text: str, deadline_s: int, watchdog_s: int, panic_s: int) -> str:
-    words = {"@DEADLINE@": deadline_s, "@WATCHDOG@": watchdog_s, "@PANIC@": panic_s}
+    words = {"@DEADLINE@": deadline_s, "@WATCHDOG@": watchdog_s, "@PANIC@": panic_s, "@WORD@": WORD}
     for word, value in words.items():
         text = text.replace(word, str(value))
     return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -357,6 +357,22 @@ def test_the_next_kernel_is_grubs(
     assert (said.listed, said.next_kernel) == ({RUNNING, OTHER, "5.0-own"}, chosen)
 
 
+@pytest.mark.parametrize(
+    "spoilt",
+    [
+        lambda text: text.partition("\n")[2],
+        lambda text: f"\n{text}",
+        lambda text: text.replace("Environment Block", "environment"),
+        lambda text: text.replace("\n", "\r\n"),
+    ],
+    ids=["none", "late", "other", "carriage returns"],
+)
+def test_an_environment_without_its_head_says_nothing_to_grub(tmp_path: Path, spoilt: Callable[[str], str]) -> None:
+    write(tmp_path, "/boot/grub/grub.cfg", grub_cfg(SAVED))
+    write(tmp_path, "/boot/grub/grubenv", spoilt(grubenv(saved_entry="1>2", next_entry="1>2")))
+    assert grub.read_grub(tmp_path).next_kernel == OTHER, "the first entry"
+
+
 def test_without_grub_nothing_is_known(tmp_path: Path) -> None:
     assert vars(grub.read_grub(tmp_path)) == {"listed": set(), "next_kernel": None, "missing": []}
 
@@ -421,7 +437,7 @@ def test_only_what_the_next_entry_names_is_asked_for(tmp_path: Path) -> None:
 )
 def test_a_damaged_menu_is_read_as_far_as_it_goes(tmp_path: Path, text: str) -> None:
     write(tmp_path, "/boot/grub/grub.cfg", text)
-    write(tmp_path, "/boot/grub/grubenv", "next_entry=" + ">" * 2000)
+    write(tmp_path, "/boot/grub/grubenv", grubenv(next_entry=">" * 2000))
     assert grub.read_grub(tmp_path).next_kernel is None or "vmlinuz-" in text
 
 

@@ -3,6 +3,7 @@ by the lab's update-grub, and the way back is the shell script that a host runs.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import lock
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import replace
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.grub import read_grub
@@ -43,6 +45,7 @@ class Host:
         self.modules = {OLD: "580.142", NEW: "580.142"}
         self.calls: list[list[str]] = []
         self.fails: dict[str, Callable[[], Completed]] = {}
+        self.softdog: dict[str, bool] = {}  # of each initramfs that was built: whether it would start one
         for kernel in self.modules:
             self.put(f"/boot/vmlinuz-{kernel}", "x")
             self.put(f"/boot/initrd.img-{kernel}", "x")
@@ -69,6 +72,8 @@ class Host:
             return Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
         if argv[0] == "update-grub":
             self.update_grub()
+        if argv[0] == "update-initramfs":
+            self.update_initramfs(argv[-1])
         if argv[0] == "modinfo":
             version = self.modules.get(argv[argv.index("-k") + 1])
             return Completed(tuple(argv), 0 if version else 1, version or "")
@@ -80,11 +85,26 @@ class Host:
             text = text.replace(path, path.replace("/", f"{self.root}/", 1))
         subprocess.run(["sh", "-c", text], check=True, capture_output=True)
 
+    def update_initramfs(self, kernel: str) -> None:
+        """As the real one: a new file takes the place of the old one."""
+        self.put(f"/boot/initrd.img-{kernel}.new", "x")
+        (self.root / f"boot/initrd.img-{kernel}.new").rename(self.root / f"boot/initrd.img-{kernel}")
+        self.softdog[kernel] = bool({trial_files.HOOK, trial_files.SCRIPT} & self.ours())
+
+    def line(self, kernel: str = NEW) -> list[str]:
+        """The kernel's command line, by GRUB's menu."""
+        lines = (self.root / "boot/grub/grub.cfg").read_text().splitlines()
+        return next(line.split() for line in lines if f"/boot/vmlinuz-{kernel} " in line)
+
+    def kept(self) -> set[str]:
+        """What the host knows of a trial."""
+        return {path.name for path in (self.root / trial_files.STATE.lstrip("/")).iterdir()} - {"outcome"}
+
     def boot(self) -> str:
         """As GRUB does: the entry for a single boot is cleared before the kernel starts."""
         chosen = read_grub(self.root).next_kernel
         assert chosen
-        subprocess.run(["grub-editenv", str(self.root / "boot/grub/grubenv"), "unset", "next_entry"], check=True)
+        subprocess.run(["grub-editenv", str(self.root / "boot/grub/grubenv"), "unset", "next_entry"], check=False)
         self.put("/proc/sys/kernel/osrelease", f"{chosen}\n")
         return chosen
 
@@ -95,7 +115,7 @@ class Host:
         (programs / "systemctl").write_text(f'#!/bin/sh\necho "$*" >>{self.root}/asked\n')
         (programs / "systemctl").chmod(0o755)
         script = (self.root / trial_files.BACK.lstrip("/")).read_text()
-        for path in ("cd /var", " /boot/grub", "cat /proc"):
+        for path in ("/var/lib", "/boot/grub", "/proc/sys"):
             script = script.replace(path, path.replace("/", f"{self.root}/", 1))
         environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
         subprocess.run(["sh", "-c", script], check=True, capture_output=True, env=environment)
@@ -185,6 +205,191 @@ def test_a_promotion_that_was_cut_short_is_finished(host: Host) -> None:
         trial.promote(host.system)
     host.fails.clear()
     assert trial.promote(host.system)["default"] == "as before" and host.boot() == NEW
+
+
+# -- what a trial leaves in an initramfs -------------------------------------------------------------------------------
+
+
+def proven(host: Host) -> None:
+    host.boot()
+    trial.promote(host.system)
+
+
+def back_by_itself(host: Host) -> None:
+    host.boot()
+    host.way_back()
+    host.boot()
+    trial.settle(host.system)
+
+
+def given_up(host: Host) -> None:
+    trial.settle(host.system)
+
+
+@pytest.mark.parametrize("end", [proven, back_by_itself, given_up])
+def test_the_initramfs_of_a_trial_starts_no_watchdog_after_its_end(host: Host, end: Callable[[Host], None]) -> None:
+    trial.arm(host.system, ASKED)
+    assert host.softdog == {NEW: True} and trial_files.WORD in host.line()
+    end(host)
+    assert host.softdog == {NEW: False} and trial_files.WORD not in host.line()
+
+
+@pytest.mark.parametrize(("end", "again"), [(proven, trial.promote), (back_by_itself, trial.settle)])
+def test_an_initramfs_that_cannot_be_built_again_is_told_and_a_second_call_ends_the_trial(
+    host: Host, end: Callable[[Host], None], again: Callable[[System], object]
+) -> None:
+    trial.arm(host.system, ASKED)
+    host.fails["update-initramfs"] = lambda: Completed(("update-initramfs",), 1, "", "No space left")
+    with pytest.raises(HostError, match=f"initramfs of {NEW} may still have the watchdog.*No space left.*make room in"):
+        end(host)
+    assert trial_files.MANAGER in host.ours(), "systemd feeds a watchdog"
+    assert trial_files.WORD not in host.line(), "and the script in the initramfs starts none"
+    runs = trial.running(host.system)
+    assert host.boot() == runs == (NEW if end is proven else OLD)
+    host.fails.clear()
+    again(host.system)
+    assert host.softdog == {NEW: False} and host.ours() <= {trial_files.GRUB} and host.kept() == set()
+    assert host.boot() == runs
+
+
+def test_a_promotion_without_its_end_is_no_trial_to_settle(host: Host) -> None:
+    trial.arm(host.system, ASKED)
+    host.fails["update-initramfs"] = lambda: Completed((), 1)
+    with pytest.raises(HostError):
+        proven(host)
+    with pytest.raises(HostError, match=f"{NEW} is proven.*`action: promote` again"):
+        trial.settle(host.system)
+
+
+def test_an_initramfs_that_was_not_built_is_noticed(host: Host) -> None:
+    host.fails["update-initramfs"] = lambda: Completed((), 0, "update-initramfs: Not updating initramfs.")
+    with pytest.raises(HostError, match=r"built nothing: .*update_initramfs in /etc/initramfs-tools") as told:
+        trial.arm(host.system, ASKED)
+    assert "What was prepared is still there (`action: settle`): the initramfs of" in str(told.value)
+    assert trial.status(host.system)["state"] == "none" and host.boot() == OLD
+    host.fails.clear()
+    trial.settle(host.system)
+    assert host.ours() == {trial_files.GRUB} and host.kept() == set()
+
+
+def test_of_a_kernel_that_was_removed_no_initramfs_is_built(host: Host) -> None:
+    trial.arm(host.system, ASKED)
+    host.boot()
+    host.way_back()
+    host.boot()
+    for path in (f"boot/vmlinuz-{NEW}", f"boot/initrd.img-{NEW}"):
+        (host.root / path).unlink()
+    host.calls.clear()
+    trial.settle(host.system)
+    assert "update-initramfs" not in [call[0] for call in host.calls] and host.kept() == set()
+
+
+@pytest.mark.parametrize(
+    ("line", "starts"),
+    [
+        ("root=/dev/x ro panic=60 gb10.trial", True),
+        ("gb10.trial quiet", True),
+        ("root=/dev/x ro quiet", False),
+        ("gb10.trials not-gb10.trial", False),
+    ],
+)
+def test_the_script_of_the_initramfs_acts_in_a_trial_alone(tmp_path: Path, line: str, starts: bool) -> None:
+    (tmp_path / "cmdline").write_text(f"{line}\n")
+    (tmp_path / "modprobe").write_text(f'#!/bin/sh\necho "$*" >{tmp_path}/asked\nexit 1\n')
+    (tmp_path / "modprobe").chmod(0o755)
+    script, _mode = trial_files.files(deadline_s=900, watchdog_s=180, panic_s=60)[trial_files.SCRIPT]
+    script = script.replace("/proc/cmdline", f"{tmp_path}/cmdline").replace("/dev/watchdog0", f"{tmp_path}/watchdog0")
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", script], check=True, env=environment)
+    assert (tmp_path / "asked").exists() == starts
+
+
+# -- the host's own way back -------------------------------------------------------------------------------------------
+
+
+def full_disk(host: Host) -> None:
+    """No new file can be written; a rename can."""
+    (host.root / trial_files.STATE.lstrip("/") / "outcome").mkdir()
+
+
+def damaged_environment(host: Host) -> None:
+    host.put("/boot/grub/grubenv", "\0" * 1024)
+
+
+def boot_is_not_mounted(host: Host) -> None:
+    (host.root / "boot/grub").rename(host.root / "boot/on-the-disk")
+
+
+def entry_is_lost(host: Host) -> None:
+    """As after a crash. GRUB has it still."""
+    (host.root / trial_files.STATE.lstrip("/") / "back_entry").write_text("")
+
+
+def read_only(host: Host) -> None:
+    programs = host.root / "programs"
+    programs.mkdir()
+    for name in ("mv", "grub-editenv"):
+        (programs / name).write_text("#!/bin/sh\nexit 1\n")
+        (programs / name).chmod(0o755)
+    full_disk(host)
+
+
+@pytest.mark.parametrize("spoil", [full_disk, damaged_environment, boot_is_not_mounted, read_only, entry_is_lost])
+def test_the_way_back_needs_nothing_but_a_reboot(host: Host, spoil: Callable[[Host], None]) -> None:
+    trial.arm(host.system, ASKED)
+    assert host.boot() == NEW
+    spoil(host)
+    assert host.way_back() == "reboot"
+    if spoil is boot_is_not_mounted:
+        (host.root / "boot/on-the-disk").rename(host.root / "boot/grub")
+    assert host.boot() == OLD
+
+
+def test_another_kernel_than_the_old_one_is_left_as_well(host: Host) -> None:
+    trial.arm(host.system, ASKED)
+    host.put("/proc/sys/kernel/osrelease", "6.17.0-1040-nvidia\n")
+    assert host.way_back() == "reboot"
+    assert trial.status(host.system)["outcome"] == "not_proven"
+
+
+def test_the_way_back_runs_in_emergency_mode_too(host: Host) -> None:
+    trial.arm(host.system, ASKED)
+    units = {}
+    for name in (trial_files.TIMER, trial_files.SERVICE):
+        units[name] = (host.root / f"etc/systemd/system/{name}").read_text().splitlines()
+        head = units[name][: units[name].index("")]
+        assert {"DefaultDependencies=no", "Conflicts=shutdown.target", "Before=shutdown.target"} <= {*head}
+        assert not [line for line in head if line.startswith(("After=", "Requires=", "Wants="))]
+    wanted = next(line for line in units[trial_files.TIMER] if line.startswith("WantedBy="))
+    assert {"sysinit.target", "timers.target", "rescue.target", "emergency.target"} == {*wanted[9:].split()}
+
+
+def test_a_mark_that_cannot_be_moved_proves_nothing_and_is_told(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial.arm(host.system, ASKED)
+    host.boot()
+
+    def read_only_root(source: object, target: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(source))
+
+    with (
+        monkeypatch.context() as patched,
+        pytest.raises(HostError, match=r"armed cannot be moved: Read-only.*by itself"),
+    ):
+        patched.setattr(os, "rename", read_only_root)
+        trial.promote(host.system)
+    assert trial.status(host.system)["state"] == "armed" and host.way_back() == "reboot"
+
+
+def test_a_file_that_cannot_be_written_is_told_with_a_way_out(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(self: System, absolute: str, content: bytes, **_other: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", absolute)
+
+    monkeypatch.setattr(System, "write", full)
+    with pytest.raises(HostError, match=r"trial/kernel cannot be written: No space left on device\. Make room"):
+        trial.arm(host.system, ASKED)
+
+
+# -- before a trial ----------------------------------------------------------------------------------------------------
 
 
 def missing_initramfs(host: Host) -> None:
@@ -292,6 +497,113 @@ def test_a_kernel_without_its_parameter_is_refused_and_nothing_stays_armed(host:
     assert "next_entry" not in host.environment() and host.boot() == OLD
     host.put("/etc/default/grub", 'GRUB_CMDLINE_LINUX="kho=off"\n')
     assert trial.arm(host.system, needs)["kernel"] == NEW
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "says"),
+    [
+        ("/etc/default/grub", 'GRUB_CMDLINE_LINUX_DEFAULT="quiet panic=0"\n',
+         "with panic=0, .* as with panic=60. Take it out of /etc/default/grub for"),
+        ("/etc/default/grub.d/50-mine.cfg", 'GRUB_CMDLINE_LINUX_DEFAULT="panic=5"\n',
+         "with panic=5, .* as with panic=60. Take it out of /etc/default/grub.d/50-mine.cfg "),
+        ("/etc/default/grub.d/zzz-mine.cfg", 'GRUB_CMDLINE_LINUX="quiet"\n',
+         "without panic=60 of .*: /etc/default/grub.d/zzz-mine.cfg does not keep"),
+        ("/etc/default/grub.d/zzz-mine.cfg", 'GRUB_CMDLINE_LINUX="panic=60"\n',
+         "without gb10.trial of .*: /etc/default/grub.d/zzz-mine.cfg does not keep"),
+    ],
+    ids=["default", "default of a folder", "later", "without the word"],
+)  # fmt: skip
+def test_a_panic_that_would_not_lead_back_is_refused(host: Host, path: str, text: str, says: str) -> None:
+    host.put(path, text)
+    with pytest.raises(HostError, match=says):
+        trial.arm(host.system, ASKED)
+    assert "next_entry" not in host.environment() and host.ours() <= {trial_files.GRUB} and host.boot() == OLD
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("/etc/default/grub", 'GRUB_CMDLINE_LINUX="panic=0"\n'),
+        ("/etc/default/grub.d/70-mine.cfg", 'GRUB_CMDLINE_LINUX="panic=0"\n'),
+        ("/etc/default/grub.d/70-mine.cfg", '# panic=0\nGRUB_CMDLINE_LINUX_DEFAULT="quiet"\n'),
+    ],
+)
+def test_what_our_panic_comes_after_stays(host: Host, path: str, text: str) -> None:
+    host.put(path, text)
+    trial.arm(host.system, ASKED)
+    assert [word for word in host.line() if word.startswith("panic=")][-1] == "panic=60"
+
+
+def fill(host: Host) -> None:
+    """An environment block in which nothing more finds room."""
+    block = host.root / "boot/grub/grubenv"
+    block.write_text(f"# GRUB Environment Block\nmine={'x' * 980}\n".ljust(1024, "#"))
+
+
+def test_a_full_environment_of_grub_is_told_and_nothing_stays(host: Host) -> None:
+    fill(host)
+    with pytest.raises(HostError, match=r"failed: .*Where it is full .1024 bytes.*unset NAME"):
+        trial.arm(host.system, ASKED)
+    assert host.ours() == set() and not (host.root / trial_files.STATE.lstrip("/")).exists()
+
+
+def test_where_the_entry_for_one_boot_finds_no_room_all_is_taken_away(host: Host) -> None:
+    entry = trial.path_of(host.system, OLD)
+    block = host.root / "boot/grub/grubenv"
+    used = len(f"# GRUB Environment Block\nsaved_entry={entry}\nmine=\n")
+    block.write_text(f"# GRUB Environment Block\nmine={'x' * (1024 - used - 40)}\n".ljust(1024, "#"))
+    with pytest.raises(HostError, match=r"next_entry=.*Where it is full"):
+        trial.arm(host.system, ASKED)
+    assert host.kept() == set() and host.ours() == {trial_files.GRUB} and host.boot() == OLD
+
+
+def test_a_trial_ends_also_where_grubs_environment_cannot_be_written(host: Host) -> None:
+    trial.arm(host.system, ASKED)
+    host.boot()
+    host.boot()
+    host.fails["grub-editenv"] = lambda: Completed(("grub-editenv",), 1, "", "error: environment block too small.")
+    assert trial.settle(host.system)["default"].startswith(f"{OLD} by")
+    assert host.kept() == set() and host.boot() == OLD
+
+
+def test_a_trial_does_not_end_while_grub_would_boot_its_kernel(host: Host) -> None:
+    trial.arm(host.system, ASKED)
+    there = host.ours()
+    host.fails["grub-editenv"] = lambda: Completed(("grub-editenv",), 1, "", "Read-only file system")
+    with pytest.raises(HostError, match="Read-only"):
+        trial.settle(host.system)
+    assert host.ours() == there and trial.status(host.system)["state"] == "armed", "the way back stays"
+    assert host.boot() == NEW and host.way_back() == "reboot"
+
+
+class Hurried(Clock):
+    """A minute is over at each look."""
+
+    def now(self) -> float:
+        self.minutes = getattr(self, "minutes", 0) + 1
+        return self.minutes * 60.0
+
+    def sleep(self, seconds: float) -> None:
+        pass
+
+
+def test_two_controllers_do_not_arm_at_the_same_time(host: Host) -> None:
+    host.system.clock = Hurried()
+    tried: list[str] = []
+
+    def meanwhile() -> Completed:
+        del host.fails["update-initramfs"]
+        for other in (lambda: trial.arm(host.system, replace(ASKED, deadline_s=60)), lambda: trial.settle(host.system)):
+            with pytest.raises(lock.Busy, match=f"another run is at work on this host: trial boot of {NEW}"):
+                other()
+            tried.append("refused")
+        host.update_initramfs(NEW)
+        return Completed((), 0)
+
+    host.fails["update-initramfs"] = meanwhile
+    assert trial.arm(host.system, ASKED)["kernel"] == NEW
+    assert tried == ["refused", "refused"]
+    assert "OnBootSec=900s" in (host.root / f"etc/systemd/system/{trial_files.TIMER}").read_text()
 
 
 @pytest.mark.parametrize("program", ["update-initramfs", "update-grub", "systemctl"])

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 # How GRUB's default may be spelled, but for a literal.
 _ONCE, _SAVED = ("${next_entry}", "$next_entry"), ("${saved_entry}", "$saved_entry")
+_ENVIRONMENT_HEAD = "# GRUB Environment Block\n"
 KERNEL_FILE = re.compile(r"(?:vmlinu[xz]|kernel|Image)-(.+)\Z")
 _WORD = re.compile(r"""(?:'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s'"\\])+""", re.DOTALL)
 _PART = re.compile(r"""'([^']*)'|"((?:\\.|[^"\\])*)"|\\(.)|([^'"\\]+)""", re.DOTALL)
@@ -72,7 +73,9 @@ def _is_there(root: Path, path: str) -> bool:
 
 
 def parse_environment(text: str) -> dict[str, str]:
-    """grubenv: NAME=VALUE lines, filled up with `#`."""
+    """grubenv: NAME=VALUE lines, filled up with `#`. GRUB takes nothing from a file that begins otherwise."""
+    if not text.startswith(_ENVIRONMENT_HEAD):
+        return {}
     pairs = (line.partition("=") for line in text.splitlines() if not line.startswith("#"))
     return {name: re.sub(r"\\(.)", r"\1", value) for name, sign, value in pairs if sign}
 
