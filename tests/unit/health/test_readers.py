@@ -28,6 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     LARGEST_TEXT,
     Notes,
     Unknown,
+    hidden,
     quoted,
     text_of,
 )
@@ -463,6 +464,54 @@ def test_a_file_without_an_end_is_unknown(tmp_path: Path) -> None:
 def test_what_is_quoted_holds_no_password_of_an_address_and_no_token() -> None:
     said = quoted("proxy http://me:sesame@proxy.test:1 with hf_" + "sesame" * 6 + " and Bearer sesame-0123456789")
     assert "sesame" not in said and "proxy.test:1" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("proxy http://me:ses/ame@proxy.test:1 fails", "proxy.test:1 fails"),
+        ("proxy http://me:ses@ame@proxy.test:1 fails", "proxy.test:1 fails"),
+        ("Authorization: Basic sesame", "Authorization: Basic "),
+        ("authorization: bearer sesame", "authorization: bearer "),
+        ("bearer sesame-0123456789", "bearer "),
+        ("vllm serve --api-key sk-sesame --port 1", "--port 1"),
+        ("vllm serve --hf-token=sesame --port 1", "--port 1"),
+        ("['--api-key', 'sesame', '--port']", "'--port'"),
+        ("{'api_key': ['sk-sesame', 'sesame'], 'port': 1}", "'port': 1"),
+        ('{"password":"my sesame","port":1}', '"port":1'),
+        (r"{\"password\": \"sesame\"}", "password"),
+        ("NGC_API_KEY=nvapi-sesame PORT=1", "PORT=1"),
+        ("key nvapi-sesame is refused", "is refused"),
+        ("key sk-sesame is refused", "is refused"),
+    ],
+)
+def test_what_looks_secret_is_hidden_and_the_rest_is_not(text: str, kept: str) -> None:
+    said = quoted(text)
+    assert not re.search("ses|ame", said) and "(hidden)" in said and kept in said
+    assert quoted(said) == said, "what is quoted twice stays as it is"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tokens 5", "max_num_batched_tokens=8192", "max_tokens: 5", "eos_token_id=151645", "prompt_token_ids: None"),
+        *("the token is wrong", "multi-token prediction", "time per output token: 12 ms", "tokenizer='a/b', seed=0"),
+        *("api_key=None, seed=0", "hf_quant_config.json", "a disk-encryption task-scheduler", "SK-hynix-PC801"),
+        *("https://hub.test/a?b=c", "image hub.test/a@sha256:0", "basic configuration"),
+    ],
+)
+def test_harmless_words_are_shown(text: str) -> None:
+    assert quoted(text) == text
+
+
+@pytest.mark.parametrize(
+    "part", ["://", "a@://", "--", "--a-", "--api-", "token: ", "password:'", "bearer ", "hf_", "sk-"]
+)
+def test_no_text_takes_long_to_hide(part: str) -> None:
+    """A client can have a server log what it likes. Ten times the text may take ten times as long, and not a hundred."""
+    began = time.process_time()
+    hidden((part * 2**17)[: 2**17] + "@")
+    assert time.process_time() - began < 5
 
 
 def test_versions_of_apt_are_quoted_too() -> None:
