@@ -142,6 +142,7 @@ def _sample(host: HostReader, notes: Notes, asks: Asks) -> dict[str, Any]:
     servings = {path.partition(".")[2]: values for path, values in counted.items() if path != "serving"}
     return {
         "at_s": round(host.time_of_day(), 2),
+        "steady_s": round(host.system.clock.now(), 2),
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
         "serving": counted.get("serving"),
         **({"servings": servings} if servings else {}),

@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Counters, Look, Served
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules, passed_s
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ def service_row(last: Served, former: Served | None) -> ServiceRow:
 
 
 def _rate(last: Served, former: Served | None) -> float | None:
-    grown, seconds = _grown(last, former, "generated_tokens"), last["at_s"] - former["at_s"] if former else 0
+    grown, seconds = _grown(last, former, "generated_tokens"), passed_s(former, last) if former else 0
     return None if grown is None or seconds <= 0 else grown / seconds
 
 

@@ -77,6 +77,7 @@ def test_a_look_is_what_the_controller_takes(tmp_path: Path) -> None:
     host = HostReader(System(root=tmp_path, runner=lambda argv, stdin, timeout: Completed(tuple(argv), 127)))
     line = glance.LINE + json.dumps(glance.look(host, ask))
     found = (looks.of_line(line) or {})["look"]
+    assert found["reading"]["samples"][0]["steady_s"] > 0
     row = rows.row("a", [found], None, RULES)
     assert row.memory_used_gib == 600 / 2**20
     chat, vllm = row.services
@@ -93,6 +94,8 @@ def test_rates_are_those_between_two_looks() -> None:
     assert service.ttft_s == pytest.approx(0.3)
     (quiet,) = rows.row("a", [first, look(NOW, served(1000))], None, RULES).services
     assert (quiet.tokens_per_s, quiet.ttft_s) == (0, 0.5), "no first token came between: that of the server's life"
+    steady = [look(at, served(t, at_s=at, steady_s=s)) for at, t, s in ((NOW, 1000, 5), (NOW + 200, 1090, 7))]
+    assert rows.row("a", steady, None, RULES).services[0].tokens_per_s == 45, "the clock was set in between"
     (anew,) = rows.row("a", [first, look(NOW, served(3))], None, RULES).services
     assert anew.tokens_per_s is None, "the server began anew"
 

@@ -508,7 +508,7 @@ def test_harmless_words_are_shown(text: str) -> None:
     "part", ["://", "a@://", "--", "--a-", "--api-", "token: ", "password:'", "bearer ", "hf_", "sk-"]
 )
 def test_no_text_takes_long_to_hide(part: str) -> None:
-    """A client can have a server log what it likes. Ten times the text may take ten times as long, and not a hundred."""
+    """A client can have a server log what it likes."""
     began = time.process_time()
     hidden((part * 2**17)[: 2**17] + "@")
     assert time.process_time() - began < 5

@@ -68,6 +68,7 @@ def test_one_service_keeps_its_form(tmp_path: Path) -> None:
     found = collect(host_with(tmp_path, "vllm"), server=counters)
     assert "services" not in found and "servings" not in found["samples"][0]
     assert (found["service"]["phase"], found["samples"][0]["serving"]["running"]) == ("vllm", 1)
+    assert found["samples"][0]["steady_s"] > 0
 
 
 def test_what_cannot_be_read_has_the_name_of_its_service(tmp_path: Path) -> None:
