@@ -122,6 +122,24 @@ def test_a_hang_is_seen_where_somebody_looks_long_enough(watts: float | None, ru
     assert "engine_hung" not in {finding.id for finding in rows.row("a", seen[:10], None, RULES).findings}
 
 
+@pytest.mark.parametrize("other", [None, "embed"])
+@pytest.mark.parametrize("name", ["vllm", "chat"])
+def test_a_hang_names_the_unit_that_exists(name: str, other: str | None) -> None:
+    """Also where it is the only service, and where another one came later."""
+    seen = [
+        look(
+            NOW - 190 + 10 * n,
+            served(500, 2, name=name),
+            *([served(500 + n, name=other)] if other and n > 10 else []),
+            gpu=gpu(2400, 20.0, 96),
+        )
+        for n in range(20)
+    ]
+    found = rows.row("a", seen, None, RULES).findings
+    (hung,) = (finding for finding in found if finding.id == "engine_hung")
+    assert f"restart {'gb10-vllm' if name == 'vllm' else 'gb10-vllm-chat'} on all hosts" in hung.way_out
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
