@@ -50,6 +50,12 @@ def with_memory(**changes: Any) -> Record:
     return reading([sample(), sample(memory={**MEMORY, **changes})])
 
 
+@pytest.mark.parametrize("most", [None, -2.0])
+def test_a_speed_that_is_none_is_no_finding(most: float | None) -> None:
+    """A host may say anything."""
+    assert ids(reading([sample(rails=[rail(pcie={"gigatransfers": -1.0, "gigatransfers_max": most})])])) == []
+
+
 def test_a_healthy_idle_host_has_no_finding_and_its_power_supply_is_unknown() -> None:
     judgement = said(reading())
     assert judgement.findings == []
