@@ -66,6 +66,7 @@ class Spark:
         self.pressure(0)
         self.write("/proc/buddyinfo", f"Node 0, zone Normal{' 0' * 13} 3000\n")
         self.write("/proc/vmstat", "oom_kill 0\n")
+        self.write("/proc/uptime", "300.0 1.0\n")
         self.write("/proc/sys/kernel/random/boot_id", BOOT)
         self.zone(61)
         self.write("/var/log/journal/x/system.journal", "")

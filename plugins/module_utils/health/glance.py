@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import gpu, memory, rails, sensors
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, number, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, quoted, text_of, uptime
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -42,7 +42,7 @@ def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
     reading = {
         "schema_version": 1,
         "at_s": now_s,
-        "uptime_s": notes.read("uptime_s", lambda: number(text_of(host, "/proc/uptime").split()[0])),
+        "uptime_s": notes.read("uptime_s", lambda: uptime(host)),
         "boot": None,
         "kernel": quoted(host.read("/proc/sys/kernel/osrelease") or "") or None,
         "kho_off": None if command_line is None else "kho=off" in command_line.split(),

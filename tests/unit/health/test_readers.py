@@ -286,6 +286,22 @@ def test_boots_as_json_and_as_a_table(text: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("first_us", "last_us"),
+    [
+        pytest.param(5_000_000, 4_000_000_000, id="its RTC is dead"),
+        pytest.param(9_000_000_000, 4_000_000_000, id="its RTC is fast"),
+    ],
+)
+def test_boots_stay_in_the_order_of_journalctl(first_us: int, last_us: int) -> None:
+    """A boot whose clock was wrong at first is the last one all the same."""
+    rows = json.loads(JSON_BOOTS)
+    rows[1].update(first_entry=first_us, last_entry=last_us)
+    former, current = boots.judge(boots.parse_boots(json.dumps(rows)), "", "b" * 12)
+    assert (former["boot"], former["clean"]) == ("a" * 12, False)
+    assert (current["boot"], current["first_s"], current["clean"]) == ("b" * 12, first_us / 1e6, None)
+
+
 @pytest.mark.parametrize("at_us", [10**30, -1, 10**400])
 def test_an_impossible_time_is_no_entry(at_us: int) -> None:
     line = json.dumps({"__REALTIME_TIMESTAMP": str(at_us), "_BOOT_ID": "a" * 32, "MESSAGE": "Kernel panic"})
