@@ -388,6 +388,20 @@ def test_the_history_before_this_one_is_read_too(tmp_path: Path) -> None:
         apt_history.read_apt_history(host)
 
 
+def test_two_long_histories_are_both_read(tmp_path: Path) -> None:
+    """Each is sound, and they are more than one file may be together: the newest counts."""
+    folder = tmp_path / "var/log/apt"
+    folder.mkdir(parents=True)
+    other = HISTORY[HISTORY.index("\nStart-Date: 2026-11-21") :]
+    filling = other * (550_000 // len(other))
+    (folder / "history.log.1.gz").write_bytes(gzip.compress((filling + HISTORY.replace("2026-11", "2026-10")).encode()))
+    (folder / "history.log").write_text(filling + HISTORY)
+    host = HostReader(system=System(tmp_path))
+    assert len(apt_history.read_apt_history(host)) == 2
+    (folder / "history.log.1.gz").write_bytes(gzip.compress(b"\n" * (LARGEST_TEXT + 1)))
+    assert len(apt_history.read_apt_history(host)) == 1, "one without an end costs that history alone"
+
+
 @pytest.mark.parametrize(
     "text",
     [
