@@ -148,6 +148,8 @@ class Spark:
         if any(word.startswith("MESSAGE_ID=") for word in argv):
             end = {"__REALTIME_TIMESTAMP": str(booted - 1), "_BOOT_ID": FORMER, "MESSAGE": "Journal stopped"}
             return json.dumps(end) if self.clean else ""
+        if "_TRANSPORT=kernel" not in argv:
+            return ""
         lines = ({"__REALTIME_TIMESTAMP": str(now), "_BOOT_ID": BOOT, "MESSAGE": line} for line in self.events)
         return "\n".join(map(json.dumps, lines))
 
