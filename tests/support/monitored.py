@@ -66,6 +66,7 @@ class Spark:
         self.pressure(0)
         self.write("/proc/buddyinfo", f"Node 0, zone Normal{' 0' * 13} 3000\n")
         self.write("/proc/vmstat", "oom_kill 0\n")
+        self.write("/proc/uptime", "300.0 1.0\n")
         self.write("/proc/sys/kernel/random/boot_id", BOOT)
         self.zone(61)
         self.write("/var/log/journal/x/system.journal", "")
@@ -147,6 +148,8 @@ class Spark:
         if any(word.startswith("MESSAGE_ID=") for word in argv):
             end = {"__REALTIME_TIMESTAMP": str(booted - 1), "_BOOT_ID": FORMER, "MESSAGE": "Journal stopped"}
             return json.dumps(end) if self.clean else ""
+        if "_TRANSPORT=kernel" not in argv:
+            return ""
         lines = ({"__REALTIME_TIMESTAMP": str(now), "_BOOT_ID": BOOT, "MESSAGE": line} for line in self.events)
         return "\n".join(map(json.dumps, lines))
 

@@ -40,10 +40,11 @@ _ACTIONS = {
 def read_apt_history(host: HostReader) -> list[Change]:
     """From the oldest to the newest, out of the log and the one before it."""
     texts, reason = [], None
+    former = f"{FOLDER}/history.log.1.gz"
     try:
-        with gzip.open(host.path(f"{FOLDER}/history.log.1.gz")) as file:
-            texts.append(file.read(LARGEST_TEXT).decode("utf-8", "replace"))
-    except (OSError, EOFError, zlib.error):  # absent, no gzip, or damaged
+        with gzip.open(host.path(former)) as file:
+            texts.append(checked(file.read(LARGEST_TEXT + 1).decode("utf-8", "replace"), former))
+    except (OSError, EOFError, zlib.error, Unknown):  # absent, no gzip, damaged, empty, or without an end
         pass
     try:
         texts.append(text_of(host, f"{FOLDER}/history.log"))
@@ -62,7 +63,8 @@ def _local(text: str) -> float:
 def parse_history(text: str, to_epoch: Callable[[str], float]) -> list[Change]:
     changes: list[Change] = []
     blocks = 0
-    for block in re.split(r"\n\s*\n", checked(text, f"{FOLDER}/history.log")[:LARGEST_TEXT]):
+    # Of two long files together the newest counts; an entry that is cut has no date, and is left out.
+    for block in re.split(r"\n\s*\n", text[-LARGEST_TEXT:]):
         fields = dict(line.split(": ", 1) for line in block.splitlines() if ": " in line)
         try:
             at_s = to_epoch(" ".join(fields["Start-Date"].split()))

@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import gpu, memory, rails, sensors
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, number, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, quoted, text_of, uptime
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.watchdog import metrics
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -42,7 +42,7 @@ def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
     reading = {
         "schema_version": 1,
         "at_s": now_s,
-        "uptime_s": notes.read("uptime_s", lambda: number(text_of(host, "/proc/uptime").split()[0])),
+        "uptime_s": notes.read("uptime_s", lambda: uptime(host)),
         "boot": None,
         "kernel": quoted(host.read("/proc/sys/kernel/osrelease") or "") or None,
         "kho_off": None if command_line is None else "kho=off" in command_line.split(),
@@ -60,6 +60,7 @@ def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
 def _sample(host: HostReader, notes: Notes, now_s: float) -> dict[str, Any]:
     return {
         "at_s": now_s,
+        "steady_s": _steady(host),
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
         "serving": None,
         "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
@@ -67,6 +68,10 @@ def _sample(host: HostReader, notes: Notes, now_s: float) -> dict[str, Any]:
         "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
         "rails": notes.read("rails", lambda: rails.read_rails(host)),
     }
+
+
+def _steady(host: HostReader) -> float:
+    return round(host.system.clock.now(), 2)
 
 
 def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
@@ -89,8 +94,8 @@ def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, 
             problem = quoted(getattr(error, "strerror", None) or str(error) or "no answer")
     told = {"phase": phase, "since": since, "verdict": verdict}
     words = {name: quoted(str(value)) if value else None for name, value in told.items()}
-    return {"name": service.name, "at_s": round(host.time_of_day(), 2), **words, "counters": counters,
-            "problem": problem}  # fmt: skip
+    return {"name": service.name, "at_s": round(host.time_of_day(), 2), "steady_s": _steady(host), **words,
+            "counters": counters, "problem": problem}  # fmt: skip
 
 
 def main(every_s: float) -> None:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Optional
 
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import units
 from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
@@ -25,7 +26,7 @@ Event = dict[str, Any]  # {at_s, last_s, count, boot, kind, key, text}, and serv
 Line = tuple[float, str, str, Optional[str]]  # time, boot, message, and who says it, where the journal knows
 
 DEADLINE_S = 20.0
-MOST_LINES = 1500  # the newest; the text of them stays below LARGEST_TEXT
+MOST_LINES = 1500  # the newest of the kernel, and those of the units
 SHORT_BOOT = 12  # characters of a boot id that are kept
 # What a line tells. The first group is what it is about: equal ones in a row are one event. In the order of trial.
 KINDS = (
@@ -50,26 +51,37 @@ _SERVICE = re.compile(r"\Agb10-vllm(?:-([a-z0-9-]+))?: ([a-z_]+): ")
 _UNIT = re.compile(r"(gb10-vllm-[a-z0-9-]+)\.service\Z")
 _KINDS = tuple((kind, re.compile(pattern)) for kind, pattern in KINDS)
 # journalctl's own search, so that a month of kernel messages stays on the host. \A is for Python alone.
-GREP = "|".join([*(pattern.replace(r"\A", "^") for _kind, pattern in KINDS), r"^gb10-vllm: [a-z_]+: "])
+GREP = "|".join(pattern.replace(r"\A", "^") for _kind, pattern in KINDS)
+OWN_GREP = f"^{OWN}[a-z_]+: "
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
 _FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT"
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
 
 
 def read_events(host: HostReader, booted_s: float | None, since_s: float | None = None) -> list[Event]:
-    """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal."""
-    words = [*JOURNAL, f"--lines={MOST_LINES}", f"--grep={GREP}", "--case-sensitive=yes"]
-    words += [] if since_s is None else [f"--since=@{since_s:.0f}"]
-    ours = [f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)]
-    done = host.system.run([*words, "_TRANSPORT=kernel", "+", *ours], timeout=DEADLINE_S)
+    """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal.
+
+    Kernel and units are asked apart, and the units for their own lines alone: what a container logs, however much, must
+    leave no line of the kernel out.
+    """
+    done = _asked(host, since_s, GREP, "_TRANSPORT=kernel")
     if done.stdout.strip() or (has_journal(host) and done.rc in (0, 1) and not done.stderr.strip()):
-        return parse_journal(done.stdout)
+        own = _asked(host, since_s, OWN_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in units.names(host)))
+        if own.rc not in (0, 1):
+            raise Unknown(f"journalctl failed: {quoted(own.words)}")
+        return parse_journal(done.stdout, own.stdout)
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
     if buffer.rc or booted_s is None:
         raise Unknown(
             f"neither journalctl ({quoted(done.words)}) nor dmesg ({quoted(buffer.words)}) gives a kernel log"
         )
     return parse_dmesg(buffer.stdout[-LARGEST_TEXT:], booted_s)
+
+
+def _asked(host: HostReader, since_s: float | None, pattern: str, *sources: str) -> Completed:
+    words = [*JOURNAL, f"--lines={MOST_LINES}", f"--grep={pattern}", "--case-sensitive=yes"]
+    words += [] if since_s is None else [f"--since=@{since_s:.0f}"]
+    return host.system.run([*words, *sources], timeout=DEADLINE_S)
 
 
 def has_journal(host: HostReader) -> bool:
@@ -112,14 +124,19 @@ def _of_unit(message: str, entry: dict[str, Any]) -> str:
     return f"{named[1]}: {message[len(OWN) :] if message.startswith(OWN) else message}"
 
 
-def parse_journal(text: str) -> list[Event]:
-    if not text.strip():
-        return []
-    entries = list(lines(checked(text, "journalctl")))
-    if not entries:
-        raise Unknown(f"journalctl gave no entries: {quoted(text[:200])}")
-    entries.sort(key=lambda entry: float(entry["at_s"]))  # with --grep and --lines the newest comes first
+def parse_journal(*texts: str) -> list[Event]:
+    """Of several answers."""
+    entries = [entry for text in texts for entry in _entries(text)]
+    entries.sort(key=lambda entry: float(entry["at_s"]))
     return _events((entry["at_s"], entry["boot"], entry["MESSAGE"], entry["speaker"]) for entry in entries)
+
+
+def _entries(text: str) -> list[dict[str, Any]]:
+    """With --grep and --lines the newest comes first, so what is cut off is the oldest."""
+    entries = list(lines(text[:LARGEST_TEXT]))
+    if text.strip() and not entries:
+        raise Unknown(f"journalctl gave no entries: {quoted(text[:200])}")
+    return entries
 
 
 def parse_dmesg(text: str, booted_s: float) -> list[Event]:

@@ -102,7 +102,9 @@ class Load:
             return f"the image '{self.image}' begins with a dash, so Docker would read it as an option"
         if gpu.get("state") != "ok":
             return f"the GPU does not answer ({gpu.get('state')})"
-        if (gpu.get("utilization_percent") or 0) > self._wish.idle_percent:
+        if gpu.get("utilization_percent") is None:
+            return "the GPU does not say whether it works already: its utilization is unknown"
+        if gpu["utilization_percent"] > self._wish.idle_percent:
             return f"the GPU works already, {gpu['utilization_percent']:.0f} % of the time"
         if (memory.get("available_bytes") or 0) < self._wish.free_gib * GIB:
             return f"less than {self._wish.free_gib:g} GiB of memory are available"

@@ -38,9 +38,9 @@ def read_rails(host: HostReader) -> list[dict[str, Any]]:
             state = host.read(f"{base}/ports/{port}/state")
             rails.append(
                 {
-                    "hca": hca,
-                    "port": port,
-                    "netdev": netdev,
+                    "hca": quoted(hca),
+                    "port": quoted(port),
+                    "netdev": quoted(netdev) if netdev else None,
                     "state": quoted(state.rpartition(":")[2]) if state else None,
                     "carrier": _carrier(host, netdev),
                     "rate_gbps": leading_number(host.read(f"{base}/ports/{port}/rate")),
@@ -71,5 +71,5 @@ def _counters(host: HostReader, base: str) -> dict[str, int]:
         for name in host.names(f"{base}/{folder}"):
             count = None if _TRAFFIC.match(name) else host.number(f"{base}/{folder}/{name}")
             if count and 0 < count < _LARGEST_COUNT:
-                found[name] = count
+                found[quoted(name)] = count
     return found

@@ -27,7 +27,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health import (
     service,
     units,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, number, quoted, text_of
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, quoted, text_of, uptime
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
 
 SCHEMA_VERSION = 1
@@ -47,7 +47,7 @@ def collect(
     """The whole reading; docs/health.md lists the keys. With `loaded` the samples are those of a load of ours."""
     notes = Notes()
     now_s = host.time_of_day()
-    uptime_s = notes.read("uptime_s", lambda: _uptime(host))
+    uptime_s = notes.read("uptime_s", lambda: uptime(host))
     boot_id = host.read("/proc/sys/kernel/random/boot_id")
     command_line = host.read("/proc/cmdline")
     booted_s = None if uptime_s is None else now_s - uptime_s
@@ -83,10 +83,6 @@ def collect(
 
 def _word(host: HostReader, path: str) -> str | None:
     return quoted(host.read(path) or "") or None
-
-
-def _uptime(host: HostReader) -> float:
-    return number(text_of(host, "/proc/uptime").split()[0])
 
 
 def _several(host: HostReader) -> list[str]:
@@ -142,6 +138,7 @@ def _sample(host: HostReader, notes: Notes, asks: Asks) -> dict[str, Any]:
     servings = {path.partition(".")[2]: values for path, values in counted.items() if path != "serving"}
     return {
         "at_s": round(host.time_of_day(), 2),
+        "steady_s": round(host.system.clock.now(), 2),
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
         "serving": counted.get("serving"),
         **({"servings": servings} if servings else {}),

@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import quo
 Line = dict[str, Any]  # {at_s, text}
 
 MOST = 120  # lines of one end
+LOST_S = 60.0  # of a boot may be missing in its journal: 6 to 29 s were, and the next boot takes longer to send a line
 _FIGURES = (
     ("clock_mhz", "{:.0f} MHz", 1.0),
     ("power_w", "{:.0f} W", 1.0),
@@ -25,13 +26,18 @@ _LARGEST = 1e12
 
 
 def ends(boots: Iterable[Mapping[str, Any]]) -> list[tuple[float, float]]:
-    """Of each boot that ended without a shutdown: when it began, and when the next one did."""
-    rows = sorted(boots, key=lambda boot: float(boot["first_s"]))
+    """Of each boot that ended without a shutdown, in the order of `boots`: when it began, and when the next one did."""
+    rows = list(boots)
     return [
-        (float(boot["first_s"]), float(after["first_s"]))
+        (float(boot["first_s"]), _next(float(boot["last_s"]), float(after["first_s"])))
         for boot, after in zip(rows, rows[1:])
         if boot["clean"] is False
     ]
+
+
+def _next(last_s: float, began_s: float) -> float:
+    """When the next boot began; where its clock was dead or slow then, a time by which this boot was over."""
+    return began_s if began_s > last_s else last_s + LOST_S
 
 
 def last_seconds(

@@ -18,13 +18,32 @@ if TYPE_CHECKING:
 
 LARGEST_TEXT = 2**20  # characters of one file or answer; a sound one is far below
 LARGEST_QUOTE = 200
+_LARGEST_READ = 4096  # characters of what is quoted; hiding makes it shorter, seldom by so much
 LATEST_S = 2**37  # a time of day in the year 6325; what is later is no time
 Values = dict[str, "Any"]
 Reasons = dict[str, str]
 Part = tuple[Values, Reasons]  # a value that is None has its reason
 _NUMBER = re.compile(r"-?\d{1,15}(\.\d{1,9})?\Z")
-# What opens a door somewhere: account and password in an address, a token of the hub or of an HTTP header.
-_SECRET = re.compile(r"(?<=://)[^/@\s]{1,200}(?=@)|\bhf_[A-Za-z0-9]{16,}|(?<=Bearer )\S{8,}")
+# How a secret is called. What is counted in tokens has a number behind it: `time per output token: 12`.
+_NAMES = r"api[_-]?key|passw(?:or)?d|passphrase|secret|authorization|token(?!\W{1,4}[\d.]{1,12}(?:[\s,;)\]}%]|\Z))"
+# What opens a door somewhere. Every repetition that can be tried in vain is bounded, so that no text takes long.
+_SECRET = re.compile(
+    r"""
+    # Account and password of an address, which may hold / and @ themselves.
+    (?<=://)\S{1,500}(?=@)
+    # Keys by how they begin, in their own spelling: HF_HUB_CACHE and SK-hynix are none.
+    | \b(?-i:hf_[A-Za-z0-9]{16,} | (?:sk|nvapi)-[\w-]{6,})
+    | (?<=\bbearer\ )\S{8,}
+    # What a name says to be one: an option or field, a variable, a header. Without `=`, `:` or dashes it is prose.
+    | (
+        (?: --[\w-]{0,40}(?:NAMES)[\\"']{0,2}[\s=,:]{1,3}\\? | (?:NAMES)[\\"']{0,2}\s{0,3}[:=]>?\s{0,3} )
+        (?! (?:None|null|"{2}|'{2}|\[\]|["']?\(hidden\)["']?) (?:[\s,;)\]}]|\Z) )
+        (?: (?:basic|bearer|digest|negotiate|token) \s{1,3} )?
+      )
+      (?: "[^"]{1,500}"? | '[^']{1,500}'? | \[[^\]]{1,500}\]? | \S+ )
+    """.replace("NAMES", _NAMES),
+    re.VERBOSE | re.IGNORECASE,
+)
 _GPU_UUID = re.compile(r"\b(?:GPU|MIG)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b")
 
 
@@ -85,7 +104,16 @@ def number(cell: str) -> float:
     return float(cell)
 
 
+def uptime(host: HostReader) -> float:
+    return number(text_of(host, "/proc/uptime").split()[0])
+
+
 def quoted(text: str) -> str:
     """What somebody else said, on one line, short, without the identity of a GPU and without what looks secret."""
-    line = " ".join(_SECRET.sub("(hidden)", _GPU_UUID.sub("GPU-(hidden)", text)).split())
+    line = hidden(_GPU_UUID.sub("GPU-(hidden)", " ".join(text[:_LARGEST_READ].split())))
     return "".join(char if char.isprintable() else "?" for char in line)[:LARGEST_QUOTE]
+
+
+def hidden(text: str) -> str:
+    """A text without what looks secret in it."""
+    return _SECRET.sub(r"\g<1>(hidden)", text)

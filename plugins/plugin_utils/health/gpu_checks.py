@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import Patient, Said, Server, Unsure, median
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import (
+    Patient,
+    Said,
+    Server,
+    Unsure,
+    median,
+    passed_s,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.benchmark import THROTTLING
 
 SLOWED = frozenset(THROTTLING.values())
@@ -146,7 +153,7 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
         why = _gpu_why(patient, "power_w")
         yield Unsure("engine_hung", server.says(f"no token comes, and the GPU's power is unknown: {why}"))
         return
-    span_s, most = patient.last["at_s"] - patient.samples[0]["at_s"], max(power or 0 for power in powers)
+    span_s, most = passed_s(patient.samples[0], patient.last), max(power or 0 for power in powers)
     if most >= patient.limit("hang_power_w"):
         return  # a long prefill
     if span_s < patient.limit("hang_s"):

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
 from ansible_collections.gb10.fleet.plugins.module_utils.health.glance import LINE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
@@ -31,6 +31,7 @@ class Counters(TypedDict):
 class Served(TypedDict):
     name: str
     at_s: float
+    steady_s: NotRequired[float]  # by a clock that nobody sets
     phase: str | None
     since: str | None
     verdict: str | None

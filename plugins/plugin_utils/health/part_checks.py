@@ -26,11 +26,12 @@ def check_rails(patient: Patient) -> Iterator[Said]:
 
 def _degraded(patient: Patient, rail: Rail) -> Iterator[Said]:
     pcie, lanes, name = rail["pcie"], patient.limit("pcie_width_lanes"), f"{rail['hca']} ({rail['netdev']})"
+    speed, most = pcie["gigatransfers"], pcie["gigatransfers_max"]
     if pcie["width"] is not None and pcie["width"] < lanes:
         fact = f"{name} has {pcie['width']:.0f} PCIe lanes of {lanes}"
         yield patient.warn("rail_degraded", fact, f"{_COLD}; partner boards with old firmware need its update")
-    elif pcie["gigatransfers"] is not None and pcie["gigatransfers"] < (pcie["gigatransfers_max"] or 0):
-        fact = f"{name} runs PCIe at {pcie['gigatransfers']:g} GT/s of {pcie['gigatransfers_max']:g}"
+    elif speed is not None and most is not None and speed < most:
+        fact = f"{name} runs PCIe at {speed:g} GT/s of {most:g}"
         yield patient.warn("rail_degraded", fact, _COLD)
     if rail["rate_gbps"] is not None and rail["rate_gbps"] < patient.limit("link_gbps"):
         fact = f"{name} links at {rail['rate_gbps']:g} Gb/s of {patient.limit('link_gbps')}"

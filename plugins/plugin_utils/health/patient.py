@@ -132,6 +132,12 @@ class Patient:
         return Finding(id_, "info", self.host, fact, way_out)
 
 
+def passed_s(first: Mapping[str, Any], last: Mapping[str, Any]) -> float:
+    """Between two samples, by the clock that nobody sets: what a host was set by is no time that passed."""
+    name = "steady_s" if "steady_s" in first and "steady_s" in last else "at_s"
+    return float(last[name] - first[name])
+
+
 def median(values: Sequence[float | None]) -> float | None:
     """Of the known ones; None where there is none."""
     known = [value for value in values if value is not None]

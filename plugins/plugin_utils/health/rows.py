@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from ansible_collections.gb10.fleet.plugins.module_utils.health.units import SHORT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import judge
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Counters, Look, Served
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import GIB, Rules, passed_s
 
 
 @dataclass(frozen=True)
@@ -80,13 +81,23 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
 
 
 def _joined(looks: Sequence[Look]) -> schema.Reading:
-    """All looks as one reading. An engine that hangs is seen in the counters of its service."""
-    samples = []
-    for look in looks:
-        counted = {one["name"]: _serving(one["counters"]) for one in look["services"] if one["counters"]}
-        several = {"servings": counted} if len(counted) > 1 else {}
-        serving = None if several else next(iter(counted.values()), None)
-        samples.append({**look["reading"]["samples"][-1], "serving": serving, **several})
+    """All looks as one reading. An engine that hangs is seen in the counters of its service.
+
+    As in health_facts, counters have no name where nothing but the service of vllm_model counts: its unit is the one
+    that a way out names then.
+    """
+    counted = [
+        {one["name"]: _serving(one["counters"]) for one in look["services"] if one["counters"]} for look in looks
+    ]
+    named = any(set(services) - {SHORT} for services in counted)
+    samples = [
+        {
+            **look["reading"]["samples"][-1],
+            "serving": None if named else services.get(SHORT),
+            **({"servings": services} if named else {}),
+        }
+        for look, services in zip(looks, counted, strict=True)
+    ]
     return cast(schema.Reading, {**looks[-1]["reading"], "samples": samples})
 
 
@@ -109,7 +120,7 @@ def service_row(last: Served, former: Served | None) -> ServiceRow:
 
 
 def _rate(last: Served, former: Served | None) -> float | None:
-    grown, seconds = _grown(last, former, "generated_tokens"), last["at_s"] - former["at_s"] if former else 0
+    grown, seconds = _grown(last, former, "generated_tokens"), passed_s(former, last) if former else 0
     return None if grown is None or seconds <= 0 else grown / seconds
 
 

@@ -88,6 +88,7 @@ class Rail(TypedDict):
 
 class Sample(TypedDict):
     at_s: float
+    steady_s: NotRequired[float]  # by a clock that nobody sets
     gpu: Gpu | None
     serving: Serving | None
     servings: NotRequired[dict[str, Serving | None]]  # of several services, by name

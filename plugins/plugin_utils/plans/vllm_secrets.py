@@ -9,6 +9,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import hidden
+
 HIDDEN = "(hidden)"
 PASSWORD_IN_URL = re.compile(r"://[^/@\s]*:[^/@\s]*@")
 _NAME = re.compile(
@@ -16,7 +18,6 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _PATH = re.compile(r"/[^:]*\Z")  # a path is no secret
-_INSIDE = re.compile(r"(?<=://)[^/@\s]+(?=@)|\bhf_[A-Za-z0-9]{8,}|(?<=Bearer )\S+")
 # A field of JSON among the words, by its name.
 _FIELD = re.compile(r"(?P<name>[\"'](?P<key>[^\"']+)[\"']\s*:\s*)(?P<value>\"[^\"]*\"|'[^']*')")
 
@@ -59,7 +60,7 @@ def _inside(value: Any) -> Any:
     """A text without the secrets that it may hold somewhere; another value is none."""
     if not isinstance(value, str):
         return value
-    return _FIELD.sub(_field, _INSIDE.sub(HIDDEN, value))
+    return hidden(_FIELD.sub(_field, value))
 
 
 def _field(found: re.Match[str]) -> str:

@@ -34,8 +34,26 @@ def of_gpus(*gpus: Record, every_s: float = 1, **more: Any) -> Record:
     return reading(samples, **more)
 
 
+@pytest.mark.parametrize(("step_s", "passed_s", "hung"), [(200, 1, False), (0, 200, True), (-500, 200, True)])
+def test_a_clock_that_is_set_makes_no_engine_hang(step_s: float, passed_s: float, hung: bool) -> None:
+    still = {"gpu": gpu(2300, 20.0, 96), "serving": health.serving(3, 100)}
+    samples = [
+        sample(NOW, steady_s=5.0, **still),
+        sample(NOW + passed_s + step_s, steady_s=5.0 + passed_s, **still),
+    ]
+    judgement = said(reading(samples))
+    assert ("engine_hung" in [finding.id for finding in judgement.findings]) is hung
+    assert hung or "no token came for 1 s" in judgement.unsure["engine_hung"]
+
+
 def with_memory(**changes: Any) -> Record:
     return reading([sample(), sample(memory={**MEMORY, **changes})])
+
+
+@pytest.mark.parametrize("most", [None, -2.0])
+def test_a_speed_that_is_none_is_no_finding(most: float | None) -> None:
+    """A host may say anything."""
+    assert ids(reading([sample(rails=[rail(pcie={"gigatransfers": -1.0, "gigatransfers_max": most})])])) == []
 
 
 def test_a_healthy_idle_host_has_no_finding_and_its_power_supply_is_unknown() -> None:

@@ -142,6 +142,7 @@ def test_at_idle_nobody_can_tell(tmp_path: Path) -> None:
     ("before", "said"),
     [
         (sample(gpu=gpu(2418, 86, 96)), "the GPU works already, 96 % of the time"),
+        (sample(gpu=gpu(busy=None)), "the GPU does not say whether it works already: its utilization is unknown"),
         (sample(gpu={**gpu(), "state": "absent"}), "the GPU does not answer (absent)"),
         (sample(memory={**sample()["memory"], "available_bytes": 5 * GIB}), "less than 6 GiB of memory are available"),
         (sample(serving=serving(running=1)), "requests run on gb10-vllm"),

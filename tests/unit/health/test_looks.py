@@ -77,6 +77,7 @@ def test_a_look_is_what_the_controller_takes(tmp_path: Path) -> None:
     host = HostReader(System(root=tmp_path, runner=lambda argv, stdin, timeout: Completed(tuple(argv), 127)))
     line = glance.LINE + json.dumps(glance.look(host, ask))
     found = (looks.of_line(line) or {})["look"]
+    assert found["reading"]["samples"][0]["steady_s"] > 0
     row = rows.row("a", [found], None, RULES)
     assert row.memory_used_gib == 600 / 2**20
     chat, vllm = row.services
@@ -93,6 +94,8 @@ def test_rates_are_those_between_two_looks() -> None:
     assert service.ttft_s == pytest.approx(0.3)
     (quiet,) = rows.row("a", [first, look(NOW, served(1000))], None, RULES).services
     assert (quiet.tokens_per_s, quiet.ttft_s) == (0, 0.5), "no first token came between: that of the server's life"
+    steady = [look(at, served(t, at_s=at, steady_s=s)) for at, t, s in ((NOW, 1000, 5), (NOW + 200, 1090, 7))]
+    assert rows.row("a", steady, None, RULES).services[0].tokens_per_s == 45, "the clock was set in between"
     (anew,) = rows.row("a", [first, look(NOW, served(3))], None, RULES).services
     assert anew.tokens_per_s is None, "the server began anew"
 
@@ -117,6 +120,24 @@ def test_a_hang_is_seen_where_somebody_looks_long_enough(watts: float | None, ru
     found = {finding.id for finding in rows.row("a", seen, None, RULES).findings}
     assert ("engine_hung" in found) is hung
     assert "engine_hung" not in {finding.id for finding in rows.row("a", seen[:10], None, RULES).findings}
+
+
+@pytest.mark.parametrize("other", [None, "embed"])
+@pytest.mark.parametrize("name", ["vllm", "chat"])
+def test_a_hang_names_the_unit_that_exists(name: str, other: str | None) -> None:
+    """Also where it is the only service, and where another one came later."""
+    seen = [
+        look(
+            NOW - 190 + 10 * n,
+            served(500, 2, name=name),
+            *([served(500 + n, name=other)] if other and n > 10 else []),
+            gpu=gpu(2400, 20.0, 96),
+        )
+        for n in range(20)
+    ]
+    found = rows.row("a", seen, None, RULES).findings
+    (hung,) = (finding for finding in found if finding.id == "engine_hung")
+    assert f"restart {'gb10-vllm' if name == 'vllm' else 'gb10-vllm-chat'} on all hosts" in hung.way_out
 
 
 @pytest.mark.parametrize(

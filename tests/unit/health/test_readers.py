@@ -28,6 +28,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import (
     LARGEST_TEXT,
     Notes,
     Unknown,
+    hidden,
     quoted,
     text_of,
 )
@@ -232,7 +233,9 @@ def entry(message: Any, at_s: float = 1000, boot: str = "a" * 32) -> str:
 def test_lines_that_tell_something(message: str, kind: str, key: str) -> None:
     (event,) = kernel_log.parse_journal(entry(message) + "\n" + entry("nothing of note") + "\n{half a li")
     assert (event["kind"], event["key"], event["count"], event["at_s"]) == (kind, key, 1, 1000)
-    assert re.search(kernel_log.GREP, message), "journalctl would not give this line"
+    assert re.search(kernel_log.OWN_GREP if kind == "service" else kernel_log.GREP, message), (
+        "journalctl would not give this line"
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,6 +286,22 @@ def test_boots_as_json_and_as_a_table(text: str) -> None:
         ("a" * 12, 1000, 2000),
         ("b" * 12, 3000, 4000),
     ]
+
+
+@pytest.mark.parametrize(
+    ("first_us", "last_us"),
+    [
+        pytest.param(5_000_000, 4_000_000_000, id="its RTC is dead"),
+        pytest.param(9_000_000_000, 4_000_000_000, id="its RTC is fast"),
+    ],
+)
+def test_boots_stay_in_the_order_of_journalctl(first_us: int, last_us: int) -> None:
+    """A boot whose clock was wrong at first is the last one all the same."""
+    rows = json.loads(JSON_BOOTS)
+    rows[1].update(first_entry=first_us, last_entry=last_us)
+    former, current = boots.judge(boots.parse_boots(json.dumps(rows)), "", "b" * 12)
+    assert (former["boot"], former["clean"]) == ("a" * 12, False)
+    assert (current["boot"], current["first_s"], current["clean"]) == ("b" * 12, first_us / 1e6, None)
 
 
 @pytest.mark.parametrize("at_us", [10**30, -1, 10**400])
@@ -369,6 +388,20 @@ def test_the_history_before_this_one_is_read_too(tmp_path: Path) -> None:
     (folder / "history.log").unlink()
     with pytest.raises(Unknown, match="No such file"):
         apt_history.read_apt_history(host)
+
+
+def test_two_long_histories_are_both_read(tmp_path: Path) -> None:
+    """Each is sound, and they are more than one file may be together: the newest counts."""
+    folder = tmp_path / "var/log/apt"
+    folder.mkdir(parents=True)
+    other = HISTORY[HISTORY.index("\nStart-Date: 2026-11-21") :]
+    filling = other * (550_000 // len(other))
+    (folder / "history.log.1.gz").write_bytes(gzip.compress((filling + HISTORY.replace("2026-11", "2026-10")).encode()))
+    (folder / "history.log").write_text(filling + HISTORY)
+    host = HostReader(system=System(tmp_path))
+    assert len(apt_history.read_apt_history(host)) == 2
+    (folder / "history.log.1.gz").write_bytes(gzip.compress(b"\n" * (LARGEST_TEXT + 1)))
+    assert len(apt_history.read_apt_history(host)) == 1, "one without an end costs that history alone"
 
 
 @pytest.mark.parametrize(
@@ -463,6 +496,54 @@ def test_a_file_without_an_end_is_unknown(tmp_path: Path) -> None:
 def test_what_is_quoted_holds_no_password_of_an_address_and_no_token() -> None:
     said = quoted("proxy http://me:sesame@proxy.test:1 with hf_" + "sesame" * 6 + " and Bearer sesame-0123456789")
     assert "sesame" not in said and "proxy.test:1" in said
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("proxy http://me:ses/ame@proxy.test:1 fails", "proxy.test:1 fails"),
+        ("proxy http://me:ses@ame@proxy.test:1 fails", "proxy.test:1 fails"),
+        ("Authorization: Basic sesame", "Authorization: Basic "),
+        ("authorization: bearer sesame", "authorization: bearer "),
+        ("bearer sesame-0123456789", "bearer "),
+        ("vllm serve --api-key sk-sesame --port 1", "--port 1"),
+        ("vllm serve --hf-token=sesame --port 1", "--port 1"),
+        ("['--api-key', 'sesame', '--port']", "'--port'"),
+        ("{'api_key': ['sk-sesame', 'sesame'], 'port': 1}", "'port': 1"),
+        ('{"password":"my sesame","port":1}', '"port":1'),
+        (r"{\"password\": \"sesame\"}", "password"),
+        ("NGC_API_KEY=nvapi-sesame PORT=1", "PORT=1"),
+        ("key nvapi-sesame is refused", "is refused"),
+        ("key sk-sesame is refused", "is refused"),
+    ],
+)
+def test_what_looks_secret_is_hidden_and_the_rest_is_not(text: str, kept: str) -> None:
+    said = quoted(text)
+    assert not re.search("ses|ame", said) and "(hidden)" in said and kept in said
+    assert quoted(said) == said, "what is quoted twice stays as it is"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("tokens 5", "max_num_batched_tokens=8192", "max_tokens: 5", "eos_token_id=151645", "prompt_token_ids: None"),
+        *("the token is wrong", "multi-token prediction", "time per output token: 12 ms", "tokenizer='a/b', seed=0"),
+        *("api_key=None, seed=0", "hf_quant_config.json", "a disk-encryption task-scheduler", "SK-hynix-PC801"),
+        *("https://hub.test/a?b=c", "image hub.test/a@sha256:0", "basic configuration"),
+    ],
+)
+def test_harmless_words_are_shown(text: str) -> None:
+    assert quoted(text) == text
+
+
+@pytest.mark.parametrize(
+    "part", ["://", "a@://", "--", "--a-", "--api-", "token: ", "password:'", "bearer ", "hf_", "sk-"]
+)
+def test_no_text_takes_long_to_hide(part: str) -> None:
+    """A client can have a server log what it likes."""
+    began = time.process_time()
+    hidden((part * 2**17)[: 2**17] + "@")
+    assert time.process_time() - began < 5
 
 
 def test_versions_of_apt_are_quoted_too() -> None:

@@ -40,6 +40,16 @@ def test_ten_of_ten_power_offs_at_any_moment() -> None:
         assert max(line["at_s"] for line in found) == max(line["at_s"] for line in lines if line["at_s"] <= OFF)
 
 
+@pytest.mark.parametrize("first_s", [5.0, OFF - 30])
+def test_a_boot_with_a_dead_clock_hides_no_last_second(first_s: float) -> None:
+    """It began in 1970, or in the time before, and has the right time since."""
+    boots = [*BOOTS[:2], boot("b", first_s, NOW)]
+    found = record.last_seconds(kept(), record.ends(boots), 10)
+    assert [line["at_s"] for line in found] == [*(OFF - age for age in range(10, -1, -1)), OFF]
+    dead = {**BOOTS[1], "first_s": 5.0}
+    assert record.last_seconds(kept(), record.ends([BOOTS[0], dead, BOOTS[2]]), 10) == found
+
+
 def test_why_shows_what_the_journal_has_lost() -> None:
     told: Any = reading(boots=BOOTS, recorded=record.last_seconds(kept(), record.ends(BOOTS), 10))
     assert schema.problem(told) is None

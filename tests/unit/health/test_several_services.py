@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def test_one_service_keeps_its_form(tmp_path: Path) -> None:
     found = collect(host_with(tmp_path, "vllm"), server=counters)
     assert "services" not in found and "servings" not in found["samples"][0]
     assert (found["service"]["phase"], found["samples"][0]["serving"]["running"]) == ("vllm", 1)
+    assert found["samples"][0]["steady_s"] > 0
 
 
 def test_what_cannot_be_read_has_the_name_of_its_service(tmp_path: Path) -> None:
@@ -90,6 +92,29 @@ def test_the_journal_is_asked_for_all_units(tmp_path: Path) -> None:
     assert units <= set(said[-1])
     boots._last_lines(host, "b")
     assert units <= set(said[-1])
+
+
+def test_no_line_of_a_container_hides_one_of_the_kernel(tmp_path: Path) -> None:
+    """A client can have vLLM log long lines, and as many as it likes. An Xid and the unit's own lines stay."""
+    unit = "gb10-vllm.service"
+    xid = {**json.loads(line("NVRM: Xid (PCI:000f:01:00): 79, GPU has fallen off the bus.", unit, 1))}
+    del xid["_SYSTEMD_UNIT"]
+    own = [line("gb10-vllm: engine_died: " + "x" * 500, unit, 2 + number) for number in range(2000)]
+    hostile = [line("Kernel panic " + "x" * 40_000, unit, 3000 + number) for number in range(2000)]
+
+    def journal(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        """As journalctl: what fits the pattern, from the newest on."""
+        (pattern,) = (word.removeprefix("--grep=") for word in argv if word.startswith("--grep="))
+        (most,) = (int(word.removeprefix("--lines=")) for word in argv if word.startswith("--lines="))
+        asked = [*([json.dumps(xid)] if "_TRANSPORT=kernel" in argv else [])]
+        asked += [*own, *hostile] if f"_SYSTEMD_UNIT={unit}" in argv else []
+        found = [each for each in asked if re.search(pattern, json.loads(each)["MESSAGE"])]
+        return Completed(tuple(argv), 0 if found else 1, "\n".join(found[::-1][:most]))
+
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    events = kernel_log.read_events(replace(HostReader(), system=System(tmp_path, journal)), NOW)
+    assert [(event["kind"], event["key"]) for event in events] == [("xid", "79"), ("service", "engine_died")]
+    assert 1000 < events[1]["count"] <= 1500 and events[1]["last_s"] == 2001
 
 
 def test_a_line_names_its_service_and_is_counted_with_it() -> None:

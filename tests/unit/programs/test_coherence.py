@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dpkg
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import (
     apt,
     driver_packages,
@@ -685,6 +686,15 @@ nvidia-driver-590:
   Installed: (none)
   Candidate: (none)
 """
+
+
+@pytest.mark.parametrize("state", [*dpkg._PRESENT, "half-installed", "config-files", "not-installed"])
+def test_a_package_is_there_where_the_engine_says_so(tmp_path: Path, state: str) -> None:
+    """The program travels alone, so its list is its own. A package that waits for another's triggers works."""
+    write(tmp_path, "/var/lib/dpkg/status", STATUS.replace("hold ok installed", f"hold ok {state}"))
+    packages, holds = program.read_packages(tmp_path)
+    assert ("libnvidia-compute-580" in packages) is (state in dpkg._PRESENT)
+    assert ("libnvidia-compute-580" in holds) is (state in dpkg._PRESENT)
 
 
 def test_the_gate_asks_apt_for_what_is_pinned(tmp_path: Path) -> None:

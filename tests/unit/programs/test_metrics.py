@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -18,7 +21,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.famili
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
 from scripts import monitoring_files
-from tests.support.monitored import Spark, samples
+from tests.support.monitored import RAIL, Spark, samples
 
 ROOT = Path(__file__).parents[3]
 UTILS = ROOT / "plugins/module_utils"
@@ -143,6 +146,42 @@ def test_a_file_is_replaced_whole(tmp_path: Path) -> None:
     exposition.replace(target, "two\n")
     assert target.read_text() == "two\n" and [path.name for path in tmp_path.iterdir()] == [target.name]
     assert stat.S_IMODE(target.stat().st_mode) == 0o644
+
+
+def test_a_name_that_is_no_text_costs_nothing_else(spark: Spark, tmp_path: Path) -> None:
+    """root can name a device with any byte but / and NUL."""
+    odd = os.fsdecode(b"eth\xff")
+    spark.write(f"{RAIL}/device/net/{odd}/mtu", "9000")
+    shutil.rmtree(spark.root / RAIL.lstrip("/") / "device/net/enp1s0f0np0")
+    target = tmp_path / "gb10_now.prom"
+    exposition.replace(target, spark.text(1e6))
+    found = samples(target.read_text())
+    assert found['gb10_rail_up{hca="rocep1s0f0",netdev="eth?",port="1"}'] == 1 and "gb10_gpu_clock_hertz" in found
+    exposition.replace(target, f"whatever has it: {odd}\n")
+    assert target.read_text() == "whatever has it: eth?\n"
+
+
+@pytest.mark.parametrize("began_s", [5, 1e6 - 600])
+def test_a_boot_with_a_dead_clock_is_this_one_all_the_same(spark: Spark, began_s: float) -> None:
+    spark.clean, run = False, spark.run
+
+    def journal(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
+        done = run(argv, stdin, timeout)
+        if "--list-boots" not in argv:
+            return done
+        former, current = json.loads(done.stdout)
+        return Completed(done.argv, 0, json.dumps([former, current | {"first_entry": int(began_s * 1e6)}]))
+
+    spark.run = journal  # type: ignore[method-assign]
+    spark.write("/proc/uptime", "600.0 1.0\n")
+    found = samples(spark.text(1e6))
+    assert (found["gb10_boot_former_unclean"], found["gb10_boot_time_seconds"]) == (1, 1e6 - 600)
+
+
+def test_a_journal_without_this_boot_is_said(spark: Spark) -> None:
+    spark.write("/proc/sys/kernel/random/boot_id", "c" * 32)
+    found = samples(spark.text(1e6))
+    assert 'gb10_unknown{part="history",path="boots"}' in found and "gb10_boot_former_unclean" not in found
 
 
 def test_it_runs_alone_with_what_travels(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ from .judgement import against_the_next_boot, coherent, judge, judge_candidates
 from .texts import read_text
 
 COMMAND_DEADLINE_S = 30.0
+# States of dpkg in which the files of a package are there; a test compares them with the engine's.
+PRESENT = ("installed", "unpacked", "half-configured", "triggers-awaited", "triggers-pending")
 
 
 def read_packages(root: Path) -> tuple[dict[str, str], list[str]]:
@@ -35,7 +37,7 @@ def read_packages(root: Path) -> tuple[dict[str, str], list[str]]:
     for block in text.split("\n\n"):
         fields = dict(re.findall(r"(?m)^(Package|Status|Version): (.*)$", block))
         want, _, state = (fields.get("Status", "").split() + [""] * 3)[:3]
-        if fields.get("Package") and state in ("installed", "unpacked", "half-configured", "triggers-pending"):
+        if fields.get("Package") and state in PRESENT:
             packages[fields["Package"]] = fields.get("Version", "")
             if want == "hold":
                 holds.append(fields["Package"])

@@ -44,6 +44,7 @@ def escaped(text: str) -> str:
 def replace(path: Path, text: str) -> None:
     """A reader sees the old file or the new one, and never a part. node_exporter reads what ends in .prom."""
     new = path.with_suffix(".new")
-    new.write_text(text, encoding="utf-8")
+    # A name of sysfs that is no UTF-8 must not cost the whole file.
+    new.write_text(text, encoding="utf-8", errors="replace")
     new.chmod(0o644)  # node_exporter is no root
     os.replace(new, path)  # noqa: PTH105 - the same, without pathlib's detour

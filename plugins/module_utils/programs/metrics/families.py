@@ -68,7 +68,7 @@ HISTORY = {
     "gb10_disk_unsafe_shutdowns_total": (COUNTER, "Power losses that the disk has seen.", _SMART),
     "gb10_boots": (GAUGE, "Boots of the last recent_days by their end: clean or unclean.", _JOURNAL),
     "gb10_boot_former_unclean": (GAUGE, "1 where the boot before this one ended without a shutdown.", _JOURNAL),
-    "gb10_boot_time_seconds": (GAUGE, "When this boot began, by the journal.", _JOURNAL),
+    "gb10_boot_time_seconds": (GAUGE, "When this boot began.", "/proc/uptime, else journalctl"),
     "gb10_journal_events": (
         GAUGE,
         "Lines of the last event_s that tell of a fault; an xid with its number.",

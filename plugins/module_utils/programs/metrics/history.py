@@ -9,7 +9,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.health import boots, gpu, kernel_log, sensors
-from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes
+from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Notes, uptime
 
 from .exposition import Samples, sample
 
@@ -26,7 +26,10 @@ def read(host: HostReader, notes: Notes, recent_days: float, event_s: float) -> 
     found += of_disks(notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)) or [])
     known = notes.read("boots", lambda: boots.read_boots(host, boot_id))
     if known is not None:
-        found += of_boots(known, now_s - recent_days * DAY_S)
+        up_s = notes.read("uptime_s", lambda: uptime(host))
+        found += of_boots(known, now_s - recent_days * DAY_S, None if up_s is None else round(now_s - up_s))
+        if not any(boot["clean"] is None for boot in known):
+            notes.reasons["boots"] = "journalctl does not list the boot that runs"
     events = notes.read("events", lambda: kernel_log.read_events(host, None, since_s=now_s - event_s))
     return found + of_events(events or [])
 
@@ -43,15 +46,16 @@ def of_disks(disks: list[dict[str, Any]]) -> Samples:
     return found
 
 
-def of_boots(boots: list[dict[str, Any]], since_s: float) -> Samples:
-    """`clean` is None of the boot that runs."""
+def of_boots(boots: list[dict[str, Any]], since_s: float, booted_s: float | None = None) -> Samples:
+    """`clean` is None of the boot that runs. When it began, uptime knows better: the clock may have been set since."""
     recent = [boot for boot in boots if boot["last_s"] >= since_s]
     found: Samples = []
     for end, clean in (("clean", True), ("unclean", False)):
         found += sample("gb10_boots", sum(boot["clean"] is clean for boot in recent), end=end)
-    if boots and boots[-1]["clean"] is None:
-        found += sample("gb10_boot_time_seconds", boots[-1]["first_s"])
-        found += sample("gb10_boot_former_unclean", len(boots) > 1 and boots[-2]["clean"] is False)
+    for before, boot in zip([None, *boots], boots):
+        if boot["clean"] is None:
+            found += sample("gb10_boot_time_seconds", boot["first_s"] if booted_s is None else booted_s)
+            found += sample("gb10_boot_former_unclean", before is not None and before["clean"] is False)
     return found
 
 
