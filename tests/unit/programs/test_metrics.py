@@ -162,7 +162,9 @@ def test_a_name_that_is_no_text_costs_nothing_else(spark: Spark, tmp_path: Path)
 
 
 @pytest.mark.parametrize("began_s", [5, 1e6 - 600])
-def test_a_boot_with_a_dead_clock_is_this_one_all_the_same(spark: Spark, began_s: float) -> None:
+def test_a_boot_with_a_dead_clock_is_this_one_all_the_same(
+    spark: Spark, began_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spark.clean, run = False, spark.run
 
     def journal(argv: Sequence[str], stdin: str | None, timeout: float) -> Completed:
@@ -172,7 +174,7 @@ def test_a_boot_with_a_dead_clock_is_this_one_all_the_same(spark: Spark, began_s
         former, current = json.loads(done.stdout)
         return Completed(done.argv, 0, json.dumps([former, current | {"first_entry": int(began_s * 1e6)}]))
 
-    spark.run = journal  # type: ignore[method-assign]
+    monkeypatch.setattr(spark, "run", journal)
     spark.write("/proc/uptime", "600.0 1.0\n")
     found = samples(spark.text(1e6))
     assert (found["gb10_boot_former_unclean"], found["gb10_boot_time_seconds"]) == (1, 1e6 - 600)
