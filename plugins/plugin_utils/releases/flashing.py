@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer, verdict
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import NVIDIA, Known, target
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer, boards, verdict
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, target
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import three
 
 
@@ -24,10 +24,13 @@ def chosen(release: Mapping[str, Any], to: str) -> dict[str, Any]:
         return {"guids": [], "left": [f"the host's answer cannot be used: {problem}"]}
     if release["fwupd"] is None:
         return {"guids": [], "left": ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]}
-    offers = [device for device in release["fwupd"] if verdict.offers_capsule(device)]
-    if NVIDIA in (release["board_vendor"] or ""):
+    if not (board := (release["board_vendor"] or "").strip()):
+        # It may be NVIDIA's, whose versions have to be compared: firmware does not go back.
+        return {"guids": [], "left": ["SMBIOS names no maker of the board, so no firmware is staged"]}
+    # A device without a GUID has nothing by which fwupd could be told to stage it.
+    offers = [device for device in release["fwupd"] if verdict.offers_capsule(device) and device["guids"]]
+    if boards.by_nvidia(board):
         return _of_nvidia(release, offers, to)
-    board = release["board_vendor"] or "a maker that is not known"
     left = [] if offers else [f"no newer firmware for the board of {board}: {verdict.no_offer(release)}"]
     return {"guids": [device["guids"][0] for device in offers], "left": left}
 

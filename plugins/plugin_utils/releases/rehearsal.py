@@ -21,7 +21,6 @@ READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
     "ready", "current", "waiting_for_firmware", "held", "blocked", "unknown",
 )  # fmt: skip
 MIB = 2**20
-NVIDIA = "NVIDIA"  # in board_vendor: the maker's own board
 _DRIVER = "nvidia-driver-580-open"  # its version is the userland of a host set
 _OF_A_KERNEL = ("package", "software")  # what apt brings, and what runs
 
@@ -278,7 +277,7 @@ class _Move:
             return BLOCKED, blocks[0]
         if not (comes or torn):
             return CURRENT, f"every entry of {self.to.name} is met"
-        partner = NVIDIA not in (self.host["board_vendor"] or "")
+        partner = not boards.by_nvidia(self.host["board_vendor"])
         if missing and (partner or not comes):
             names = ", ".join(check.name for check in missing)
             state = UNKNOWN if self.host["fwupd"] is None else WAITING

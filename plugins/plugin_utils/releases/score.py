@@ -17,6 +17,7 @@ from itertools import zip_longest
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import newer_than
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 
 WEIGHTS = {"firmware": 0.35, "software": 0.25, "package": 0.40}  # of the rank, in shares of 100
 # The component of SMBIOS that tells each firmware; the TPM has none.
@@ -148,7 +149,7 @@ def _newer(version: str, other: str) -> bool:
 def _firmware(recipe: Recipe, host: Mapping[str, Any]) -> Iterator[Check]:
     known = {guid: device["version"] for device in host["fwupd"] or () for guid in device["guids"]}
     entries = recipe.entries("firmware")
-    by_vendor = "NVIDIA" in (host["board_vendor"] or "")
+    by_vendor = boards.by_nvidia(host["board_vendor"])
     if by_vendor:
         guids = {entry["name"]: entry.get("guid", "") for entry in entries}
         of_ec = [name for name in _EC if guids.get(name) in known]

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of, upstream_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import is_below
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
 
@@ -131,7 +132,7 @@ def accepted_absent(catalog: Mapping[str, Any]) -> list[str]:
 
 def missing_entries(target: Score, kind: str, host: Mapping[str, Any], accepted: Sequence[str]) -> list[Check]:
     """What fails and could be met on this host."""
-    by_vendor = "NVIDIA" in (host["board_vendor"] or "")
+    by_vendor = boards.by_nvidia(host["board_vendor"])
     return [
         check
         for check in target.failing(kind)
@@ -157,7 +158,7 @@ def _state(
         return TORN, f"the packages are those of {latest}, {_listed(firmware)}; {offer}", ["firmware"]
     if not packages:
         said = f"the packages are those of {latest}, {_listed(firmware)}; {no_offer(host)}"
-        if "NVIDIA" in (host["board_vendor"] or ""):
+        if boards.by_nvidia(host["board_vendor"]):
             return TORN, said, ["firmware"]
         return (UNKNOWN if host["fwupd"] is None else WAITING), said, []
     held = [check.name for check in packages if check.name in host["held"]]
@@ -232,7 +233,11 @@ def below_floors(
     for floor in catalog["firmware_floors"]:
         texts = _versions(host["firmware"] or (), floor["component"])
         version = re.search(r"\d+(\.\d+)+", texts)
-        if floor["board_vendor"] in (host["board_vendor"] or "") and version and is_below(version[0], floor["value"]):
+        if (
+            boards.named(host["board_vendor"], [floor["board_vendor"]])
+            and version
+            and is_below(version[0], floor["value"])
+        ):
             found.append(f"{floor['component']} {version[0]} is below {floor['value']} ({floor['advisory']})")
     return found
 

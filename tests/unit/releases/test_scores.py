@@ -128,6 +128,16 @@ def test_verdicts(name: str, changed: dict[str, Any], state: str, says: str) -> 
     assert says in found.reason
 
 
+def test_a_board_of_nvidias_is_judged_alike_however_its_name_is_written() -> None:
+    """Asked by fwupd and by SMBIOS, with NVIDIA's own floor."""
+    floors, known = catalog.load("security_floors")["floors"], catalog.load("releases")
+    old = {"firmware": [{"component": "UEFI", "version": "R:1.109.2"}]}
+    behind = {"fwupd": [*OF_NVIDIA[1:], device("SOCFW", "0x02980F00")]}
+    assert judged("a", board_vendor="nvidia", **behind) == judged("a", **behind)
+    small, usual = machine("a", board_vendor="nvidia", **old), machine("a", **old)
+    assert verdict.below_floors(small, JULY, known, floors) == verdict.below_floors(usual, JULY, known, floors)
+
+
 def test_what_is_torn_is_named_by_its_kind() -> None:
     assert judged("a", kernel="6.11.0-1016-nvidia", driver=None).torn == ["kernel", "driver"]
     assert judged("c", fwupd=[CAPSULE | {"offers": "1"}]).torn == ["firmware"]

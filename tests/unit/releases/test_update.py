@@ -133,6 +133,7 @@ SOC = "0x029B0B00"  # 2.155.11
         ),
         ("b", None, [], ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]),
         ("b", [device("SOCFW", "1", "2") | {"guids": ["asus"]}], ["asus"], []),
+        ("b", [device("SOCFW", "1", "2") | {"guids": []}, device("EC", "1", "2")], [GUIDS["EC"]], []),
     ],
 )
 def test_only_what_the_maker_has_published_is_staged(
@@ -140,6 +141,20 @@ def test_only_what_the_maker_has_published_is_staged(
 ) -> None:
     found = flashing.chosen(machine(name, fwupd=fwupd, recipes=OWN), JULY.name)
     assert found == {"guids": guids, "left": left}
+
+
+@pytest.mark.parametrize("vendor", [None, "", " "])
+def test_a_board_that_names_no_maker_gets_no_firmware(vendor: str | None) -> None:
+    """It may be NVIDIA's, and what is offered another version than the release's."""
+    offered = [device("SOCFW", "0x02980F00", "0x03000000")]
+    found = flashing.chosen(machine("a", board_vendor=vendor, fwupd=offered, recipes=OWN), JULY.name)
+    assert found == {"guids": [], "left": ["SMBIOS names no maker of the board, so no firmware is staged"]}
+
+
+def test_a_board_of_nvidias_is_one_in_small_letters_too() -> None:
+    offered = [device("SOCFW", "0x02980F00", "0x03000000")]
+    found = flashing.chosen(machine("a", board_vendor="nvidia", fwupd=offered, recipes=OWN), JULY.name)
+    assert found["guids"] == [] and "fwupd offers SOCFW 3.0.0" in found["left"][0]
 
 
 def test_an_unknown_release_or_answer_flashes_nothing() -> None:
