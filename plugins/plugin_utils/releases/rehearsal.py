@@ -65,7 +65,9 @@ class Known:
     accepted: Mapping[str, str]
 
     def row(self, release: str) -> Mapping[str, Any] | None:
-        return next((row for row in self.releases["releases"] if row["name"] == release), None)
+        """By either name; a release may have no external one."""
+        rows = self.releases["releases"]
+        return next((row for row in rows if release and release in (row["name"], row["external_name"])), None)
 
     def seconds(self, step: str) -> int:
         return next(int(row["value"]) for row in self.releases["durations"] if row["step"] == step)
@@ -75,8 +77,9 @@ def target(to: str, recipes: Sequence[Recipe], known: Known) -> Recipe | None:
     """The release that is asked for: a recipe of any host, or what the catalog knows of one."""
     if to == "newest":
         return scores.newest(recipes)
-    found = next((recipe for recipe in recipes if to in (recipe.name, recipe.shown)), None)
     row = known.row(to)
+    names = (to, row["name"]) if row else (to,)  # a recipe may lack the external name that the catalog has
+    found = next((recipe for recipe in recipes if recipe.name in names or recipe.shown == to), None)
     return found or (Recipe(_content(row, known)) if row else None)
 
 
@@ -97,15 +100,15 @@ def _content(row: Mapping[str, Any], known: Known) -> dict[str, Any]:
     }
 
 
-def held(
-    host: Mapping[str, Any], to: str, known_bad: Sequence[Mapping[str, Any]], accepted: Mapping[str, str] | None = None
-) -> list[str]:
-    """The known troubles of a release that fit this host and are not accepted."""
+def held(host: Mapping[str, Any], to: Recipe, known: Known) -> list[str]:
+    """The known troubles of a release, under either of its names, that fit this host and are not accepted."""
+    row = known.row(to.name)
+    names = {to.name, to.shown, *((row["name"], row["external_name"]) if row else ())}
     return [
         f"{row['id']}: {row['symptom']} ({row['source']}, {row['date']}); --accept {row['id']}=REASON"
-        for row in known_bad
-        if row["release"] == to
-        and row["id"] not in (accepted or {})
+        for row in known.releases["known_bad"]
+        if row["release"] in names
+        and row["id"] not in known.accepted
         and (not row["boards"] or boards.named(host["board_vendor"], row["boards"]))
     ]
 
@@ -144,7 +147,7 @@ class _Move:
         torn, blocks, troubles = (
             [*self._torn(missing)],
             [*self._blocks()],
-            held(self.host, self.to.name, self.known.releases["known_bad"], self.known.accepted),
+            held(self.host, self.to, self.known),
         )
         boots = int(bool(offered or self._moves or self._boots_what_is_there or self._parameters(self._kernel)))
         comes = self._comes(len(packages) + len(removes), len(offered), boots)

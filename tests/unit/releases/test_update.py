@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import update
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, flashing, rehearsal
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, flashing
 
 from tests.unit.releases.test_scores import GUIDS, JULY, RECIPES, device, machine
 
@@ -165,10 +165,38 @@ def test_an_unknown_release_or_answer_flashes_nothing() -> None:
 
 def test_a_known_trouble_holds_the_boards_that_it_names() -> None:
     bad = [{"id": "x", "release": "OTA2607", "boards": ["ASUS"], "symptom": "s", "source": "t", "date": "d"}]
-    assert rehearsal.held(machine("b"), "OTA2607", bad) != []
-    assert (
-        rehearsal.held(machine("a"), "OTA2607", bad) == rehearsal.held(machine("b"), "OTA2607", bad, {"x": "y"}) == []
-    )
+    assert flashing.held(machine("b"), "OTA2607", bad) != []
+    assert flashing.held(machine("a"), "OTA2607", bad) == flashing.held(machine("b"), "OTA2607", bad, {"x": "y"}) == []
+
+
+BARE = [{**OWN[2], "content": {**OWN[2]["content"], "metadata": {"name": "OTA2607", "releaseDate": "2026-07-15"}}}]
+
+
+@pytest.mark.parametrize("recipes", [OWN, BARE, []], ids=["recipes", "without external name", "the catalog alone"])
+@pytest.mark.parametrize("written", ["OTA2607", "July 2026"])
+@pytest.mark.parametrize("to", ["OTA2607", "July 2026", "newest"])
+def test_a_known_trouble_holds_under_each_name_of_the_release(
+    to: str, written: str, recipes: list[dict[str, Any]]
+) -> None:
+    bad = [{"id": "x", "release": written, "boards": [], "symptom": "s", "source": "t", "date": "d"}]
+    host = machine("b", recipes=recipes)
+    assert flashing.held(host, to, bad) != [], "without a recipe nobody knows the newest, and that holds it too"
+    assert flashing.named(host, to) == ("OTA2607" if recipes or to != "newest" else "")
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("to", ["OTA9999", "ota2607", "", "newest"])
+def test_a_release_that_nobody_knows_is_held_and_flashes_nothing_on_any_board(name: str, to: str) -> None:
+    host = machine(name, fwupd=[device("SOCFW", "0x02980F00", SOC)])
+    assert flashing.held(host, to, [])[0].startswith(f"no recipe of {to} is known")
+    found = flashing.chosen(host, to)
+    assert found["guids"] == [] and found["left"][0].startswith(f"no recipe of {to} is known")
+    assert flashing.named(host, to) == ""
+
+
+def test_an_answer_that_cannot_be_used_holds_its_host() -> None:
+    assert flashing.held({"fwupd": "x"}, JULY.name, [])[0].startswith("the host's answer cannot be used")
+    assert flashing.named({"fwupd": "x"}, JULY.name) == ""
 
 
 def test_the_evidence_has_the_score_now_and_before() -> None:
