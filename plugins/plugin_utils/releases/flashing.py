@@ -52,7 +52,7 @@ def _unusable(problem: str) -> str:
 
 
 def _nobodys(to: str) -> str:
-    return f"no recipe of {to} is known, so neither are its troubles and its firmware: `gb10 release` names those there are"
+    return f"no recipe of {to} is known, so neither are its troubles and firmware: `gb10 release` names those there are"
 
 
 def chosen(release: Mapping[str, Any], to: str) -> dict[str, Any]:
