@@ -47,6 +47,11 @@ def test_the_rest_comes_after_it_was_simulated(tmp_path: Path) -> None:
     ]
     host, calls = system(tmp_path, {"--simulate": inst("docker-ce")})
     assert update.packages(host, check=True) == {"installs": ["docker-ce"]}
+    host, calls = system(tmp_path, {"--simulate": inst("docker-ce")})
+    update.packages(host, check=False)
+    assert ["--no-remove" in call for call in calls] == [False, False, True], "simulated, the removal has its name"
+    host, calls = system(tmp_path, {"--simulate": inst("docker-ce")})
+    update.packages(host, check=True)
     assert all("--simulate" in call for call in calls), "a check changes nothing, also no lists"
 
 
@@ -82,6 +87,15 @@ def test_firmware_is_staged_by_guid(tmp_path: Path, rc: int, *, staged: bool) ->
         update.firmware(host, ["a-guid"], check=False)
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "7"])
+def test_what_is_no_record_is_none(tmp_path: Path, text: str) -> None:
+    host, _ = system(tmp_path, {})
+    place = tmp_path / update.BEFORE.lstrip("/")
+    place.parent.mkdir(parents=True)
+    place.write_text(text)
+    assert update.kept(host) is None
+
+
 def test_what_was_before_is_kept_without_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         System, "account_id", lambda self, database, name: os.getuid() if database == "passwd" else os.getgid()
@@ -92,17 +106,29 @@ def test_what_was_before_is_kept_without_recipes(tmp_path: Path, monkeypatch: py
     assert (update.kept(host) or {})["kernel"] == machine("a")["kernel"] and (update.kept(host) or {})["recipes"] == []
 
 
-@pytest.mark.parametrize(("boots", "kernel"), [(("b1", "b1"), "old"), (("b1", "b2"), "new"), (("", ""), "new")])
-def test_an_update_that_is_resumed_in_the_same_boot_keeps_what_was_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: tuple[str, str], kernel: str
+@pytest.mark.parametrize(
+    ("boots", "to", "kernel"),
+    [
+        (("b1", "b1"), ("", ""), "old"),
+        (("b1", "b2"), ("", ""), "new"),
+        (("", ""), ("", ""), "new"),
+        (("b1", "b2"), ("OTA2607", "OTA2607"), "old"),
+        (("", ""), ("OTA2607", "OTA2607"), "old"),
+        (("b1", "b1"), ("OTA2604", "OTA2607"), "new"),
+        (("b1", "b2"), ("", "OTA2607"), "new"),
+        (("b1", "b1"), ("", "OTA2607"), "old"),
+    ],
+)
+def test_an_update_that_is_resumed_keeps_what_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: tuple[str, str], to: tuple[str, str], kernel: str
 ) -> None:
     monkeypatch.setattr(System, "account_id", lambda self, database, name: os.getuid())
     host, _ = system(tmp_path, {})
     place = tmp_path / "proc/sys/kernel/random/boot_id"
     place.parent.mkdir(parents=True)
-    for boot, now in zip(boots, ("old", "new"), strict=True):
+    for boot, release, now in zip(boots, to, ("old", "new"), strict=True):
         place.write_text(boot)
-        update.keep(host, machine("a", kernel=now))
+        update.keep(host, machine("a", kernel=now), release)
     assert (update.kept(host) or {})["kernel"] == kernel
 
 
