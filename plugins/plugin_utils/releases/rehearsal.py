@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe
@@ -262,6 +263,9 @@ class _Move:
         for part, words in (("set_move", "the host set"), ("rest", "the rest of the packages")):
             if self.simulated[part]["error"]:
                 yield f"apt cannot bring {words}: {self.simulated[part]['error']}"
+        # What the set exchanges stays once the set has moved: its holds are there then.
+        if gone := sorted(name for name in self.simulated["rest"]["removes"] if not moves_on_purpose(name)):
+            yield f"the rest of the packages would remove {', '.join(gone)}; decide that by hand"
         yield from verdict.full(self.host["disks"], self.known.minimums, self._bytes("disk_bytes"))
 
     def _comes(self, packages: int, capsules: int, boots: int) -> str:
