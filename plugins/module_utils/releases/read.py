@@ -121,25 +121,45 @@ def read_firmware(host: HostReader) -> list[FirmwareEntry] | None:
 
 
 def read_fwupd(host: HostReader) -> list[dict[str, Any]] | None:
-    """The devices that fwupd knows by GUID, with version and the newest one on offer; None without an answer."""
+    """The devices that fwupd knows by GUID, with version and the newest one on offer; None without an answer.
+
+    fwupdmgr may say something in front of its JSON, and one device that is odd says nothing of the others.
+    """
     done = host.system.run(FWUPD, timeout=FWUPD_DEADLINE_S)
-    try:
-        devices = json.loads(done.stdout)["Devices"] if done.rc == 0 else None
-        return None if devices is None else [_device(device) for device in devices if device.get("Guid")]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    begin = re.search(r"(?m)^\{", done.stdout)
+    if done.rc != 0 or begin is None:
         return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(done.stdout, begin.start())
+    except (ValueError, RecursionError):
+        return None
+    devices = found.get("Devices")
+    return [_device(each) for each in devices if _has_guids(each)] if isinstance(devices, list) else None
+
+
+def _has_guids(device: Any) -> bool:
+    guids = device.get("Guid") if isinstance(device, dict) else None
+    return isinstance(guids, list) and bool(guids) and all(isinstance(guid, str) for guid in guids)
 
 
 def _device(device: Mapping[str, Any]) -> dict[str, Any]:
     """Without serial numbers."""
-    offers = [each["Version"] for each in device.get("Releases", ()) if "is-upgrade" in each.get("Flags", ())]
+    releases = device.get("Releases")
+    offers = [each["Version"] for each in (releases if isinstance(releases, list) else ()) if _is_upgrade(each)]
     return {
         "name": str(device.get("Name", "")),
         "plugin": str(device.get("Plugin", "")),
-        "guids": [str(guid) for guid in device["Guid"]],
+        "guids": list(device["Guid"]),
         "version": str(device.get("Version", "")),
-        "offers": str(offers[0]) if offers else None,
+        "offers": offers[0] if offers else None,
     }
+
+
+def _is_upgrade(release: Any) -> bool:
+    if not isinstance(release, dict) or not isinstance(release.get("Version"), str):
+        return False
+    flags = release.get("Flags")
+    return isinstance(flags, list) and "is-upgrade" in flags
 
 
 def read_connectx(host: HostReader) -> list[dict[str, str]]:

@@ -85,6 +85,8 @@ def judge(
     target = next(each for each in all_scores if each.recipe is latest)
     missing = {kind: missing_entries(target, kind, host, accepted) for kind in ("package", "software", "firmware")}
     state, reason, torn = _state(missing, detected, target, host)
+    if state == UNKNOWN and boards.by_nvidia(host["board_vendor"]):
+        return Verdict(UNKNOWN, reason)  # the detected release would be a guess, too
     return Verdict(
         state,
         reason,
@@ -158,6 +160,9 @@ def _state(
         return TORN, f"the packages are those of {latest}, {_listed(firmware)}; {offer}", ["firmware"]
     if not packages:
         said = f"the packages are those of {latest}, {_listed(firmware)}; {no_offer(host)}"
+        if host["fwupd"] is None and boards.by_nvidia(host["board_vendor"]):
+            # Such a board is asked by fwupd too, so each firmware fails here, also one whose version is the wanted.
+            return UNKNOWN, f"the packages are those of {latest}; {no_offer(host)}", []
         if boards.by_nvidia(host["board_vendor"]):
             return TORN, said, ["firmware"]
         return (UNKNOWN if host["fwupd"] is None else WAITING), said, []

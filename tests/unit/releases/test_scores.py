@@ -99,6 +99,7 @@ OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "58
             "fwupd offers none, by the lists that this host has: `sudo fwupdmgr refresh`",
         ),
         ("b", {"fwupd": None}, "unknown", "fwupd does not answer, so nobody knows of newer firmware"),
+        ("a", {"fwupd": None}, "unknown", "the packages are those of OTA2607; fwupd does not answer"),
         ("c", {"fwupd": [CAPSULE | {"offers": "0x02000006"}]}, "torn", "newer firmware: `fwupdmgr update`"),
         ("a", {"fwupd": [*OF_NVIDIA[1:], device("SOCFW", "0x02980F00")]}, "torn", "SOCFW"),
         ("a", {"kernel": "6.11.0-1016-nvidia"}, "torn", "kernel is 6.11.0-1016-nvidia"),
@@ -136,6 +137,13 @@ def test_a_board_of_nvidias_is_judged_alike_however_its_name_is_written() -> Non
     assert judged("a", board_vendor="nvidia", **behind) == judged("a", **behind)
     small, usual = machine("a", board_vendor="nvidia", **old), machine("a", **old)
     assert verdict.below_floors(small, JULY, known, floors) == verdict.below_floors(usual, JULY, known, floors)
+
+
+def test_without_fwupd_no_release_of_nvidias_board_is_guessed() -> None:
+    """Its firmware fails every recipe then, and a required entry would name an older release."""
+    found = judged("a", fwupd=None)
+    assert (found.release, found.torn, found.missing) == (None, (), {})
+    assert judged("a", fwupd=None, packages=OLDER).state == "behind"
 
 
 def test_what_is_torn_is_named_by_its_kind() -> None:
