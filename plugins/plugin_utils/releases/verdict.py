@@ -24,6 +24,8 @@ CURRENT, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
 _UNREACHABLE = {"TPM"}
 # The firmware of a past driver stays in the recipe under its name, and is missed for ever by a host that skipped it.
 _OF_A_DRIVER = "nvidia-firmware-"
+# Bounded, because a host may say anything, and each digit is a place to begin.
+_FIRMWARE_VERSION = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18}){1,9}")
 _COMPARED = {"FLASH": "SOCFW", "EC Firmware": "EC", "PD Firmware": "USBPD", "UEFI": "UEFI"}
 
 
@@ -237,7 +239,7 @@ def below_floors(
             )
     for floor in catalog["firmware_floors"]:
         texts = _versions(host["firmware"] or (), floor["component"])
-        version = re.search(r"\d+(\.\d+)+", texts)
+        version = _FIRMWARE_VERSION.search(texts)
         if (
             boards.named(host["board_vendor"], [floor["board_vendor"]])
             and version

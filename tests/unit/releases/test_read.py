@@ -120,6 +120,11 @@ def test_an_answer_of_fwupd_without_an_end_is_none(tmp_path: Path) -> None:
         {"metadata": {"name": "x"}},
         RECIPE | {"package": [{"name": 1}]},
         RECIPE | {"firmware": "x"},
+        RECIPE | {"package": [{"name": "x", "version": "1"}] * 2001},
+        *(
+            RECIPE | {"metadata": {"name": "x", "releaseDate": date}}
+            for date in ("2026-7-15", "July 15, 2026", "20260715", "zzzz", "2026-13-01", "2026-07-151", "9026")
+        ),
     ],
 )
 def test_what_is_no_recipe_is_named_and_judged_by_nobody(tmp_path: Path, content: Any) -> None:

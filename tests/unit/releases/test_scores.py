@@ -225,6 +225,39 @@ def test_a_host_with_a_newer_checker_tells_the_others_of_its_releases() -> None:
     assert [(recipe.name, recipe.shown) for recipe in found] == [("OTA2604", "corrected"), ("OTA2607", "July 2026")]
 
 
+def test_what_follows_from_recipes_alone_is_computed_once_for_all_hosts() -> None:
+    judged("a")
+    before = score._ceilings.cache_info().misses
+    judged("b")
+    assert score._ceilings.cache_info().misses == before
+
+
+@pytest.mark.parametrize(("later", "in_range"), [(["2", "3"], True), (["1", "2.5", "1"], True), (["1.5", "9"], False)])
+def test_the_next_release_that_raises_a_package_ends_its_range(later: list[str], *, in_range: bool) -> None:
+    """The host has version 2 of it."""
+    recipes = [
+        Recipe(
+            {"metadata": {"name": f"OTA{n}", "releaseDate": f"2026-0{n}-01"}, "package": [{"name": "x", "version": v}]}
+        )
+        for n, v in enumerate(["1", *later], 1)
+    ]
+    (check,) = score.score(recipes[0], recipes, machine("a", packages={"x": "1.9"})).checks
+    assert check.passes and check.in_range is in_range
+
+
+def test_a_long_version_of_a_firmware_costs_no_time() -> None:
+    """Quadratic, this took minutes."""
+    long = machine("a", firmware=[{"component": "UEFI", "version": "1" * 200_000}])
+    assert verdict.below_floors(long, JULY, catalog.load("releases"), []) == []
+
+
+def test_a_version_of_many_digits_of_a_package_is_compared() -> None:
+    floors = catalog.load("security_floors")["floors"]
+    for version in ("9" * 5000, "580." + "9" * 5000):
+        packages = {"nvidia-driver-580-open": version}
+        verdict.below_floors(machine("a", packages=packages), JULY, catalog.load("releases"), floors)
+
+
 @pytest.mark.parametrize("version", ["\u00b2", "9" * 5000, "1.\u0663-x"])
 def test_a_version_of_odd_digits_on_one_host_is_no_defect(version: str) -> None:
     assert judged("a", kernel=version, driver=version).state
