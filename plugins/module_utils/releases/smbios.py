@@ -23,7 +23,8 @@ def firmware_entries(table: bytes) -> list[FirmwareEntry] | None:
 
 def _structures(table: bytes) -> list[tuple[int, bytes, list[bytes]]] | None:
     """None where the table ends before its end mark."""
-    place, found = 0, []
+    place = 0
+    found: list[tuple[int, bytes, list[bytes]]] = []
     while place + _HEADER <= len(table):
         kind, length = table[place], table[place + 1]
         if kind == END:
