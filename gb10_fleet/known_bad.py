@@ -9,12 +9,15 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
+
+from gb10_fleet import release_plan
 
 NAMESPACE = "gb10-known-bad"  # what the signature is for: one of a commit or of a mail is none of this file
 FILE = "known_bad.yml"
@@ -48,7 +51,7 @@ def signers() -> Path:
 def added(known: Mapping[str, Any], folder: Path, trusted: Path | None = None) -> dict[str, Any]:
     """catalog/releases.yml with the entries of the fleet's own file, if there is one."""
     file = folder / FILE
-    if not file.exists():
+    if not os.path.lexists(file):  # of a link that leads nowhere the read says so; a list is never off in silence
         return dict(known)
     return {**known, "known_bad": [*known["known_bad"], *_entries(file, trusted or signers())]}
 
@@ -60,13 +63,38 @@ def _entries(file: Path, trusted: Path) -> list[dict[str, Any]]:
         raise NotTrusted(f"{file} cannot be read: {error.strerror}") from None
     _verify(file, content, trusted)
     try:
-        found = yaml.load(content, Loader=yaml.BaseLoader)  # noqa: S506 - it makes texts, and a date stays one
-    except yaml.YAMLError as error:
+        found = yaml.load(content, Loader=_Loader)  # noqa: S506 - it makes texts, and a date stays one
+    except (yaml.YAMLError, ValueError) as error:
         raise NotTrusted(f"{file} is no YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise NotTrusted(f"{file} is no YAML that can be read: it is nested too deeply") from None
     if (problem := facts_schema.differs(found, File, "the file")) is not None:
         raise NotTrusted(f"{file}: {problem}; docs/releases.md shows an entry")
     entries: list[dict[str, Any]] = found["known_bad"]
-    return entries
+    for entry in entries:
+        if problem := _never_fits(entry):
+            raise NotTrusted(f"{file}: {entry['id']}: {problem}")
+    return [{**entry, "release": release_plan.asked(entry["release"])["to"]} for entry in entries]
+
+
+class _Loader(yaml.BaseLoader):
+    """Of two keys of one name YAML keeps the last, and half of a list would be off in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := next((key for key in keys if keys.count(key) > 1), None):
+            raise yaml.constructor.ConstructorError(None, None, f"the key {twice} is there twice", node.start_mark)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _never_fits(entry: Mapping[str, Any]) -> str:
+    """Why an entry would hold no host, although somebody took the trouble to sign it; empty where it may."""
+    if entry["release"] == release_plan.NEWEST:
+        return f"name the release: {release_plan.NEWEST} is another one next month"
+    if problem := release_plan.unknown(entry["release"]):
+        return problem
+    wrong = [board for board in entry["boards"] if not boards.known(board)]
+    return f"no board is known as {wrong[0]!r}: docs/releases.md has the makers; [] is all boards" if wrong else ""
 
 
 def _verify(file: Path, content: bytes, trusted: Path) -> None:
@@ -86,13 +114,36 @@ def _verify(file: Path, content: bytes, trusted: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="gb10-") as private:
         copy = Path(private, "signature")
         copy.write_bytes(signed)
-        who = _keygen(["find-principals", "-f", str(trusted), "-s", str(copy)], b"")
-        names = (who.stdout.decode(errors="replace").splitlines() or [""]) if who.returncode == 0 else [""]
-        words = ["verify", "-f", str(trusted), "-I", names[0], "-n", NAMESPACE, "-s", str(copy)]
-        if names[0] and _keygen(words, content).returncode == 0:
+        if any(_verifies(lines, copy, content) for lines in _signers(trusted, Path(private))):
             return
-    why = "it was changed after it was signed" if names[0] else f"{trusted} does not name its signer"
+        # The same question without the signer: whether file and signature belong together.
+        whole = _keygen(["check-novalidate", "-n", NAMESPACE, "-s", str(copy)], content).returncode == 0
+    if whole:
+        why = f"{trusted} does not name its signer for {NAMESPACE}, or not for today"
+    else:
+        why = f"it was changed after it was signed, or signed for something else than {NAMESPACE}"
     raise NotTrusted(f"the signature of {file} is not good: {why}; {way_out}")
+
+
+def _signers(trusted: Path, private: Path) -> Iterator[Path]:
+    """The list as a whole, then each line of it alone: ssh-keygen names only the first line that has the key, and that
+    one may allow it for other things than this."""
+    yield trusted
+    try:
+        lines = trusted.read_bytes().splitlines()
+    except OSError as error:
+        raise NotTrusted(f"{trusted} cannot be read: {error.strerror}") from None
+    alone = private / "signer"
+    for line in lines:
+        alone.write_bytes(line + b"\n")
+        yield alone
+
+
+def _verifies(lines: Path, signature: Path, content: bytes) -> bool:
+    who = _keygen(["find-principals", "-f", str(lines), "-s", str(signature)], b"")
+    names = who.stdout.decode(errors="replace").splitlines() if who.returncode == 0 else []
+    words = ["-n", NAMESPACE, "-s", str(signature)]
+    return any(_keygen(["verify", "-f", str(lines), "-I", name, *words], content).returncode == 0 for name in names)
 
 
 def _keygen(words: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:

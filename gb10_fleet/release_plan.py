@@ -64,7 +64,8 @@ def asked(to: str) -> dict[str, Any]:
 
 
 def _row_of(to: str, rows: Any) -> Mapping[str, Any] | None:
-    return next((row for row in rows if to in (row["name"], row["external_name"])), None)
+    """By either name; a release may have no external one."""
+    return next((row for row in rows if to and to in (row["name"], row["external_name"])), None)
 
 
 def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:

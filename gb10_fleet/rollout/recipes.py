@@ -229,7 +229,7 @@ def _older(to: Mapping[str, Any]) -> list[Step]:
     if _RELEASE not in to:
         return []
     kernel = catalog.load("host_sets")["host_sets"][to["driver_host_set"]]["kernel"]
-    said = {"reboot_allow": True, "reboot_leave": f"{kernel}-nvidia"}
+    said = {"reboot_allow": True, "reboot_leave": f"{kernel}-nvidia", "reboot_leave_release": to[_RELEASE]}
     return [Step("older kernel", [{"import_playbook": _OLDER, "vars": said}])]
 
 

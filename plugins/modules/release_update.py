@@ -22,6 +22,13 @@ options:
     type: list
     elements: str
     default: []
+  release:
+    description:
+      - The release of NVIDIA's that the host is updated to. What the host was before is kept until another one is
+        named; without a name until the next boot.
+      - With O(leave) the one that is taken back. Where nothing was kept for it, the module fails.
+    type: str
+    default: ""
   leave:
     description:
       - The release of a kernel. Where it runs, GRUB boots the kernel of before the last update once, so that the set
@@ -47,6 +54,7 @@ EXAMPLES = r"""
 - name: Bring the rest of the packages
   gb10.fleet.release_update:
     packages: true
+    release: OTA2607
 """
 
 RETURN = r"""
@@ -62,7 +70,7 @@ staged:
   type: bool
   sample: false
 boots:
-  description: The kernel of the next boot, with O(leave); null where another one runs than the one to leave.
+  description: The kernel of the next boot, with O(leave); null where none is needed.
   returned: with O(leave)
   type: str
   sample: 6.17.0-1014-nvidia
@@ -79,6 +87,7 @@ def main() -> None:
         argument_spec={
             "packages": {"type": "bool", "default": False},
             "guids": {"type": "list", "elements": "str", "default": []},
+            "release": {"type": "str", "default": ""},
             "leave": {"type": "str"},
         },
         supports_check_mode=True,
@@ -87,10 +96,11 @@ def main() -> None:
     installs: list[str] = []
     try:
         if module.params["leave"]:
-            boots = update.boot_before(system, module.params["leave"], check=check)
+            leave, release = module.params["leave"], module.params["release"]
+            boots = update.boot_before(system, leave, release, check=check)
             module.exit_json(changed=boots is not None, installs=[], staged=False, boots=boots)
         if not check:
-            update.keep(system, read.read_release(HostReader(system)))
+            update.keep(system, read.read_release(HostReader(system)), module.params["release"])
             system.forget()
         if module.params["packages"]:
             installs = update.packages(system, check=check)["installs"]

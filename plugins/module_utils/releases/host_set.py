@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import debian_version
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
+from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import (
     HELPERS,
     LOOSE,
@@ -45,7 +46,8 @@ def of_branch(packages: Mapping[str, str], branch: str) -> dict[str, str]:
     return {
         name: version
         for name, version in packages.items()
-        if is_of_branch(name, branch) and not _NOT_MOVING.match(name)
+        # One of another architecture is `name:architecture`; what both share has to be of one version.
+        if is_of_branch(name.partition(":")[0], branch) and not _NOT_MOVING.match(name.partition(":")[0])
     }
 
 
@@ -70,7 +72,7 @@ def installs(packages: Mapping[str, str], branch: str, to: HostSet) -> dict[str,
     apart = own_numbers(packages, branch, to.userland)
     moving = [*of_branch(packages, branch), *(name for name in loose(packages) if name not in apart)]
     if any(name.startswith(f"nvidia-firmware-{branch}-") for name in packages):
-        moving.append(f"nvidia-firmware-{branch}-{to.userland.partition('-')[0]}")
+        moving.append(f"nvidia-firmware-{branch}-{upstream_version(to.userland)}")
     kernel = dict.fromkeys(_kernel_packages(packages, branch, to.kernel), f"{to.modules}*")
     return {**dict.fromkeys(moving, to.userland), **kernel}
 

@@ -21,6 +21,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader impor
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.machine import read_disks
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.software import PACKAGES
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.apt import OUR_PREFERENCES
+from ansible_collections.gb10.fleet.plugins.module_utils.releases.bounds import (
+    MAX_ENTRIES,
+    MAX_RECIPE,
+    MAX_RECIPES,
+    is_date,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.smbios import FirmwareEntry, firmware_entries
 
 RECIPES = "/opt/nvidia/spark-ota-check/metadata"
@@ -28,7 +34,6 @@ TABLE = "/sys/firmware/dmi/tables/DMI"
 FWUPD = ("fwupdmgr", "get-devices", "--json", "--no-metadata-check", "--no-unreported-check")
 FWUPD_DEADLINE_S = 30.0
 _RECIPE = re.compile(r"spark-ota-.*\.json\Z")
-_MAX_RECIPES, _MAX_RECIPE = 100, 1024 * 1024  # a real host has 11 of 13 KB
 _KEYS = ("metadata", "package", "firmware", "connectx", "software")
 
 
@@ -65,12 +70,12 @@ def read_recipes(host: HostReader) -> tuple[list[dict[str, Any]], list[str]]:
     """The recipes with their digests, and the files that are none."""
     recipes: list[dict[str, Any]] = []
     broken = []
-    for name in [each for each in host.names(RECIPES) if _RECIPE.match(each)][:_MAX_RECIPES]:
+    for name in [each for each in host.names(RECIPES) if _RECIPE.match(each)][:MAX_RECIPES]:
         content: Any = None
         raw = b""
         try:
             raw = host.path(f"{RECIPES}/{name}").read_bytes()
-            content = json.loads(raw) if len(raw) <= _MAX_RECIPE else None
+            content = json.loads(raw) if len(raw) <= MAX_RECIPE else None
         except (OSError, ValueError, RecursionError):
             content = None
         if is_recipe(content):
@@ -88,11 +93,14 @@ def read_recipes(host: HostReader) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def is_recipe(content: Any) -> bool:
-    """Whether it has a name, a date, and entries with name and version; what else a score reads of it is text."""
+    """Whether it has a name, a date, and entries with name and version, not too many; what else a score reads of it
+    is text."""
     if not isinstance(content, dict) or not isinstance(content.get("metadata"), dict):
         return False
     told = content["metadata"]
     if not all(isinstance(told.get(key), str) and told[key] for key in ("name", "releaseDate")):
+        return False
+    if not is_date(told["releaseDate"]):
         return False
     required = told.get("required_match") or []
     if not isinstance(told.get("external_name") or "", str) or not isinstance(required, list):
@@ -102,6 +110,7 @@ def is_recipe(content: Any) -> bool:
     entries = [content.get(key) or [] for key in _KEYS[1:]]
     return all(
         isinstance(part, list)
+        and len(part) <= MAX_ENTRIES
         and all(
             isinstance(each, dict)
             and all(isinstance(each.get(key), str) for key in ("name", "version"))
@@ -121,25 +130,45 @@ def read_firmware(host: HostReader) -> list[FirmwareEntry] | None:
 
 
 def read_fwupd(host: HostReader) -> list[dict[str, Any]] | None:
-    """The devices that fwupd knows by GUID, with version and the newest one on offer; None without an answer."""
+    """The devices that fwupd knows by GUID, with version and the newest one on offer; None without an answer.
+
+    fwupdmgr may say something in front of its JSON, and one device that is odd says nothing of the others.
+    """
     done = host.system.run(FWUPD, timeout=FWUPD_DEADLINE_S)
-    try:
-        devices = json.loads(done.stdout)["Devices"] if done.rc == 0 else None
-        return None if devices is None else [_device(device) for device in devices if device.get("Guid")]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    begin = re.search(r"(?m)^\{", done.stdout)
+    if done.rc != 0 or begin is None:
         return None
+    try:
+        found, _ = json.JSONDecoder().raw_decode(done.stdout, begin.start())
+    except (ValueError, RecursionError):
+        return None
+    devices = found.get("Devices")
+    return [_device(each) for each in devices if _has_guids(each)] if isinstance(devices, list) else None
+
+
+def _has_guids(device: Any) -> bool:
+    guids = device.get("Guid") if isinstance(device, dict) else None
+    return isinstance(guids, list) and bool(guids) and all(isinstance(guid, str) for guid in guids)
 
 
 def _device(device: Mapping[str, Any]) -> dict[str, Any]:
     """Without serial numbers."""
-    offers = [each["Version"] for each in device.get("Releases", ()) if "is-upgrade" in each.get("Flags", ())]
+    releases = device.get("Releases")
+    offers = [each["Version"] for each in (releases if isinstance(releases, list) else ()) if _is_upgrade(each)]
     return {
         "name": str(device.get("Name", "")),
         "plugin": str(device.get("Plugin", "")),
-        "guids": [str(guid) for guid in device["Guid"]],
+        "guids": list(device["Guid"]),
         "version": str(device.get("Version", "")),
-        "offers": str(offers[0]) if offers else None,
+        "offers": offers[0] if offers else None,
     }
+
+
+def _is_upgrade(release: Any) -> bool:
+    if not isinstance(release, dict) or not isinstance(release.get("Version"), str):
+        return False
+    flags = release.get("Flags")
+    return isinstance(flags, list) and "is-upgrade" in flags
 
 
 def read_connectx(host: HostReader) -> list[dict[str, str]]:

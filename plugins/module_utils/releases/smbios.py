@@ -5,31 +5,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 FirmwareEntry = dict[str, str]  # component, version
 FIRMWARE, END = 45, 127
 _HEADER = 4  # type, length, handle
 
 
-def firmware_entries(table: bytes) -> list[FirmwareEntry]:
-    """Component and version of each, in the order of the table; a damaged table ends where it is damaged."""
-    return [
+def firmware_entries(table: bytes) -> list[FirmwareEntry] | None:
+    """Component and version of each, in the order of the table. None where it has no firmware or is damaged: what is
+    missing then is not known, and no firmware that a release misses."""
+    found = [
         {"component": _string(strings, area[4]), "version": _string(strings, area[5])}
-        for kind, area, strings in _structures(table)
+        for kind, area, strings in _structures(table) or ()
         if kind == FIRMWARE and len(area) > 5
     ]
+    return found or None
 
 
-def _structures(table: bytes) -> Iterator[tuple[int, bytes, list[bytes]]]:
+def _structures(table: bytes) -> list[tuple[int, bytes, list[bytes]]] | None:
+    """None where the table ends before its end mark."""
     place = 0
+    found: list[tuple[int, bytes, list[bytes]]] = []
     while place + _HEADER <= len(table):
         kind, length = table[place], table[place + 1]
+        if kind == END:
+            return found
         end = table.find(b"\0\0", place + length)
-        if length < _HEADER or end < 0 or kind == END:
-            return
-        yield kind, table[place : place + length], table[place + length : end].split(b"\0")
+        if length < _HEADER or end < 0:
+            return None
+        found.append((kind, table[place : place + length], table[place + length : end].split(b"\0")))
         place = end + 2
+    return None
 
 
 def _string(strings: list[bytes], number: int) -> str:

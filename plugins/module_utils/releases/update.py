@@ -30,15 +30,23 @@ _NOTHING = 2  # fwupdmgr: no update is there
 _UPGRADE = ("apt-get", "dist-upgrade", *APT_OPTIONS, "--no-install-recommends")
 
 
-def keep(system: System, release: Mapping[str, Any]) -> None:
-    """What the host was before: the proof afterwards scores both. Without recipes, for they are there then, too.
+def keep(system: System, release: Mapping[str, Any], to: str = "") -> None:
+    """What the host was before the update to the release `to`. Without recipes, for they are there afterwards, too.
 
-    An update that is gone on with in the same boot is not the state of before.
+    An update that is gone on with is not the state of before, also where the host has booted in between: what was
+    kept stays until another release is asked for, or until this one was taken back.
     """
     boot = (system.text("/proc/sys/kernel/random/boot_id") or "").strip()
-    if boot and (kept(system) or {}).get("boot_id") == boot:
+    found = kept(system) or {}
+    of = found.get("to") or ""
+    if to and of == to and not found.get("taken_back"):
         return
-    before = {**release, "recipes": [], "broken_recipes": [], "boot_id": boot}
+    if boot and found.get("boot_id") == boot and not of:  # nobody said for which release
+        return
+    _write(system, {**release, "recipes": [], "broken_recipes": [], "boot_id": boot, "to": to})
+
+
+def _write(system: System, before: Mapping[str, Any]) -> None:
     system.private_directory("/var/lib/gb10-fleet")
     system.write(BEFORE, json.dumps(before).encode(), mode=0o600)
 
@@ -47,7 +55,7 @@ def kept(system: System) -> dict[str, Any] | None:
     """None where no update has begun, or where the file is none."""
     try:
         found = json.loads(system.text(BEFORE) or "null")
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -71,7 +79,8 @@ def packages(system: System, *, check: bool) -> dict[str, list[str]]:
         gone = ", ".join(sorted(found.removes))
         raise HostError(f"the rest of the packages would remove {gone}; decide that by hand")
     if found.installs and not check:
-        done = run_locked(system, _UPGRADE)
+        # Between the simulation and this, another program may have changed what apt knows.
+        done = run_locked(system, (*_UPGRADE, "--no-remove"))
         system.forget()
         if done.rc != 0:
             raise HostError(f"apt did not bring the rest of the packages: {apt_errors.explained(done, system)}")
@@ -92,8 +101,10 @@ def firmware(system: System, guids: Sequence[str], *, check: bool) -> bool:
     return done.rc == 0
 
 
-def boot_before(system: System, leave: str, *, check: bool) -> str | None:
+def boot_before(system: System, leave: str, release: str = "", *, check: bool) -> str | None:
     """Let the kernel of before the update boot once, where the host runs the one to leave; else None.
+
+    `release`: the one that is taken back, so that what was kept for another one is not taken for it.
 
     The running kernel cannot be taken away, so a move back of the set begins with that boot. A move has left the image
     of the kernel that ran, and an update keeps its name before any reboot.
@@ -101,15 +112,25 @@ def boot_before(system: System, leave: str, *, check: bool) -> str | None:
     if trial.running(system) != leave:
         if not check:
             trial.clear_once(system)
+            _mark_taken_back(system, release)
         return None
-    before = str((kept(system) or {}).get("kernel") or "")
-    if before == leave:
-        return None
-    if not before:
+    found = kept(system) or {}
+    before, of = str(found.get("kernel") or ""), str(found.get("to") or "")
+    if before == leave and release and of == release:
+        return None  # an update on one kernel: both releases have it
+    if not before or before == leave or (release and of not in ("", release)):
+        told = f" ({release})" if release else ""
         raise HostError(
-            f"{BEFORE} does not name the kernel of before, and the running {leave} has to go: boot the older kernel by"
-            ' hand (docs/driver.md, "Move back"), then run again'
+            f"{BEFORE} does not name the kernel of before{told}, and the running {leave} has to go: boot the older"
+            ' kernel by hand (docs/driver.md, "Move back"), then run again'
         )
     if not check:
         trial.boot_once(system, before)
     return before
+
+
+def _mark_taken_back(system: System, release: str) -> None:
+    """The next update to the same release begins anew."""
+    found = kept(system)
+    if found and not found.get("taken_back") and release in ("", found.get("to")):
+        _write(system, {**found, "taken_back": True})

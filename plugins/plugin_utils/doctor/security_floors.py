@@ -83,4 +83,5 @@ def is_below(version: str, floor: str) -> bool:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version))
+    # A host may say anything, and Python converts no more than 4300 digits.
+    return tuple(int(number) for number in re.findall("[0-9]{1,18}", version))

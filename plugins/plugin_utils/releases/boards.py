@@ -28,6 +28,18 @@ def named(board_vendor: str | None, makers: Iterable[str]) -> bool:
     return any(each.lower() == own or (each and each.lower() in said) for each in makers)
 
 
+def known(name: str) -> bool:
+    """Whether `named` may find a board of the catalog by it: a maker, or a part of what SMBIOS says of the vendor."""
+    said = name.strip().lower()
+    rows: list[dict[str, Any]] = catalog.load("products")["boards"]
+    return maker(said) is not None or any(said and said in f"{row['maker']}\n{row['vendor']}".lower() for row in rows)
+
+
+def by_nvidia(board_vendor: str | None) -> bool:
+    """Whether it is the chip maker's own board, however SMBIOS writes that; all others are partners' boards."""
+    return "nvidia" in (board_vendor or "").lower()
+
+
 def told(board_vendor: str | None) -> dict[str, Any]:
     """For answers: the maker, and whether anybody has shown that such a board says so."""
     found = maker(board_vendor)

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.driver_packages import moves_on_purpose
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe
@@ -21,7 +22,6 @@ READY, CURRENT, WAITING, HELD, BLOCKED, UNKNOWN = STATES = (
     "ready", "current", "waiting_for_firmware", "held", "blocked", "unknown",
 )  # fmt: skip
 MIB = 2**20
-NVIDIA = "NVIDIA"  # in board_vendor: the maker's own board
 _DRIVER = "nvidia-driver-580-open"  # its version is the userland of a host set
 _OF_A_KERNEL = ("package", "software")  # what apt brings, and what runs
 
@@ -66,7 +66,9 @@ class Known:
     accepted: Mapping[str, str]
 
     def row(self, release: str) -> Mapping[str, Any] | None:
-        return next((row for row in self.releases["releases"] if row["name"] == release), None)
+        """By either name; a release may have no external one."""
+        rows = self.releases["releases"]
+        return next((row for row in rows if release and release in (row["name"], row["external_name"])), None)
 
     def seconds(self, step: str) -> int:
         return next(int(row["value"]) for row in self.releases["durations"] if row["step"] == step)
@@ -76,8 +78,9 @@ def target(to: str, recipes: Sequence[Recipe], known: Known) -> Recipe | None:
     """The release that is asked for: a recipe of any host, or what the catalog knows of one."""
     if to == "newest":
         return scores.newest(recipes)
-    found = next((recipe for recipe in recipes if to in (recipe.name, recipe.shown)), None)
     row = known.row(to)
+    names = (to, row["name"]) if row else (to,)  # a recipe may lack the external name that the catalog has
+    found = next((recipe for recipe in recipes if recipe.name in names or recipe.shown == to), None)
     return found or (Recipe(_content(row, known)) if row else None)
 
 
@@ -98,15 +101,15 @@ def _content(row: Mapping[str, Any], known: Known) -> dict[str, Any]:
     }
 
 
-def held(
-    host: Mapping[str, Any], to: str, known_bad: Sequence[Mapping[str, Any]], accepted: Mapping[str, str] | None = None
-) -> list[str]:
-    """The known troubles of a release that fit this host and are not accepted."""
+def held(host: Mapping[str, Any], to: Recipe, known: Known) -> list[str]:
+    """The known troubles of a release, under either of its names, that fit this host and are not accepted."""
+    row = known.row(to.name)
+    names = {to.name, to.shown, *((row["name"], row["external_name"]) if row else ())}
     return [
         f"{row['id']}: {row['symptom']} ({row['source']}, {row['date']}); --accept {row['id']}=REASON"
-        for row in known_bad
-        if row["release"] == to
-        and row["id"] not in (accepted or {})
+        for row in known.releases["known_bad"]
+        if row["release"] in names
+        and row["id"] not in known.accepted
         and (not row["boards"] or boards.named(host["board_vendor"], row["boards"]))
     ]
 
@@ -145,7 +148,7 @@ class _Move:
         torn, blocks, troubles = (
             [*self._torn(missing)],
             [*self._blocks()],
-            held(self.host, self.to.name, self.known.releases["known_bad"], self.known.accepted),
+            held(self.host, self.to, self.known),
         )
         boots = int(bool(offered or self._moves or self._boots_what_is_there or self._parameters(self._kernel)))
         comes = self._comes(len(packages) + len(removes), len(offered), boots)
@@ -260,6 +263,9 @@ class _Move:
         for part, words in (("set_move", "the host set"), ("rest", "the rest of the packages")):
             if self.simulated[part]["error"]:
                 yield f"apt cannot bring {words}: {self.simulated[part]['error']}"
+        # What the set exchanges stays once the set has moved: its holds are there then.
+        if gone := sorted(name for name in self.simulated["rest"]["removes"] if not moves_on_purpose(name)):
+            yield f"the rest of the packages would remove {', '.join(gone)}; decide that by hand"
         yield from verdict.full(self.host["disks"], self.known.minimums, self._bytes("disk_bytes"))
 
     def _comes(self, packages: int, capsules: int, boots: int) -> str:
@@ -278,7 +284,7 @@ class _Move:
             return BLOCKED, blocks[0]
         if not (comes or torn):
             return CURRENT, f"every entry of {self.to.name} is met"
-        partner = NVIDIA not in (self.host["board_vendor"] or "")
+        partner = not boards.by_nvidia(self.host["board_vendor"])
         if missing and (partner or not comes):
             names = ", ".join(check.name for check in missing)
             state = UNKNOWN if self.host["fwupd"] is None else WAITING

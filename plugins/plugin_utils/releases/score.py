@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import zip_longest
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import newer_than
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.debian_version import order
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 
 WEIGHTS = {"firmware": 0.35, "software": 0.25, "package": 0.40}  # of the rank, in shares of 100
 # The component of SMBIOS that tells each firmware; the TPM has none.
@@ -25,7 +26,7 @@ _EC = ("EC", "EC Unfused")
 _PORTS = ("PD0", "PD1")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # each is itself, so that what follows from it is computed once for all hosts
 class Recipe:
     """What NVIDIA calls a release."""
 
@@ -113,7 +114,11 @@ def _share(checks: Sequence[Check]) -> float:
 def score(recipe: Recipe, recipes: Sequence[Recipe], host: Mapping[str, Any]) -> Score:
     """`recipes`: all that are known; the next one that raises a package ends its range."""
     later = sorted((other for other in recipes if other.date > recipe.date), key=lambda other: other.date)
-    checks = [*_packages(recipe, later, host["packages"]), *_firmware(recipe, host), *_connectx(recipe, host)]
+    checks = [
+        *_packages(recipe, _ceilings(recipe, tuple(later)), host["packages"]),
+        *_firmware(recipe, host),
+        *_connectx(recipe, host),
+    ]
     return Score(recipe, [*checks, *_software(recipe, host)])
 
 
@@ -128,27 +133,43 @@ def newest(recipes: Sequence[Recipe]) -> Recipe | None:
     return max(stable, key=lambda recipe: recipe.date, default=None)
 
 
-def _packages(recipe: Recipe, later: Sequence[Recipe], installed: Mapping[str, str]) -> Iterator[Check]:
-    versions = [other.versions("package") for other in later]
+@lru_cache(maxsize=256)
+def _ceilings(recipe: Recipe, later: tuple[Recipe, ...]) -> Mapping[str, str]:
+    """Of each package the version of the next release that raises it. The same for all hosts."""
+    floors, found = recipe.versions("package"), dict[str, str]()
+    for other in later:
+        for name, version in other.versions("package").items():
+            if name in floors and name not in found and version != floors[name] and _newer(version, floors[name]):
+                found[name] = version
+    return found
+
+
+def _packages(recipe: Recipe, ceilings: Mapping[str, str], installed: Mapping[str, str]) -> Iterator[Check]:
     for name, wanted in recipe.versions("package").items():
         found = installed.get(name)
         floor = found is not None and not _newer(wanted, found)
-        raised = (other[name] for other in versions if name in other and _newer(other[name], wanted))
-        ceiling = next(raised, None)
+        ceiling = ceilings.get(name)
         yield Check("package", name, wanted, found, floor, floor and not (ceiling and not _newer(ceiling, found or "")))
 
 
 def _newer(version: str, other: str) -> bool:
+    one, two = _order(version), _order(other)
+    return one is not None and two is not None and one > two
+
+
+@lru_cache(maxsize=65536)
+def _order(version: str) -> tuple[Any, ...] | None:
+    """None where it is no version. Each is compared with many others."""
     try:
-        return newer_than(version, other)
+        return order(version)
     except ValueError:
-        return False
+        return None
 
 
 def _firmware(recipe: Recipe, host: Mapping[str, Any]) -> Iterator[Check]:
     known = {guid: device["version"] for device in host["fwupd"] or () for guid in device["guids"]}
     entries = recipe.entries("firmware")
-    by_vendor = "NVIDIA" in (host["board_vendor"] or "")
+    by_vendor = boards.by_nvidia(host["board_vendor"])
     if by_vendor:
         guids = {entry["name"]: entry.get("guid", "") for entry in entries}
         of_ec = [name for name in _EC if guids.get(name) in known]

@@ -12,6 +12,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import mount_of, upstream_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import is_below
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
 
@@ -23,6 +24,8 @@ CURRENT, BEHIND, TORN, WAITING, HELD, UNKNOWN = STATES = (
 _UNREACHABLE = {"TPM"}
 # The firmware of a past driver stays in the recipe under its name, and is missed for ever by a host that skipped it.
 _OF_A_DRIVER = "nvidia-firmware-"
+# Bounded, because a host may say anything, and each digit is a place to begin.
+_FIRMWARE_VERSION = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18}){1,9}")
 _COMPARED = {"FLASH": "SOCFW", "EC Firmware": "EC", "PD Firmware": "USBPD", "UEFI": "UEFI"}
 
 
@@ -84,6 +87,8 @@ def judge(
     target = next(each for each in all_scores if each.recipe is latest)
     missing = {kind: missing_entries(target, kind, host, accepted) for kind in ("package", "software", "firmware")}
     state, reason, torn = _state(missing, detected, target, host)
+    if state == UNKNOWN and boards.by_nvidia(host["board_vendor"]):
+        return Verdict(UNKNOWN, reason)  # the detected release would be a guess, too
     return Verdict(
         state,
         reason,
@@ -131,7 +136,7 @@ def accepted_absent(catalog: Mapping[str, Any]) -> list[str]:
 
 def missing_entries(target: Score, kind: str, host: Mapping[str, Any], accepted: Sequence[str]) -> list[Check]:
     """What fails and could be met on this host."""
-    by_vendor = "NVIDIA" in (host["board_vendor"] or "")
+    by_vendor = boards.by_nvidia(host["board_vendor"])
     return [
         check
         for check in target.failing(kind)
@@ -157,7 +162,10 @@ def _state(
         return TORN, f"the packages are those of {latest}, {_listed(firmware)}; {offer}", ["firmware"]
     if not packages:
         said = f"the packages are those of {latest}, {_listed(firmware)}; {no_offer(host)}"
-        if "NVIDIA" in (host["board_vendor"] or ""):
+        if host["fwupd"] is None and boards.by_nvidia(host["board_vendor"]):
+            # Such a board is asked by fwupd too, so each firmware fails here, also one whose version is the wanted.
+            return UNKNOWN, f"the packages are those of {latest}; {no_offer(host)}", []
+        if boards.by_nvidia(host["board_vendor"]):
             return TORN, said, ["firmware"]
         return (UNKNOWN if host["fwupd"] is None else WAITING), said, []
     held = [check.name for check in packages if check.name in host["held"]]
@@ -231,8 +239,12 @@ def below_floors(
             )
     for floor in catalog["firmware_floors"]:
         texts = _versions(host["firmware"] or (), floor["component"])
-        version = re.search(r"\d+(\.\d+)+", texts)
-        if floor["board_vendor"] in (host["board_vendor"] or "") and version and is_below(version[0], floor["value"]):
+        version = _FIRMWARE_VERSION.search(texts)
+        if (
+            boards.named(host["board_vendor"], [floor["board_vendor"]])
+            and version
+            and is_below(version[0], floor["value"])
+        ):
             found.append(f"{floor['component']} {version[0]} is below {floor['value']} ({floor['advisory']})")
     return found
 

@@ -57,7 +57,10 @@ def test_a_file_that_was_changed_afterwards_is_refused(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("key", "namespace", "says"),
-    [("foreign", known_bad.NAMESPACE, "does not name its signer"), ("ours", "git", "not good")],
+    [
+        ("foreign", known_bad.NAMESPACE, "does not name its signer"),
+        ("ours", "git", f"or signed for something else than {known_bad.NAMESPACE}"),
+    ],
 )
 def test_a_foreign_key_or_a_signature_for_something_else_is_refused(
     folder: Path, key: str, namespace: str, says: str
@@ -65,6 +68,27 @@ def test_a_foreign_key_or_a_signature_for_something_else_is_refused(
     sign(folder, key, namespace)
     with pytest.raises(known_bad.NotTrusted, match=says):
         known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+@pytest.mark.parametrize("before", ['namespaces="git"', 'valid-before="20200101"', ""])
+def test_a_key_may_stand_under_several_names(folder: Path, before: str) -> None:
+    """One line of them may allow it for other things only, or may have ended."""
+    key = (folder / "ours.pub").read_text()
+    (folder / "signers").write_text(f"git@example {before} {key}# a note\nops@example {key}")
+    assert len(known_bad.added({"known_bad": []}, folder, folder / "signers")["known_bad"]) == 1
+
+
+@pytest.mark.parametrize("option", ['namespaces="git"', 'valid-before="20200101"'])
+def test_a_signer_who_may_not_sign_this_or_no_longer_is_told_so(folder: Path, option: str) -> None:
+    (folder / "signers").write_text(f"ops@example {option} {(folder / 'ours.pub').read_text()}")
+    with pytest.raises(known_bad.NotTrusted, match="does not name its signer for gb10-known-bad, or not for today"):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+def test_a_link_that_leads_nowhere_does_not_switch_the_list_off(tmp_path: Path) -> None:
+    (tmp_path / known_bad.FILE).symlink_to(tmp_path / "gone")
+    with pytest.raises(known_bad.NotTrusted, match="cannot be read"):
+        known_bad.added({"known_bad": []}, tmp_path)
 
 
 def test_without_a_signature_or_without_signers_it_is_refused_with_the_way_out(folder: Path) -> None:
@@ -75,12 +99,52 @@ def test_without_a_signature_or_without_signers_it_is_refused_with_the_way_out(f
         known_bad.added({"known_bad": []}, folder, folder / "signers")
 
 
-@pytest.mark.parametrize("text", ["known_bad: {}\n", "[", "known_bad:\n  - id: x\n", "x: 1\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "known_bad: {}\n",
+        "[",
+        "known_bad:\n  - id: x\n",
+        "x: 1\n",
+        ENTRY + ENTRY.replace("noisy", "second"),
+        ENTRY + "    date: '2026-11-02'\n",
+        "[" * 5000,
+        "? [a]\n: b\n",
+    ],
+)
 def test_a_signed_file_that_is_none_is_refused(folder: Path, text: str) -> None:
     (folder / known_bad.FILE).write_text(text)
     sign(folder)
     with pytest.raises(known_bad.NotTrusted, match=known_bad.FILE):
         known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("OTA2607", "OTA26007", "no release is called OTA26007.*The nearest is OTA2607"),
+        ("OTA2607", "newest", "name the release"),
+        ("OTA2607", '""', "no release is called"),
+        ("[ASUS]", "[ASUS, Asos]", "no board is known as 'Asos'"),
+        ("[ASUS]", '[""]', "no board is known as ''"),
+    ],
+)
+def test_an_entry_that_would_hold_no_host_is_refused(folder: Path, old: str, new: str, says: str) -> None:
+    (folder / known_bad.FILE).write_text(ENTRY.replace(old, new))
+    sign(folder)
+    with pytest.raises(known_bad.NotTrusted, match=f"noisy: {says}"):
+        known_bad.added({"known_bad": []}, folder, folder / "signers")
+
+
+@pytest.mark.parametrize(
+    "board", ["asus", "Micro-Star", "ASUSTeK COMPUTER INC.", "msi", "Gigabyte Technology Co., Ltd."]
+)
+@pytest.mark.parametrize(("to", "name"), [("July 2026", "OTA2607"), ("OTA2612", "OTA2612")])
+def test_an_entry_goes_by_either_name_of_a_release(folder: Path, board: str, to: str, name: str) -> None:
+    (folder / known_bad.FILE).write_text(ENTRY.replace("OTA2607", to).replace("[ASUS]", f'["{board}"]'))
+    sign(folder)
+    (row,) = known_bad.added({"known_bad": []}, folder, folder / "signers")["known_bad"]
+    assert (row["release"], row["boards"]) == (name, [board])
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,13 @@ ANSWERS = {
 }
 
 
+ENTRY = {"name": "x", "version": "1"}
+
+
+def own(date: str = "2026-01-01", **parts: Any) -> dict[str, Any]:
+    return {"file": "x", "sha256": "x", "content": {"metadata": {"name": "OTA1", "releaseDate": date}, **parts}}
+
+
 def test_who_has_what_what_is_next_and_what_blocks_it() -> None:
     found = release.judged(ANSWERS)
     assert found["newest"]["name"] == "OTA2607"
@@ -62,13 +69,20 @@ def test_the_table() -> None:
         ({"firmware": "x"}, "release.firmware"),
         ({"fwupd": [{}]}, "is missing"),
         ({"command_line": None}, "release.command_line"),
+        ({"recipes": [own("zzzz")]}, "releaseDate is 'zzzz', and must begin with a date, such as 2026-07-15"),
+        ({"recipes": [own("20280715")]}, "must begin with a date"),
+        ({"recipes": [own()] * 101}, "release.recipes has 101 entries, and may have 100"),
+        ({"recipes": [own(package=[ENTRY] * 2001)]}, "has a list of 2001 entries, and may have 2000"),
+        ({"recipes": [own(package=[{**ENTRY, "version": "1" * 2**20}])]}, "characters, and may have 1048576"),
+        ({"recipes": [own(package=[ENTRY] * 2000)] * 11}, "release.recipes have 22000 entries, and may have 20000"),
+        ({"packages": dict.fromkeys(map(str, range(20_001)), "1")}, "release.packages has 20001 entries"),
     ],
 )
 def test_a_hostile_answer_is_named_and_spoils_no_other(changed: dict[str, Any], says: str) -> None:
     found = release.judged({**ANSWERS, "spark-x": {"release": {**SILENT, **changed}, "cluster": "pair1"}})
     assert found["hosts"]["spark-x"]["state"] == "unknown"
     assert says in found["hosts"]["spark-x"]["reason"]
-    assert found["hosts"]["spark-a"]["state"] == "current"
+    assert found["hosts"]["spark-a"]["state"] == "current" and found["newest"]["name"] == "OTA2607"
     assert "spark-x" in "\n".join(release.table(found))
 
 

@@ -737,3 +737,7 @@ def test_the_timer_runs_the_gate() -> None:
     assert "ExecStart=/usr/local/sbin/gb10-driver-coherence\n" in service["content"]
     assert "Persistent=true\n" in timer["content"]
     parse_documents([("coherence", document.resources)], {})
+
+
+def test_a_version_of_more_digits_than_python_converts_is_no_defect() -> None:
+    assert judgement._numbers("580." + "9" * 5000)[0] == 580

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import held
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards, flashing
 
 from gb10_fleet import release
 from tests.unit.releases.test_boards import JULY, spark
@@ -47,7 +46,7 @@ def test_every_maker_is_found_by_its_own_vendor_and_what_is_inferred_says_so() -
 def test_a_known_trouble_names_a_maker(named: list[str], *, holds: bool) -> None:
     bad = [{"id": "x", "release": "OTA2607", "boards": named, "symptom": "s", "source": "t", "date": "d"}]
     host = machine("b", board_vendor="Micro-Star International Co., Ltd.")
-    assert bool(held(host, "OTA2607", bad)) is holds
+    assert bool(flashing.held(host, "OTA2607", bad)) is holds
 
 
 def test_a_board_that_nobody_has_shown_is_said_to_be_inferred() -> None:

@@ -22,7 +22,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
         System, "account_id", lambda self, database, name: os.getuid() if database == "passwd" else os.getgid()
     )
     found = Host(tmp_path)
-    update.keep(found.system, {"kernel": OLD})
+    update.keep(found.system, {"kernel": OLD}, "OTA2607")
     found.put("/proc/sys/kernel/osrelease", f"{NEW}\n")
     del found.modules[OLD]
     return found
@@ -51,8 +51,48 @@ def test_a_host_that_never_came_to_the_new_kernel_stays(host: Host) -> None:
 
 
 def test_an_update_on_one_kernel_needs_no_boot(host: Host) -> None:
-    update.keep(host.system, {"kernel": NEW})
-    assert update.boot_before(host.system, NEW, check=False) is None
+    update.keep(host.system, {"kernel": NEW}, "OTA2604.Computex")
+    assert update.boot_before(host.system, NEW, "OTA2604.Computex", check=False) is None
+    assert host.environment() == {}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "to", "release"),
+    [
+        (NEW, "", ""),
+        (NEW, "", "OTA2607"),
+        (NEW, "OTA2608", ""),
+        (NEW, "OTA2608", "OTA2607"),
+        ("6.17.0-1008-nvidia", "OTA2608", "OTA2607"),
+    ],
+)
+def test_what_was_kept_for_another_update_is_no_kernel_of_before(
+    host: Host, kernel: str, to: str, release: str
+) -> None:
+    """The running kernel would stay, and the set could not move back."""
+    (host.root / update.BEFORE.lstrip("/")).unlink()
+    update.keep(host.system, {"kernel": kernel}, to)
+    with pytest.raises(HostError, match="does not name the kernel of before"):
+        update.boot_before(host.system, NEW, release, check=False)
+    assert "next_entry" not in host.environment()
+
+
+def test_a_host_that_boots_before_its_packages_came_still_knows_the_kernel_of_before(host: Host) -> None:
+    """The set has moved, the controller has died, and the host has booted: the rollout is gone on with."""
+    host.put("/proc/sys/kernel/random/boot_id", "another\n")
+    update.keep(host.system, {"kernel": NEW}, "OTA2607")
+    assert update.boot_before(host.system, NEW, "OTA2607", check=False) == OLD
+
+
+def test_an_update_that_was_taken_back_begins_anew(host: Host) -> None:
+    assert update.boot_before(host.system, NEW, "OTA2607", check=False) == OLD
+    host.put("/proc/sys/kernel/osrelease", f"{OLD}\n")
+    assert update.boot_before(host.system, NEW, "OTA2604", check=True) is None
+    update.keep(host.system, {"kernel": "x"}, "OTA2607")
+    assert (update.kept(host.system) or {})["kernel"] == OLD, "a check has taken nothing back"
+    assert update.boot_before(host.system, NEW, "OTA2607", check=False) is None
+    update.keep(host.system, {"kernel": "x"}, "OTA2607")
+    assert (update.kept(host.system) or {})["kernel"] == "x"
 
 
 def test_without_a_name_or_a_menu_entry_it_is_refused(host: Host) -> None:

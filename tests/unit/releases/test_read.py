@@ -120,6 +120,11 @@ def test_an_answer_of_fwupd_without_an_end_is_none(tmp_path: Path) -> None:
         {"metadata": {"name": "x"}},
         RECIPE | {"package": [{"name": 1}]},
         RECIPE | {"firmware": "x"},
+        RECIPE | {"package": [{"name": "x", "version": "1"}] * 2001},
+        *(
+            RECIPE | {"metadata": {"name": "x", "releaseDate": date}}
+            for date in ("2026-7-15", "July 15, 2026", "20260715", "zzzz", "2026-13-01", "2026-07-151", "9026")
+        ),
     ],
 )
 def test_what_is_no_recipe_is_named_and_judged_by_nobody(tmp_path: Path, content: Any) -> None:
@@ -128,11 +133,59 @@ def test_what_is_no_recipe_is_named_and_judged_by_nobody(tmp_path: Path, content
     assert (found["recipes"], found["broken_recipes"]) == ([], ["spark-ota-x.json"])
 
 
-@pytest.mark.parametrize("cut", range(0, 60, 7))
-def test_a_damaged_table_ends_where_it_is_damaged(cut: int) -> None:
-    table = structure(45, "EC Firmware", "3.3.2") + structure(45, "FLASH", "SBP:R:2.152.15")
-    assert len(firmware_entries(table[:cut])) <= 2
-    assert firmware_entries(b"\x2d\x00\x00\x00") == []
+FIRMWARE_TABLE = structure(1, "x") + structure(45, "EC Firmware", "3.3.2") + structure(45, "FLASH", "SBP:R:2.152.15")
+
+
+def test_a_whole_table_tells_all_its_firmware() -> None:
+    assert [each["version"] for each in firmware_entries(FIRMWARE_TABLE + structure(127)) or ()] == [
+        "3.3.2",
+        "SBP:R:2.152.15",
+    ]
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 7, 20, 40, 50, len(FIRMWARE_TABLE)])
+def test_a_table_that_ends_before_its_end_mark_tells_nothing(cut: int) -> None:
+    assert firmware_entries(FIRMWARE_TABLE[:cut]) is None
+
+
+@pytest.mark.parametrize("damaged", [b"\x2d\x00\x00\x00", structure(1, "x") + structure(127), structure(127)])
+def test_a_table_without_firmware_tells_nothing(damaged: bytes) -> None:
+    assert firmware_entries(damaged) is None
+
+
+def test_fwupd_may_say_something_before_and_after_its_json(tmp_path: Path) -> None:
+    text = "WARNING: {x}\n" + json.dumps({"Devices": [{"Guid": ["g"]}]}, indent=2) + "\nbye\n"
+    reader, _calls = host(tmp_path, {}, Completed((), 0, text))
+    assert [each["guids"] for each in read_release(reader)["fwupd"]] == [["g"]]
+
+
+@pytest.mark.parametrize("devices", [None, {}, "x", 7])
+def test_an_answer_of_fwupd_without_devices_is_none(tmp_path: Path, devices: Any) -> None:
+    reader, _calls = host(tmp_path, {}, Completed((), 0, json.dumps({"Devices": devices})))
+    assert read_release(reader)["fwupd"] is None
+
+
+UPGRADE = {"Version": "2", "Flags": ["is-upgrade"]}
+
+
+@pytest.mark.parametrize(
+    ("odd", "offers"),
+    [
+        ({"Guid": "b488"}, []),
+        ({"Guid": []}, []),
+        ({"Guid": ["g", 7]}, []),
+        ("x", []),
+        (None, []),
+        ({"Guid": ["o"], "Releases": None}, [None]),
+        ({"Guid": ["o"], "Releases": {"x": 1}}, [None]),
+        ({"Guid": ["o"], "Releases": [{"Flags": ["is-upgrade"]}, "x", None, UPGRADE]}, ["2"]),
+        ({"Guid": ["o"], "Releases": [{**UPGRADE, "Flags": None}, {**UPGRADE, "Version": 7}]}, [None]),
+    ],
+)
+def test_one_odd_device_of_fwupd_spoils_no_other(tmp_path: Path, odd: Any, offers: list[str | None]) -> None:
+    good = {"Guid": ["g"], "Releases": [UPGRADE]}
+    reader, _calls = host(tmp_path, {}, Completed((), 0, json.dumps({"Devices": [odd, good]})))
+    assert [each["offers"] for each in read_release(reader)["fwupd"]] == [*offers, "2"]
 
 
 ODD: list[dict[str, Any]] = [

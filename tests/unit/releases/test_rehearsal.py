@@ -131,6 +131,7 @@ def test_a_kernel_that_needs_a_parameter_says_so_before() -> None:
         ({"reboot_required": True}, {}, "a reboot is missing"),
         ({}, {"set_move": {"error": "no apt source offers x 1"}}, "apt cannot bring the host set: no apt source"),
         ({}, {"rest": {"error": "held broken packages"}}, "the rest of the packages: held broken"),
+        ({}, {"rest": {"removes": ["vim", "nano"]}}, "the rest of the packages would remove nano, vim; decide"),
         ({}, {"set": "nonsense"}, "no host set nonsense"),
         (
             {"disks": [{"mount": "/", "size_bytes": 2**40, "free_bytes": 5 * 2**30}]},
@@ -142,6 +143,13 @@ def test_a_kernel_that_needs_a_parameter_says_so_before() -> None:
 def test_what_is_in_the_way(changed: dict[str, Any], said: dict[str, Any], why: str) -> None:
     found = told(old("a", **changed), **said)
     assert found.state == BLOCKED and any(why in line for line in found.blocks), found.blocks
+
+
+def test_what_the_set_exchanges_is_no_removal_of_the_rest() -> None:
+    """Simulated before the set has moved, and its holds with it."""
+    gone = ["linux-modules-nvidia-580-open-6.17.0-1014-nvidia"]
+    found = told(old("a"), set_move={"installs": MOVE}, rest={"removes": gone})
+    assert (found.state, found.removes) == (READY, gone)
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,7 @@ OLDER = KNOWN["packages"] | {"dgx-oobe": "0.20.4", "nvidia-driver-580-open": "58
             "fwupd offers none, by the lists that this host has: `sudo fwupdmgr refresh`",
         ),
         ("b", {"fwupd": None}, "unknown", "fwupd does not answer, so nobody knows of newer firmware"),
+        ("a", {"fwupd": None}, "unknown", "the packages are those of OTA2607; fwupd does not answer"),
         ("c", {"fwupd": [CAPSULE | {"offers": "0x02000006"}]}, "torn", "newer firmware: `fwupdmgr update`"),
         ("a", {"fwupd": [*OF_NVIDIA[1:], device("SOCFW", "0x02980F00")]}, "torn", "SOCFW"),
         ("a", {"kernel": "6.11.0-1016-nvidia"}, "torn", "kernel is 6.11.0-1016-nvidia"),
@@ -126,6 +127,23 @@ def test_verdicts(name: str, changed: dict[str, Any], state: str, says: str) -> 
     found = judged(name, **changed)
     assert found.state == state, found
     assert says in found.reason
+
+
+def test_a_board_of_nvidias_is_judged_alike_however_its_name_is_written() -> None:
+    """Asked by fwupd and by SMBIOS, with NVIDIA's own floor."""
+    floors, known = catalog.load("security_floors")["floors"], catalog.load("releases")
+    old = {"firmware": [{"component": "UEFI", "version": "R:1.109.2"}]}
+    behind = {"fwupd": [*OF_NVIDIA[1:], device("SOCFW", "0x02980F00")]}
+    assert judged("a", board_vendor="nvidia", **behind) == judged("a", **behind)
+    small, usual = machine("a", board_vendor="nvidia", **old), machine("a", **old)
+    assert verdict.below_floors(small, JULY, known, floors) == verdict.below_floors(usual, JULY, known, floors)
+
+
+def test_without_fwupd_no_release_of_nvidias_board_is_guessed() -> None:
+    """Its firmware fails every recipe then, and a required entry would name an older release."""
+    found = judged("a", fwupd=None)
+    assert (found.release, found.torn, found.missing) == (None, (), {})
+    assert judged("a", fwupd=None, packages=OLDER).state == "behind"
 
 
 def test_what_is_torn_is_named_by_its_kind() -> None:
@@ -205,6 +223,39 @@ def test_a_host_with_a_newer_checker_tells_the_others_of_its_releases() -> None:
     }
     found = verdict.union({"new": new, "old": old})
     assert [(recipe.name, recipe.shown) for recipe in found] == [("OTA2604", "corrected"), ("OTA2607", "July 2026")]
+
+
+def test_what_follows_from_recipes_alone_is_computed_once_for_all_hosts() -> None:
+    judged("a")
+    before = score._ceilings.cache_info().misses
+    judged("b")
+    assert score._ceilings.cache_info().misses == before
+
+
+@pytest.mark.parametrize(("later", "in_range"), [(["2", "3"], True), (["1", "2.5", "1"], True), (["1.5", "9"], False)])
+def test_the_next_release_that_raises_a_package_ends_its_range(later: list[str], *, in_range: bool) -> None:
+    """The host has version 2 of it."""
+    recipes = [
+        Recipe(
+            {"metadata": {"name": f"OTA{n}", "releaseDate": f"2026-0{n}-01"}, "package": [{"name": "x", "version": v}]}
+        )
+        for n, v in enumerate(["1", *later], 1)
+    ]
+    (check,) = score.score(recipes[0], recipes, machine("a", packages={"x": "1.9"})).checks
+    assert check.passes and check.in_range is in_range
+
+
+def test_a_long_version_of_a_firmware_costs_no_time() -> None:
+    """Quadratic, this took minutes."""
+    long = machine("a", firmware=[{"component": "UEFI", "version": "1" * 200_000}])
+    assert verdict.below_floors(long, JULY, catalog.load("releases"), []) == []
+
+
+def test_a_version_of_many_digits_of_a_package_is_compared() -> None:
+    floors = catalog.load("security_floors")["floors"]
+    for version in ("9" * 5000, "580." + "9" * 5000):
+        packages = {"nvidia-driver-580-open": version}
+        verdict.below_floors(machine("a", packages=packages), JULY, catalog.load("releases"), floors)
 
 
 @pytest.mark.parametrize("version", ["\u00b2", "9" * 5000, "1.\u0663-x"])

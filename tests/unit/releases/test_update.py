@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, HostError, System
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import update
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, flashing, rehearsal
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import evidence, flashing
 
 from tests.unit.releases.test_scores import GUIDS, JULY, RECIPES, device, machine
 
@@ -47,6 +47,11 @@ def test_the_rest_comes_after_it_was_simulated(tmp_path: Path) -> None:
     ]
     host, calls = system(tmp_path, {"--simulate": inst("docker-ce")})
     assert update.packages(host, check=True) == {"installs": ["docker-ce"]}
+    host, calls = system(tmp_path, {"--simulate": inst("docker-ce")})
+    update.packages(host, check=False)
+    assert ["--no-remove" in call for call in calls] == [False, False, True], "simulated, the removal has its name"
+    host, calls = system(tmp_path, {"--simulate": inst("docker-ce")})
+    update.packages(host, check=True)
     assert all("--simulate" in call for call in calls), "a check changes nothing, also no lists"
 
 
@@ -82,6 +87,15 @@ def test_firmware_is_staged_by_guid(tmp_path: Path, rc: int, *, staged: bool) ->
         update.firmware(host, ["a-guid"], check=False)
 
 
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", "7"])
+def test_what_is_no_record_is_none(tmp_path: Path, text: str) -> None:
+    host, _ = system(tmp_path, {})
+    place = tmp_path / update.BEFORE.lstrip("/")
+    place.parent.mkdir(parents=True)
+    place.write_text(text)
+    assert update.kept(host) is None
+
+
 def test_what_was_before_is_kept_without_recipes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         System, "account_id", lambda self, database, name: os.getuid() if database == "passwd" else os.getgid()
@@ -92,17 +106,29 @@ def test_what_was_before_is_kept_without_recipes(tmp_path: Path, monkeypatch: py
     assert (update.kept(host) or {})["kernel"] == machine("a")["kernel"] and (update.kept(host) or {})["recipes"] == []
 
 
-@pytest.mark.parametrize(("boots", "kernel"), [(("b1", "b1"), "old"), (("b1", "b2"), "new"), (("", ""), "new")])
-def test_an_update_that_is_resumed_in_the_same_boot_keeps_what_was_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: tuple[str, str], kernel: str
+@pytest.mark.parametrize(
+    ("boots", "to", "kernel"),
+    [
+        (("b1", "b1"), ("", ""), "old"),
+        (("b1", "b2"), ("", ""), "new"),
+        (("", ""), ("", ""), "new"),
+        (("b1", "b2"), ("OTA2607", "OTA2607"), "old"),
+        (("", ""), ("OTA2607", "OTA2607"), "old"),
+        (("b1", "b1"), ("OTA2604", "OTA2607"), "new"),
+        (("b1", "b2"), ("", "OTA2607"), "new"),
+        (("b1", "b1"), ("", "OTA2607"), "old"),
+    ],
+)
+def test_an_update_that_is_resumed_keeps_what_was_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boots: tuple[str, str], to: tuple[str, str], kernel: str
 ) -> None:
     monkeypatch.setattr(System, "account_id", lambda self, database, name: os.getuid())
     host, _ = system(tmp_path, {})
     place = tmp_path / "proc/sys/kernel/random/boot_id"
     place.parent.mkdir(parents=True)
-    for boot, now in zip(boots, ("old", "new"), strict=True):
+    for boot, release, now in zip(boots, to, ("old", "new"), strict=True):
         place.write_text(boot)
-        update.keep(host, machine("a", kernel=now))
+        update.keep(host, machine("a", kernel=now), release)
     assert (update.kept(host) or {})["kernel"] == kernel
 
 
@@ -133,6 +159,7 @@ SOC = "0x029B0B00"  # 2.155.11
         ),
         ("b", None, [], ["fwupd does not answer, so no firmware is staged: fwupdmgr get-devices says why"]),
         ("b", [device("SOCFW", "1", "2") | {"guids": ["asus"]}], ["asus"], []),
+        ("b", [device("SOCFW", "1", "2") | {"guids": []}, device("EC", "1", "2")], [GUIDS["EC"]], []),
     ],
 )
 def test_only_what_the_maker_has_published_is_staged(
@@ -140,6 +167,20 @@ def test_only_what_the_maker_has_published_is_staged(
 ) -> None:
     found = flashing.chosen(machine(name, fwupd=fwupd, recipes=OWN), JULY.name)
     assert found == {"guids": guids, "left": left}
+
+
+@pytest.mark.parametrize("vendor", [None, "", " "])
+def test_a_board_that_names_no_maker_gets_no_firmware(vendor: str | None) -> None:
+    """It may be NVIDIA's, and what is offered another version than the release's."""
+    offered = [device("SOCFW", "0x02980F00", "0x03000000")]
+    found = flashing.chosen(machine("a", board_vendor=vendor, fwupd=offered, recipes=OWN), JULY.name)
+    assert found == {"guids": [], "left": ["SMBIOS names no maker of the board, so no firmware is staged"]}
+
+
+def test_a_board_of_nvidias_is_one_in_small_letters_too() -> None:
+    offered = [device("SOCFW", "0x02980F00", "0x03000000")]
+    found = flashing.chosen(machine("a", board_vendor="nvidia", fwupd=offered, recipes=OWN), JULY.name)
+    assert found["guids"] == [] and "fwupd offers SOCFW 3.0.0" in found["left"][0]
 
 
 def test_an_unknown_release_or_answer_flashes_nothing() -> None:
@@ -150,10 +191,38 @@ def test_an_unknown_release_or_answer_flashes_nothing() -> None:
 
 def test_a_known_trouble_holds_the_boards_that_it_names() -> None:
     bad = [{"id": "x", "release": "OTA2607", "boards": ["ASUS"], "symptom": "s", "source": "t", "date": "d"}]
-    assert rehearsal.held(machine("b"), "OTA2607", bad) != []
-    assert (
-        rehearsal.held(machine("a"), "OTA2607", bad) == rehearsal.held(machine("b"), "OTA2607", bad, {"x": "y"}) == []
-    )
+    assert flashing.held(machine("b"), "OTA2607", bad) != []
+    assert flashing.held(machine("a"), "OTA2607", bad) == flashing.held(machine("b"), "OTA2607", bad, {"x": "y"}) == []
+
+
+BARE = [{**OWN[2], "content": {**OWN[2]["content"], "metadata": {"name": "OTA2607", "releaseDate": "2026-07-15"}}}]
+
+
+@pytest.mark.parametrize("recipes", [OWN, BARE, []], ids=["recipes", "without external name", "the catalog alone"])
+@pytest.mark.parametrize("written", ["OTA2607", "July 2026"])
+@pytest.mark.parametrize("to", ["OTA2607", "July 2026", "newest"])
+def test_a_known_trouble_holds_under_each_name_of_the_release(
+    to: str, written: str, recipes: list[dict[str, Any]]
+) -> None:
+    bad = [{"id": "x", "release": written, "boards": [], "symptom": "s", "source": "t", "date": "d"}]
+    host = machine("b", recipes=recipes)
+    assert flashing.held(host, to, bad) != [], "without a recipe nobody knows the newest, and that holds it too"
+    assert flashing.named(host, to) == ("OTA2607" if recipes or to != "newest" else "")
+
+
+@pytest.mark.parametrize("name", ["a", "b"])
+@pytest.mark.parametrize("to", ["OTA9999", "ota2607", "", "newest"])
+def test_a_release_that_nobody_knows_is_held_and_flashes_nothing_on_any_board(name: str, to: str) -> None:
+    host = machine(name, fwupd=[device("SOCFW", "0x02980F00", SOC)])
+    assert flashing.held(host, to, [])[0].startswith(f"no recipe of {to} is known")
+    found = flashing.chosen(host, to)
+    assert found["guids"] == [] and found["left"][0].startswith(f"no recipe of {to} is known")
+    assert flashing.named(host, to) == ""
+
+
+def test_an_answer_that_cannot_be_used_holds_its_host() -> None:
+    assert flashing.held({"fwupd": "x"}, JULY.name, [])[0].startswith("the host's answer cannot be used")
+    assert flashing.named({"fwupd": "x"}, JULY.name) == ""
 
 
 def test_the_evidence_has_the_score_now_and_before() -> None:

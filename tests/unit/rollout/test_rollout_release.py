@@ -65,7 +65,9 @@ def test_a_rollback_leaves_out_what_nothing_takes_back() -> None:
     earlier = {**record, "run": "r1", "order": {**record["order"], "to": to}}
     back = recipes.back(record, [earlier])
     assert [step.name for step in back.steps] == ["older kernel", "move", "reboot", "work"]
-    assert back.steps[0].plays[0]["vars"] == {"reboot_allow": True, "reboot_leave": "6.17.0-1022-nvidia"}
+    assert back.steps[0].plays[0]["vars"] == {
+        "reboot_allow": True, "reboot_leave": "6.17.0-1022-nvidia", "reboot_leave_release": "OTA2607",
+    }  # fmt: skip
     assert back.to == to
     undone = recipes.back(record, [])
     assert [step.name for step in undone.steps] == ["older kernel", "undo", "reboot"], "the first move there was"

@@ -195,7 +195,8 @@ def _branch(version: str) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(number) for number in re.findall(r"\d+", version))
+    # A host may say anything, and Python converts no more than 4300 digits.
+    return tuple(int(number) for number in re.findall("[0-9]{1,18}", version))
 
 
 def _listing(names: Sequence[str]) -> str:
