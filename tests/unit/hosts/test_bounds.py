@@ -127,7 +127,7 @@ def test_a_host_that_boots_is_bounded(monkeypatch: pytest.MonkeyPatch, size: int
     flood = Flood(size)
     action = await_boot.ActionModule.__new__(await_boot.ActionModule)
     action._connection = flood  # type: ignore[assignment]
-    arguments = {"boot_id": "old", "timeout": 200}
+    arguments = {"boot_id": "5b0a0a44-6a51-4b21-9a3c-2f60c3d0a001", "timeout": 200}
     monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
     monkeypatch.setattr(action, "validate_argument_spec", lambda **_: (None, arguments))
     monkeypatch.setattr(action, "_low_level_execute_command", lambda *_, **__: {"rc": 0, "stdout": flood.text()})
