@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import upstream_version
@@ -192,7 +193,7 @@ class _Move:
         """Whether another kernel or driver boots afterwards."""
         return bool(self.simulated["set_move"]["installs"] or self.simulated["set_move"]["removes"])
 
-    @property
+    @cached_property
     def _boots_what_is_there(self) -> bool:
         """Whether the driver's packages are those of the release, and an older kernel or driver still runs."""
         if self._moves or _DRIVER not in self.host["packages"]:
@@ -233,7 +234,7 @@ class _Move:
         here = {check.name for check, version in met if version == check.wanted}
         return [check for check in failing if check.name not in here], met
 
-    @property
+    @cached_property
     def _score(self) -> scores.Score:
         return scores.score(self.to, self.recipes, self._after)
 
