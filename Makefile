@@ -32,6 +32,7 @@ test: .venv/.installed-dev
 
 test-all: .venv/.installed-dev
 	@echo "Every test on containers and virtual Sparks. Takes about three hours and a half; needs root."
+	@$(PYTHON) -m scripts.check --each-python
 	@scripts/as-root $(PYTHON) -m lab deps
 	@scripts/as-root $(PYTHON) -m scripts.attacks --whole
 	@scripts/as-root $(PYTHON) -m pytest tests/fleet tests/lab -v

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import fcntl
 import hashlib
 import json
@@ -10,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import time
 import tomllib
@@ -23,7 +23,7 @@ from pathlib import Path
 import yaml
 
 from scripts.forge import forge
-from scripts.gates import ROOT, WORK, Gate, GateFailed, run_all, summarise
+from scripts.gates import BIN, ROOT, WORK, Gate, GateFailed, run_all, summarise
 from scripts.links import on_the_forge, relink
 
 UNITS = ROOT / "tests/unit"
@@ -53,7 +53,6 @@ _PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_call
           "test_moments", "test_notify", "test_playbook_events", "test_proof_play", "test_pull_login",
           "test_real_prometheus", "test_recap", "test_router*", "test_target",
           *(f"test_rollout_{it}" for it in ("ara", "canaries", "cli", "drain", "pull")))  # fmt: skip
-_TEXTS = "tests/unit/repository"  # what files of the checkout say: the same with each Python
 # Unit tests of what is in the checkout only: by the packages that they import, and by their folders.
 _CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
 _OTHER_TESTS = re.compile(r"^from (?:tests\.unit)?(?:\.\w+)*\.(test_\w+) import", re.MULTILINE)
@@ -152,12 +151,21 @@ def _takes_from(text: str, tests: set[Path]) -> bool:
     return not {path.stem for path in tests}.isdisjoint(_OTHER_TESTS.findall(text))
 
 
-def collection(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> None:
-    """Build what Galaxy would get, look into it, install it in an empty path, and test it there."""
-    work = WORK / "collection"
+def collection(gate: Gate) -> None:
+    """Build what Galaxy would get, look into it, install it in an empty path, and look at it there as Galaxy would."""
+    fleet, alone = installed(gate, WORK / "collection")
+    syntax_check(gate, alone)
+    # ansible-test asks git which files there are, and the checkout's git would answer: none, this folder is ignored.
+    gate.run("git", "init", "--quiet", fleet)
+    (fleet / ".gitignore").write_text("tests/output/\n", encoding="utf-8")  # what ansible-test itself writes
+    sanity(gate, fleet)
+
+
+def installed(gate: Gate, work: Path) -> tuple[Path, dict[str, str]]:
+    """The collection as Galaxy would bring it, and the environment in which it is the only one."""
     source = stage(export(work / "source"))
-    built, installed = work / "built", work / "installed"
-    for leftover in (built, installed):
+    built, path = work / "built", work / "installed"
+    for leftover in (built, path):
         shutil.rmtree(leftover, ignore_errors=True)
     gate.run("ansible-galaxy", "collection", "build", "--output-path", built, cwd=source)
     (tarball,) = built.glob("gb10-fleet-*.tar.gz")
@@ -165,45 +173,43 @@ def collection(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> None:
         names = {member.name for member in archive if member.isfile()}
     _expect_exactly(names - _GENERATED, {str(path) for path in source_files() if shipped(path)}, tarball)
     # Only that path, or the checkout (editable, so found through Python) would be taken for the installed collection.
-    alone = {"ANSIBLE_COLLECTIONS_PATH": str(installed), "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false"}
+    alone = {"ANSIBLE_COLLECTIONS_PATH": str(path), "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false"}
     gate.run("ansible-galaxy", "collection", "install", "--offline", tarball, cwd=work, env=alone)
-    syntax_check(gate, alone)
-    fleet = installed / "ansible_collections/gb10/fleet"
-    # ansible-test asks git which files there are, and the checkout's git would answer: none, this folder is ignored.
-    gate.run("git", "init", "--quiet", fleet)
-    (fleet / ".gitignore").write_text("tests/output/\n", encoding="utf-8")  # what ansible-test itself writes
-    sanity(gate, fleet)
-    collection_units(gate, work / "venv", fleet, alone, elsewhere)
+    return path / "ansible_collections/gb10/fleet", alone
 
 
-def collection_units(
-    gate: Gate, environment: Path, fleet: Path, alone: dict[str, str], elsewhere: frozenset[Path]
-) -> None:
+def collection_units(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> None:
     """The unit tests of the collection, on what was installed. One that needs the checkout fails: it is not there.
 
-    Plain pytest, because ansible-test starts a process for each test, which is most of the time that it takes.
+    With the newest Python and ansible-core that we promise: those of the checkout run with this one. Plain pytest,
+    because ansible-test starts a process for each test, which is most of the time that it takes.
     """
+    work = WORK / "units"
+    fleet, alone = installed(gate, work)
+    path = _newest_environment(gate) or {}
+    syntax_check(gate, {**alone, **path}, _bin(path) / "ansible-playbook")
     left_out = _checkout_tests() | _plays() | elsewhere
     for folder in ("tests", "docs"):  # tests compare code with the contract in docs/architecture.md
         shutil.copytree(
             ROOT / folder,
             fleet / folder,
             ignore=lambda where, names: {it for it in names if Path(where) / it in left_out or it == "__pycache__"},
-            dirs_exist_ok=True,  # ansible-test has written to tests/output
         )
     shutil.copy(ROOT / "pyproject.toml", fleet)  # pytest's settings
-    python = _environment_without_checkout(gate, environment)
+    python = _environment_without_checkout(gate, work / "venv", _bin(path) / "python")
     gate.run(
         python, "-m", "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", cwd=fleet, tests=True,
         env={**alone, "PYTHONPATH": str(fleet.parents[2])},
     )  # fmt: skip
 
 
-def _environment_without_checkout(gate: Gate, environment: Path) -> Path:
-    """Our packages without the checkout. The checkout is a .pth file in their folder, and Python reads none there."""
-    gate.run(sys.executable, "-m", "venv", "--clear", "--without-pip", environment)
+def _environment_without_checkout(gate: Gate, environment: Path, like: Path) -> Path:
+    """The packages of `like` without the checkout, which is a .pth file in their folder: Python reads none there."""
+    gate.run(like, "-m", "venv", "--clear", "--without-pip", environment)
     python = environment / "bin/python"
-    (environment / f"lib/python{PYTHON}/site-packages/packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages, own = (gate.run(each, "-c", ask).strip() for each in (like, python))
+    Path(own, "packages.pth").write_text(f"{packages}\n")
     playbook = python.with_name("ansible-playbook")
     playbook.write_text(f"#!{python}\nfrom ansible.cli.playbook import main\n\nmain()\n")
     playbook.chmod(0o755)
@@ -307,30 +313,34 @@ def _fill(gate: Gate, environment: Path, dependencies: list[str]) -> None:
         (environment / "complete").touch()
 
 
-def newest(gate: Gate) -> None:
-    """The same unit tests and the same playbook on the newest Python and ansible-core that we promise."""
+def every_unit(gate: Gate, path: dict[str, str] | None = None) -> None:
+    """All unit tests but the plays, as the checkout has them: with this Python, or with that of a PATH."""
+    left_out = [f"--ignore-glob=*/{pattern}.py" for pattern in _PLAYS]
+    gate.run(_bin(path or {}) / "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", *left_out,
+             env=path, tests=True)  # fmt: skip
+
+
+def every_unit_on_the_newest(gate: Gate) -> None:
     path = _newest_environment(gate)
     if path is not None:
-        left_out = [f"--ignore={_TEXTS}", *(f"--ignore-glob=*/{pattern}.py" for pattern in _PLAYS)]
-        gate.run(
-            _bin(path) / "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", *left_out, env=path, tests=True
-        )
-        syntax_check(gate, path, _bin(path) / "ansible-playbook")
+        every_unit(gate, path)
 
 
 def plays(gate: Gate) -> None:
     """The unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
-    path = _newest_environment(gate)
-    pytest = "pytest" if path is None else _bin(path) / "pytest"
-    gate.run(pytest, *sorted(_plays()), *_QUIETLY, "-p", "no:cacheprovider", env=path or {}, tests=True)
+    path = _newest_environment(gate) or {}
+    gate.run(_bin(path) / "pytest", *sorted(_plays()), *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True)
 
 
 def _bin(path: dict[str, str]) -> Path:
-    return Path(path["PATH"].partition(":")[0])
+    """Where the programs of that environment are; of this one where it says nothing."""
+    return Path(path["PATH"].partition(":")[0]) if path else BIN
 
 
 def _newest_environment(gate: Gate) -> dict[str, str] | None:
-    """The PATH of an environment with the newest Python and ansible-core; None where there is no such Python."""
+    """The PATH of an environment with the newest Python and ansible-core; None where this is it, or there is none."""
+    if PYTHON == NEWEST_PYTHON:
+        return None
     interpreter = _find_python(NEWEST_PYTHON)
     if interpreter is None:
         # Debian 12 has no newer Python than 3.11, so this skip is no failure there; it is never silent.
@@ -364,21 +374,31 @@ def gates(elsewhere: frozenset[Path] = frozenset()) -> list[Gate]:
     """
     return [
         Gate("ruff", ruff),
+        Gate("unit tests of the collection", partial(collection_units, elsewhere=elsewhere)),
+        Gate("unit tests of the checkout", partial(units, elsewhere=elsewhere)),
+        Gate("collection: build, install, sanity", collection),
         Gate("yamllint", yamllint),
         Gate("changelog fragments", changelog),
         Gate("files for the forge", forge),
-        Gate("collection: build, install, sanity, units", partial(collection, elsewhere=elsewhere)),
-        Gate(f"Python {NEWEST_PYTHON}, ansible-core {NEWEST_CORE}", newest),
-        Gate("unit tests of the checkout", partial(units, elsewhere=elsewhere)),
         Gate("ansible-lint, production", ansible_lint, patient=True),
         Gate("mypy, strict", mypy, patient=True),
         Gate("wheel: build, install, run", wheel, patient=True),
     ]
 
 
+def each_python() -> list[Gate]:
+    """Of `make test-all`: each unit test on the oldest and on the newest Python. In the gates each runs on one."""
+    return [
+        Gate(f"all unit tests, Python {PYTHON}", every_unit),
+        Gate(f"all unit tests, Python {NEWEST_PYTHON}, ansible-core {NEWEST_CORE}", every_unit_on_the_newest),
+    ]
+
+
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m scripts.check")
+    parser.add_argument("--each-python", action="store_true", help="all unit tests, on two Pythons, and nothing else")
     started = time.monotonic()
-    chosen = gates()
+    chosen = each_python() if parser.parse_args().each_python else gates()
     print(f"{len(chosen)} gates, two at a time; about 3 minutes, the first time 6.", flush=True)
     return summarise(run_all(chosen, workers=2), started)
 

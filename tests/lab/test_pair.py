@@ -181,6 +181,7 @@ class TestProvision:
             assert text in dom, f"the page does not show {text}"
 
 
+@pytest.mark.long  # 3 minutes; above the doctor refuses a rail without a cable
 class TestCutCable:
     def test_is_named_in_the_evidence_and_gone_when_mended(self, pair: Pair) -> None:
         pair.lab("cut", "spark-b", "p0")

@@ -129,7 +129,8 @@ def test_a_unit_test_that_needs_the_checkout_is_found_by_what_it_imports() -> No
 
 
 def test_the_installed_collection_is_tested_where_the_checkout_cannot_be_imported(tmp_path: Path) -> None:
-    python = check._environment_without_checkout(Gate("example", lambda gate: None), tmp_path / "venv")
+    like = Path(sys.executable)
+    python = check._environment_without_checkout(Gate("example", lambda gate: None), tmp_path / "venv", like)
 
     def run(code: str) -> int:
         return subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, check=False).returncode
@@ -186,27 +187,28 @@ def test_every_gate_runs_once_and_only_what_can_wait_runs_beside_machines(monkey
     assert len(lanes["containers"]) == 4 and len(lanes["machines"]) == 1
 
 
-def test_what_the_attackers_run_on_this_python_runs_there_alone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("others", [frozenset[Path](), attacks.UNIT_TESTS], ids=["check", "test"])
+def test_each_unit_test_runs_in_one_gate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, others: frozenset[Path]
 ) -> None:
-    """In `make test`. `make check` has no attackers, and runs it itself; so does the newest Python in both."""
-    python = tmp_path / "python"
-    monkeypatch.setattr(check, "_environment_without_checkout", lambda *_: python)
+    """Attackers among them: in `make test` in theirs, which `make check` does not have."""
+    fleet = tmp_path / "ansible_collections/gb10/fleet"
+    fleet.mkdir(parents=True)
+    monkeypatch.setattr(check, "installed", lambda *_: (fleet, {}))
+    monkeypatch.setattr(check, "_environment_without_checkout", lambda *_: tmp_path / "python")
     monkeypatch.setattr(check, "_newest_environment", lambda _: {"PATH": "/newest:/bin"})
     ran: list[str] = []
     monkeypatch.setattr(Gate, "run", lambda _, *argv, **__: ran.extend(map(str, argv)) or "")
-    for others in (frozenset(), attacks.UNIT_TESTS):
-        (fleet := tmp_path / f"{len(others)}/ansible_collections/gb10/fleet").mkdir(parents=True)
-        chosen = {gate.name: gate for gate in check.gates(others)}
-        check.collection_units(Gate("collection", lambda _: None), tmp_path, fleet, {}, others)
-        chosen["unit tests of the checkout"].work(Gate("units", lambda _: None))
-        for path in attacks.UNIT_TESTS:
-            here = str(path) in ran or (fleet / path.relative_to(check.ROOT)).exists()
-            assert here is (path not in others), path
-        assert (fleet / "tests/unit/hosts/test_scan.py").exists() and str(Path(__file__)) in ran
-        ran.clear()
-    check.newest(Gate("newest", lambda _: None))
-    assert not [word for word in ran if any(path.stem in word for path in attacks.UNIT_TESTS)]
+    chosen = {gate.name: gate for gate in check.gates(others)}
+    chosen["unit tests of the collection"].work(Gate("collection", lambda _: None))
+    chosen["unit tests of the checkout"].work(Gate("units", lambda _: None))
+    runs = {
+        path: (str(path) in ran) + (fleet / path.relative_to(check.ROOT)).exists()
+        for path in check.UNITS.rglob("test_*.py")
+    }
+    elsewhere = check._plays() | others
+    assert {path for path, count in runs.items() if count != 1} == elsewhere
+    assert not any(runs[path] for path in elsewhere)
 
 
 def test_what_can_wait_leaves_the_cores_to_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
