@@ -174,9 +174,15 @@ def _laid_over(view: View, member: str, name: str, members: Sequence[str]) -> di
 
 
 def _share(view: View, memory_gib: float, members: Sequence[str]) -> float:
-    """What vLLM is told instead of GiB: of the smallest host, because all hosts of a cluster are told the same."""
-    known: list[int] = [facts["memory_bytes"] for member, facts in view.cluster_facts.items() if member in members]
-    return math.floor(memory_gib * _GIB / min(known) * 1000) / 1000
+    """What vLLM is told instead of GiB: of the smallest host, because all hosts of a cluster are told the same.
+
+    Who said in an earlier run that it has less than that is not counted: `_too_much` asks it in this one.
+    """
+    known: dict[str, int] = {
+        member: facts["memory_bytes"] for member, facts in view.cluster_facts.items() if member in members
+    }
+    counted = [has for member, has in known.items() if member not in view.unknown or has > memory_gib * _GIB]
+    return math.floor(memory_gib * _GIB / min(counted) * 1000) / 1000
 
 
 def _of_others(view: View) -> Iterator[str]:
@@ -195,9 +201,9 @@ def _mistakes(view: View) -> Iterator[str]:
 
 
 def _too_much(view: View, member: str) -> Iterator[str]:
-    """More memory than a host has at all."""
+    """More memory than a host has at all. Of the others only what they said in this run counts."""
     facts, entries = view.cluster_facts.get(member), service_entries.of(view.variables_of(member))
-    if not facts or not view.own_facts:
+    if not facts or not view.own_facts or member in view.unknown:
         return
     for name in _here(view, member):
         if "memory_gib" not in entries[name]:

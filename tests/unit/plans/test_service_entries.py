@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,21 @@ def test_memory_is_refused_for_the_hosts_of_the_service_alone() -> None:
     with pytest.raises(SettingsError) as raised:
         vllm.plan(view({"one": alone}, hosts=2))
     assert f"and {PAIR[0]} has " in str(raised.value) and PAIR[1] not in str(raised.value)
+
+
+def test_memory_is_not_refused_for_what_another_host_said_in_an_earlier_run() -> None:
+    """Its machine may be another one by now: all hosts are looked at in one task, and each is judged by itself."""
+
+    def texts(*, certain: bool) -> str:
+        now = view({"one": BARE | {"memory_gib": 40}}, hosts=2)
+        small = {name: {**facts, "memory_bytes": 2 * 1024**3} for name, facts in now.peers.items()}
+        try:
+            return " ".join(vllm.plan(replace(now, peers=small, certain=certain)).refusals)
+        except SettingsError as error:
+            return str(error)
+
+    assert f"and {PAIR[1]} has 2.0 GiB" in texts(certain=True)
+    assert texts(certain=False) == ""
 
 
 @pytest.mark.parametrize("value", [1e-9, 120])
