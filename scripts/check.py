@@ -15,10 +15,11 @@ import tarfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 import yaml
 
@@ -186,7 +187,7 @@ def collection_units(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> No
     """
     work = WORK / "units"
     fleet, alone = installed(gate, work)
-    path = _newest_environment(gate) or {}
+    path = _newest_environment(gate)
     syntax_check(gate, {**alone, **path}, _bin(path) / "ansible-playbook")
     left_out = _checkout_tests() | _plays() | elsewhere
     for folder in ("tests", "docs"):  # tests compare code with the contract in docs/architecture.md
@@ -313,39 +314,37 @@ def _fill(gate: Gate, environment: Path, dependencies: list[str]) -> None:
         (environment / "complete").touch()
 
 
-def every_unit(gate: Gate, path: dict[str, str] | None = None) -> None:
+def every_unit(gate: Gate, path: Mapping[str, str] = MappingProxyType({})) -> None:
     """All unit tests but the plays, as the checkout has them: with this Python, or with that of a PATH."""
     left_out = [f"--ignore-glob=*/{pattern}.py" for pattern in _PLAYS]
-    gate.run(_bin(path or {}) / "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", *left_out,
-             env=path, tests=True)  # fmt: skip
+    gate.run(_bin(path) / "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", *left_out, env=path, tests=True)
 
 
 def every_unit_on_the_newest(gate: Gate) -> None:
-    path = _newest_environment(gate)
-    if path is not None:
+    if path := _newest_environment(gate):
         every_unit(gate, path)
 
 
 def plays(gate: Gate) -> None:
     """The unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
-    path = _newest_environment(gate) or {}
+    path = _newest_environment(gate)
     gate.run(_bin(path) / "pytest", *sorted(_plays()), *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True)
 
 
-def _bin(path: dict[str, str]) -> Path:
+def _bin(path: Mapping[str, str]) -> Path:
     """Where the programs of that environment are; of this one where it says nothing."""
     return Path(path["PATH"].partition(":")[0]) if path else BIN
 
 
-def _newest_environment(gate: Gate) -> dict[str, str] | None:
-    """The PATH of an environment with the newest Python and ansible-core; None where this is it, or there is none."""
+def _newest_environment(gate: Gate) -> dict[str, str]:
+    """The PATH of an environment with the newest Python and ansible-core; empty where this is it, or there is none."""
     if PYTHON == NEWEST_PYTHON:
-        return None
+        return {}
     interpreter = _find_python(NEWEST_PYTHON)
     if interpreter is None:
         # Debian 12 has no newer Python than 3.11, so this skip is no failure there; it is never silent.
         gate.excused.append(f"no python{NEWEST_PYTHON} on PATH or in ~/.pyenv: ansible-core {NEWEST_CORE} NOT tested")
-        return None
+        return {}
     environment = ROOT / f".venv-{NEWEST_PYTHON}"
     stamp = environment / ".installed-dev"
     with _locked(WORK / "newest"):  # two gates want it
@@ -388,18 +387,19 @@ def gates(elsewhere: frozenset[Path] = frozenset()) -> list[Gate]:
 
 def each_python() -> list[Gate]:
     """Of `make test-all`: each unit test on the oldest and on the newest Python. In the gates each runs on one."""
-    return [
-        Gate(f"all unit tests, Python {PYTHON}", every_unit),
-        Gate(f"all unit tests, Python {NEWEST_PYTHON}, ansible-core {NEWEST_CORE}", every_unit_on_the_newest),
-    ]
+    oldest = Gate(f"all unit tests, Python {PYTHON}", every_unit)
+    newest = Gate(f"all unit tests, Python {NEWEST_PYTHON}, ansible-core {NEWEST_CORE}", every_unit_on_the_newest)
+    return [oldest] if PYTHON == NEWEST_PYTHON else [oldest, newest]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scripts.check")
     parser.add_argument("--each-python", action="store_true", help="all unit tests, on two Pythons, and nothing else")
     started = time.monotonic()
-    chosen = each_python() if parser.parse_args().each_python else gates()
-    print(f"{len(chosen)} gates, two at a time; about 3 minutes, the first time 6.", flush=True)
+    whole = parser.parse_args().each_python
+    chosen = each_python() if whole else gates()
+    about = "about 6 minutes" if whole else "about 3 minutes, the first time 6"
+    print(f"{len(chosen)} gates, two at a time; {about}.", flush=True)
     return summarise(run_all(chosen, workers=2), started)
 
 

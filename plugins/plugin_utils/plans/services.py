@@ -178,11 +178,13 @@ def _share(view: View, memory_gib: float, members: Sequence[str]) -> float:
 
     Who said in an earlier run that it has less than that is not counted: `_too_much` asks it in this one.
     """
-    known: dict[str, int] = {
-        member: facts["memory_bytes"] for member, facts in view.cluster_facts.items() if member in members
-    }
-    counted = [has for member, has in known.items() if member not in view.unknown or has > memory_gib * _GIB]
-    return math.floor(memory_gib * _GIB / min(counted) * 1000) / 1000
+    wanted = memory_gib * _GIB
+    counted: list[int] = [
+        facts["memory_bytes"]
+        for member, facts in view.cluster_facts.items()
+        if member in members and (member not in view.unknown or facts["memory_bytes"] > wanted)
+    ]
+    return math.floor(wanted / min(counted) * 1000) / 1000
 
 
 def _of_others(view: View) -> Iterator[str]:
