@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import threading
 import time
@@ -25,6 +24,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import
 from ansible_collections.gb10.fleet.plugins.plugin_utils.monitoring import rules
 
 from tests.support.monitored import FAULTS, Spark, healthy
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).parents[3]
 DASHBOARD = json.loads((ROOT / "roles/monitoring/files/gb10-dashboard.json").read_text())
@@ -34,12 +34,6 @@ INTERVAL_S = 2
 QUICK = rules.figures(interval_s=INTERVAL_S, history_s=8, window_s=8, hang_s=4, settled_s=4, missed=8)
 EXPORTER = "prometheus-node-exporter"
 pytestmark = pytest.mark.skipif(not shutil.which("prometheus"), reason="prometheus is not installed")
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 class Fleet:
