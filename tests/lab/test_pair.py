@@ -26,14 +26,15 @@ pytestmark = pytest.mark.lab
 TRACES = "/etc/gb10-fleet /etc/systemd/system/gb10-vllm.service /etc/apt/preferences.d/10-gb10-nvidia"
 
 
-def refused(pair: Pair, finding: str, fact: str, *args: str, host: str = "spark-a") -> None:
-    """site.yml stops in doctor: the finding, its fact and the host are named, and no host was touched."""
+def refused(pair: Pair, *said: tuple[str, str, str], args: tuple[str, ...] = ()) -> None:
+    """site.yml stops in doctor and names each of (host, finding, fact), and no host was touched."""
     run = pair.play(*args)
     assert run.rc != 0
     assert run.changed == 0, "doctor must refuse before anything changes"
-    assert finding in run.output, f"finding {finding} is not named"
-    assert fact in run.output, f"the fact ({fact}) is not named"
-    assert host in run.output
+    for host, finding, fact in said:
+        assert host in run.output
+        assert finding in run.output, f"finding {finding} of {host} is not named"
+        assert fact in run.output, f"the fact ({fact}) of {host} is not named"
     assert "TASK [gb10.fleet.kernel_parameters" not in run.output, "the run went on after doctor"
     for name in pair.hosts:
         left = pair.ssh(name, f"ls -d {TRACES} 2>/dev/null || true").strip()
@@ -41,14 +42,37 @@ def refused(pair: Pair, finding: str, fact: str, *args: str, host: str = "spark-
 
 
 class TestDoctorRefuses:
-    def test_misspelt_variable(self, pair: Pair) -> None:
-        refused(pair, "unknown_variable", "fabric_mut", "-e", "fabric_mut=9000")
+    def test_everything_that_is_wrong_in_one_run(self, pair: Pair) -> None:
+        pair.ssh("spark-a", "for l in $(ls /sys/class/infiniband); do sudo rdma link delete $l; done")
+        pair.ssh(
+            "spark-b",
+            "sudo fallocate -l $(($(df --output=avail -B1 / | tail -1) - 52428800)) /filler;"
+            "sudo mv /etc/dgx-release /etc/dgx-release.away; echo OptiPlex >/tmp/product;"
+            "sudo mount --bind /tmp/product /sys/class/dmi/id/product_name",
+        )
+        pair.lab("cut", "spark-a", "p0")
+        refused(
+            pair,
+            ("spark-a", "no_rdma", "RDMA"),
+            ("spark-a", "unknown_variable", "fabric_mut"),
+            ("spark-b", "disk_full", "/"),
+            ("spark-b", "not_a_spark", "OptiPlex"),
+            ("spark-b", "no_carrier", "enp1s0f0np0"),
+            args=("-e", "fabric_mut=9000"),
+        )
+        pair.lab("mend")
+        pair.ssh(
+            "spark-b",
+            "sudo umount /sys/class/dmi/id/product_name; sudo mv /etc/dgx-release.away /etc/dgx-release;"
+            "sudo rm /filler",
+        )
+        pair.ssh("spark-a", "sudo systemctl restart lab-rails.service")
 
     def test_unknown_ssh_host_key(self, pair: Pair, tmp_path: Path) -> None:
         empty = tmp_path / "known_hosts"
         empty.touch()
         common = f"-oUserKnownHostsFile={empty} -oStrictHostKeyChecking=yes -oControlPath=none"
-        refused(pair, "host_key", "spark-a", "-e", f"ansible_ssh_common_args='{common}'")
+        refused(pair, ("spark-a", "host_key", "spark-a"), args=("-e", f"ansible_ssh_common_args='{common}'"))
 
     def test_no_sudo(self, pair: Pair) -> None:
         for host in pair.hosts:
@@ -56,35 +80,9 @@ class TestDoctorRefuses:
                 host,
                 "sudo useradd -m -s /bin/bash guest && sudo cp -r ~/.ssh ~guest/ && sudo chown -R guest: ~guest/.ssh",
             )
-        refused(pair, "no_sudo", "sudo", "-e", "ansible_user=guest")
+        refused(pair, ("spark-a", "no_sudo", "sudo"), args=("-e", "ansible_user=guest"))
         for host in pair.hosts:
             pair.ssh(host, "sudo userdel -rf guest 2>/dev/null || true")
-
-    def test_no_rdma_device(self, pair: Pair) -> None:
-        pair.ssh("spark-a", "for l in $(ls /sys/class/infiniband); do sudo rdma link delete $l; done")
-        refused(pair, "no_rdma", "RDMA")
-        pair.ssh("spark-a", "sudo systemctl restart lab-rails.service")
-
-    def test_rail_without_a_cable(self, pair: Pair) -> None:
-        pair.lab("cut", "spark-a", "p0")
-        refused(pair, "no_carrier", "enp1s0f0np0")
-        pair.lab("mend")
-
-    def test_not_a_spark(self, pair: Pair) -> None:
-        pair.ssh(
-            "spark-b",
-            "sudo mv /etc/dgx-release /etc/dgx-release.away; echo OptiPlex >/tmp/product;"
-            "sudo mount --bind /tmp/product /sys/class/dmi/id/product_name",
-        )
-        refused(pair, "not_a_spark", "OptiPlex", host="spark-b")
-        pair.ssh(
-            "spark-b", "sudo umount /sys/class/dmi/id/product_name; sudo mv /etc/dgx-release.away /etc/dgx-release"
-        )
-
-    def test_full_disk(self, pair: Pair) -> None:
-        pair.ssh("spark-b", "sudo fallocate -l $(($(df --output=avail -B1 / | tail -1) - 52428800)) /filler")
-        refused(pair, "disk_full", "/", host="spark-b")
-        pair.ssh("spark-b", "sudo rm /filler")
 
     def test_powered_off(self, pair: Pair) -> None:
         """A host that does not answer stops the run for all, which Ansible's own any_errors_fatal does not do."""
@@ -102,12 +100,19 @@ class TestProvision:
     def test_what_hosts_offer_before_is_kept(self, pair: Pair) -> None:
         pair.offered.update({host: pair.baseline(host) for host in pair.hosts})
 
-    def test_check_on_untouched_hosts_is_clean(self, pair: Pair) -> None:
-        run = pair.play("--check", "--diff")
+    def test_check_on_untouched_hosts_is_clean_and_tells_no_secret(self, pair: Pair, tmp_path: Path) -> None:
+        sentinel = "sentinel-4be1-of-the-pair-tests"
+        variables = tmp_path / "secret.json"
+        variables.write_text(json.dumps({"vllm_api_key": sentinel}))
+        run = pair.play("--check", "--diff", "-vvv", "-e", f"@{variables}", show=False)
         assert run.rc == 0
         assert run.changed > 0, "check mode must predict the changes"
+        assert "file:/etc/gb10-fleet/vllm.env" in run.output
+        assert sentinel not in run.output
+        search = f"sudo grep -rlsa {sentinel[:-1]}[s] /etc /run /tmp /var/log /var/lib/gb10-fleet /home /root || true"
         for host in pair.hosts:
             assert pair.ssh(host, f"ls -d {TRACES} 2>/dev/null || true").strip() == "", "check mode changed the host"
+            assert pair.ssh(host, search) == ""
 
     def test_first_run_ends_in_a_proven_serving_pair(self, pair: Pair) -> None:
         run = pair.play()
@@ -241,22 +246,6 @@ class TestTruth:
         assert repaired.recap["spark-a"]["changed"] > 0
         pair.play(playbook="playbooks/drift.yml")
         assert rails_that_drifted() == {}
-
-    def test_a_secret_of_the_inventory_is_not_told(self, pair: Pair, tmp_path: Path) -> None:
-        sentinel = "sentinel-4be1-of-the-pair-tests"
-        variables = tmp_path / "secret.json"
-        variables.write_text(json.dumps({"vllm_api_key": sentinel}))
-        run = pair.play(
-            "--check", "--diff", "-vvv", "-e", f"@{variables}", playbook="playbooks/converge.yml", show=False
-        )
-        assert run.rc == 0
-        assert "file:/etc/gb10-fleet/vllm.env" in run.output
-        assert sentinel not in run.output
-        for host in pair.hosts:
-            search = (
-                f"sudo grep -rlsa {sentinel[:-1]}[s] /etc /run /tmp /var/log /var/lib/gb10-fleet /home /root || true"
-            )
-            assert pair.ssh(host, search) == ""
 
     def test_undo_leads_back_to_the_day_before(self, pair: Pair) -> None:
         consents = {"fabric_allow_activation": True, "docker_allow_restart": True}
