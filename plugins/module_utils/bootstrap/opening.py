@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import sys
 
 TYPE_CHECKING = False  # importing typing for it takes longer
@@ -47,6 +46,8 @@ def ask(digests: Iterable[str]) -> NoReturn:
 
     A controller that cannot send anything any more makes another call of it.
     """
+    import signal  # takes longer than the rest of this file, and a host asks once for each new engine
+
     print(f"\n{MISSING}{' '.join(digests)}", flush=True)
     signal.alarm(PATIENCE_S)
     size = int(sys.stdin.buffer.readline()[1:] or 0)

@@ -9,13 +9,11 @@ import contextlib
 import functools
 import os
 import posixpath
-import signal
 import stat
-import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import commands, folders
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.structs import dataclass
 
 TYPE_CHECKING = False  # typing takes long to import
@@ -65,27 +63,15 @@ def run_command(argv: Sequence[str], stdin: str | None, timeout: float) -> Compl
         "DEBIAN_FRONTEND": "noninteractive",
         "NEEDRESTART_MODE": "l",  # list only: which service restarts is for the document to say
     }
+    given = None if stdin is None else stdin.encode("utf-8", "replace")
     try:
-        child = subprocess.Popen(
-            list(argv),
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env=environment,
-            start_new_session=True,
-        )
+        status, *said = commands.run(argv, environment, given, timeout)
     except OSError as error:
         return Completed(tuple(argv), 127, stderr=f"{argv[0]}: {error.strerror}")
-    try:
-        out, err = child.communicate(stdin, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        os.killpg(child.pid, signal.SIGKILL)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.communicate(timeout=5)
+    if status is None:
         return Completed(tuple(argv), 124, stderr=f"{argv[0]} did not end within {timeout:g} s")
-    return Completed(tuple(argv), child.returncode, out, err)
+    out, err = (text.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n") for text in said)
+    return Completed(tuple(argv), status, out, err)
 
 
 class Clock:

@@ -1,0 +1,129 @@
+"""Commands of the engine: real ones."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.engine import commands
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import run_command
+
+LARGE = 2**20  # bytes; a pipe holds 2**16
+LONG_S = 60.0
+
+
+def shell(script: str, given: bytes | None = None, timeout_s: float = LONG_S) -> tuple[int | None, bytes, bytes]:
+    return commands.run(["sh", "-c", script], dict(os.environ), given, timeout_s)
+
+
+def gone(pid: int) -> bool:
+    until = time.monotonic() + LONG_S
+    while time.monotonic() < until:
+        state = Path(f"/proc/{pid}/stat")
+        if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_it_tells_status_and_both_outputs() -> None:
+    assert shell("echo out; echo err >&2; exit 3") == (3, b"out\n", b"err\n")
+
+
+def test_the_signal_that_ended_it_is_its_status() -> None:
+    assert shell("kill -KILL $$") == (-signal.SIGKILL, b"", b"")
+
+
+def test_the_numbers_are_those_of_this_system() -> None:
+    names = ("SIGKILL", "SIGPIPE", "SIGXFSZ")
+    assert [getattr(commands, name) for name in names] == [int(signal.Signals[name]) for name in names]
+
+
+def test_a_child_does_not_ignore_what_python_ignores() -> None:
+    assert signal.getsignal(signal.SIGPIPE) is signal.SIG_IGN
+    assert [shell(f"kill -{name} $$")[0] for name in ("PIPE", "XFSZ")] == [-signal.SIGPIPE, -signal.SIGXFSZ]
+
+
+def test_much_goes_in_and_comes_out_at_once() -> None:
+    given = os.urandom(LARGE)
+    assert shell(f"head -c {LARGE} /dev/zero >&2; tee /dev/stderr", given) == (0, given, bytes(LARGE) + given)
+
+
+def test_who_reads_nothing_may_end() -> None:
+    assert shell("exec true", bytes(LARGE)) == (0, b"", b"")
+
+
+def test_what_is_given_goes_on_when_nothing_comes_any_more(tmp_path: Path) -> None:
+    assert shell(f"exec >{tmp_path}/all 2>&1; cat", bytes(LARGE))[0] == 0
+    assert (tmp_path / "all").stat().st_size == LARGE
+
+
+@pytest.mark.parametrize("given", [None, b""])
+def test_a_child_that_is_given_nothing_finds_the_end(given: bytes | None) -> None:
+    assert shell("cat", given) == (0, b"", b"")
+
+
+def test_a_child_gets_no_file_of_ours(tmp_path: Path) -> None:
+    with (tmp_path / "open").open("w") as file:
+        told = shell("ls -l /proc/self/fd", b"")[1].decode()
+        os.set_inheritable(file.fileno(), True)
+        assert f"{tmp_path}/open" in shell("ls -l /proc/self/fd")[1].decode()
+    assert f"{tmp_path}/open" not in told
+
+
+def test_nothing_of_ours_stays_open() -> None:
+    before = os.listdir("/proc/self/fd")  # noqa: PTH208 - names are wanted
+    shell("cat", b"x")
+    shell("sleep 60", timeout_s=0.05)
+    with pytest.raises(FileNotFoundError):
+        commands.run(["no-such-program"], {}, b"x", LONG_S)
+    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+
+
+def test_when_time_is_over_its_children_go_too(tmp_path: Path) -> None:
+    told = shell(f"sleep 60 & echo $! >{tmp_path}/child; echo $$ >{tmp_path}/self; wait", timeout_s=0.5)
+    assert told == (None, b"", b"")
+    assert all(gone(int((tmp_path / name).read_text())) for name in ("child", "self"))
+
+
+def test_a_child_that_closes_its_outputs_is_waited_for() -> None:
+    assert shell("exec >&- 2>&-; sleep 0.1; exit 5")[0] == 5
+    assert shell("exec >&- 2>&-; sleep 60", timeout_s=0.1)[0] is None
+
+
+def test_one_that_went_to_a_session_of_its_own_holds_nobody_up() -> None:
+    assert shutil.which("setsid")
+    began = time.monotonic()
+    assert shell("setsid sleep 20 & exec sleep 60", timeout_s=0.2)[0] is None
+    assert time.monotonic() - began < 15
+
+
+class TestRunCommand:
+    def test_a_missing_program_is_told(self) -> None:
+        done = run_command(["no-such-program", "--now"], None, LONG_S)
+        assert (done.rc, done.stderr) == (127, "no-such-program: No such file or directory")
+
+    def test_a_file_that_is_no_program_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "text").write_text("words\n")
+        done = run_command([str(tmp_path / "text")], None, LONG_S)
+        assert (done.rc, done.stderr) == (127, f"{tmp_path}/text: Permission denied")
+
+    def test_time_that_is_over_is_told(self) -> None:
+        done = run_command(["sleep", "60"], None, 0.05)
+        assert (done.rc, done.stderr) == (124, "sleep did not end within 0.05 s")
+
+    def test_what_is_no_text_is_read_all_the_same(self) -> None:
+        done = run_command(["printf", r"a\r\nb\rc\377\n"], None, LONG_S)
+        assert done.stdout == "a\nb\nc\N{REPLACEMENT CHARACTER}\n"
+
+    def test_words_go_in_as_they_are(self) -> None:
+        assert run_command(["cat"], "grün\r\n", LONG_S).stdout == "grün\n"
+        assert run_command(["cat"], "lone \ud800", LONG_S).stdout == "lone ?"
+
+    def test_the_language_is_that_of_the_texts_that_are_read(self) -> None:
+        told = run_command(["env"], None, LONG_S).stdout.splitlines()
+        assert {"LC_ALL=C", "LANGUAGE=", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_MODE=l"} <= set(told)
