@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader impor
 
 GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
 CDI_SPECIFICATION = "/var/run/cdi/nvidia.yaml"
-_CDI_LIBRARY = re.compile(r"/libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)\b")
+_CDI_LIBRARY = r"/libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)\b"
 
 
 def read_gpu(host: HostReader) -> Facts:
@@ -47,5 +47,5 @@ def read_cdi(host: HostReader) -> list[str]:
 
 def read_cdi_driver(host: HostReader) -> str | None:
     """The driver that the vendor's specification was written for: it mounts the libraries of one version by name."""
-    found = _CDI_LIBRARY.search(host.system.text(CDI_SPECIFICATION) or "")
+    found = re.search(_CDI_LIBRARY, host.system.text(CDI_SPECIFICATION) or "")
     return found[1] if found else None

@@ -11,7 +11,7 @@ import re
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader import Facts, HostReader
 
 LARGE = 32 * 2**20  # bytes: what the field counts blocks in (sparkring pull requests 173 and 202)
-_ZONE = re.compile(r"^Node +\d+, +zone +\w+ +(\d[\d ]*)$", re.MULTILINE)
+_ZONE = r"^Node +\d+, +zone +\w+ +(\d[\d ]*)$"
 
 
 def read_blocks(host: HostReader) -> Facts | None:
@@ -24,7 +24,7 @@ def blocks(text: str, page_bytes: int) -> Facts | None:
 
     A zone is a line; its columns count free blocks of one page, two, four and so on.
     """
-    counts = [[int(word) for word in zone.split()] for zone in _ZONE.findall(text)]
+    counts = [[int(word) for word in zone.split()] for zone in re.findall(_ZONE, text, re.MULTILINE)]
     if not counts:
         return None
     sizes = [[(page_bytes << order, count) for order, count in enumerate(zone)] for zone in counts]

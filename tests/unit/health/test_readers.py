@@ -546,6 +546,16 @@ def test_no_text_takes_long_to_hide(part: str) -> None:
     assert time.process_time() - began < 5
 
 
+def test_a_secret_is_seen_in_every_spelling_that_the_pattern_takes() -> None:
+    """What is looked for first, without the pattern, is in all that it matches: \u212a is a k, and \u0131 an i."""
+    everything = "".join(map(chr, range(0x80, 0x10000)))
+    for word in ("password", "passphrase", "secret", "authorization", "token", "api_key", "--x-token"):
+        for at, letter in enumerate(word):
+            for other in re.findall(re.escape(letter), everything, re.IGNORECASE):
+                text = f"{word[:at]}{other}{word[at + 1 :]}=sesame"
+                assert "sesame" not in hidden(text), text
+
+
 def test_versions_of_apt_are_quoted_too() -> None:
     text = "Start-Date: 2026-01-01  10:00:00\nUpgrade: linux-image-x:arm64 (1\x1b[31m, 2" + "9" * 999 + ")\n"
     (package,) = apt_history.parse_history(text, lambda _: 1.0)[0]["packages"]

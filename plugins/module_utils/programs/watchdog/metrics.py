@@ -25,8 +25,8 @@ Counters = dict[str, "float | None"]
 SETTINGS = "etc/gb10-fleet"
 SHORT = "vllm"  # the service of the variables vllm_*
 LARGEST = 2**22  # bytes of an answer; a sound one has some 100,000
-_FILE = re.compile(r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z")
-_PORT = re.compile(r"[1-9][0-9]{0,4}\Z")
+_FILE = r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z"
+_PORT = r"[1-9][0-9]{0,4}\Z"
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
 # Ours, and vLLM's after `vllm:`. Those behind the first two may be missing in an older or newer vLLM.
 METRICS = {
@@ -39,7 +39,7 @@ METRICS = {
     "step_s_sum": ("inter_token_latency_seconds_sum", "time_per_output_token_seconds_sum"),
     "step_count": ("inter_token_latency_seconds_count", "time_per_output_token_seconds_count"),
 }
-_LINE = re.compile(r"^vllm:(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]{1,30}|NaN|\+?Inf)(?: \d+)?$", re.MULTILINE)
+_LINE = r"^vllm:(\w+)(?:\{[^\n]*\})? ([0-9.eE+-]{1,30}|NaN|\+?Inf)(?: \d+)?$"
 
 
 class Service:
@@ -59,7 +59,7 @@ def services(root: str | Path = "/") -> list[Service]:
     except OSError:
         names = []
     for name in names:
-        match = _FILE.match(name)
+        match = re.match(_FILE, name)
         if match:
             with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 found.append(_service(match[1], _settings(f"{folder}/{name}")))
@@ -138,13 +138,13 @@ class _Answer(io.RawIOBase):
 
 def port_of(text: str) -> int | None:
     """A port, or None for what is none."""
-    return int(text) if _PORT.match(text) and int(text) < 2**16 else None
+    return int(text) if re.match(_PORT, text) and int(text) < 2**16 else None
 
 
 def parse(text: str) -> Counters:
     """Sums over all engines of the server; None for what it does not count."""
     sums: dict[str, float] = {}
-    for name, value in _LINE.findall(text[:LARGEST]):
+    for name, value in re.findall(_LINE, text[:LARGEST], re.MULTILINE):
         with contextlib.suppress(ValueError):
             sums[name] = sums.get(name, 0.0) + float(value)
     found: Counters = {}
