@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,7 @@ class Fleet(Rig):
         self._mine = not (self.inventory / "hosts.yml").exists()
         if self._mine:
             self.lab("up", "fleet", "--hosts", str(self.count))
-        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
-        self.hosts = tuple(said["children"]["sparks"]["hosts"])[-self.count :]
+        self.hosts = tuple(self._known["children"]["sparks"]["hosts"])[-self.count :]
         for host in self.hosts:
             self.prepare(host)
 
@@ -80,13 +80,17 @@ class Fleet(Rig):
 
     # -- in
 
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        """The inventory: read once, as a test asks its hosts a hundred times."""
+        said: dict[str, Any] = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
+        return said
+
     def address(self, host: str) -> str:
-        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
-        return str(said["children"]["sparks"]["hosts"][host]["ansible_host"])
+        return str(self._known["children"]["sparks"]["hosts"][host]["ansible_host"])
 
     def _ssh(self, host: str, *words: str) -> list[str]:
-        said = yaml.safe_load((self.inventory / "hosts.yml").read_text())["all"]
-        mine, all_ = said["children"]["sparks"]["hosts"][host], said["vars"]
+        mine, all_ = self._known["children"]["sparks"]["hosts"][host], self._known["vars"]
         kept = ["-oControlMaster=auto", "-oControlPersist=60", f"-oControlPath={self.sockets}/%C"]
         return [
             *("ssh", "-oBatchMode=yes", *kept, "-i", all_["ansible_ssh_private_key_file"]),
