@@ -76,16 +76,16 @@ def test_a_child_gets_no_file_of_ours(tmp_path: Path) -> None:
 
 
 def test_nothing_of_ours_stays_open() -> None:
-    before = os.listdir("/proc/self/fd")  # noqa: PTH208 - names are wanted
+    before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are wanted
     shell("cat", b"x")
     shell("sleep 60", timeout_s=0.05)
     with pytest.raises(FileNotFoundError):
         commands.run(["no-such-program"], {}, b"x", LONG_S)
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208
+    assert set(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
 
 
 def test_when_time_is_over_its_children_go_too(tmp_path: Path) -> None:
-    told = shell(f"sleep 60 & echo $! >{tmp_path}/child; echo $$ >{tmp_path}/self; wait", timeout_s=0.5)
+    told = shell(f"sleep 60 & echo $! >{tmp_path}/child; echo $$ >{tmp_path}/self; wait", timeout_s=3)
     assert told == (None, b"", b"")
     assert all(gone(int((tmp_path / name).read_text())) for name in ("child", "self"))
 
