@@ -310,7 +310,7 @@ def _locked(folder: Path) -> Iterator[None]:
 def _fill(gate: Gate, environment: Path, dependencies: list[str]) -> None:
     if not (environment / "complete").exists():
         gate.run(sys.executable, "-m", "venv", "--clear", environment)
-        gate.run(environment / "bin/python", "-m", "pip", "install", "--quiet", *dependencies)
+        gate.run(environment / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile", *dependencies)
         (environment / "complete").touch()
 
 
