@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import select
 import time
@@ -20,41 +21,75 @@ KILL_S = 5.0  # for a child that was killed to be gone
 # By number, as importing signal takes a while, too. Python ignores the last two; a child would go on ignoring them.
 SIGKILL, SIGPIPE, SIGXFSZ = 9, 13, 25
 LONGEST_PAUSE_S = 0.05
+_stuck: set[int] = set()  # children that outlived SIGKILL, in a driver; each run looks whether they have ended
+
+
+class NotStarted(Exception):
+    """There is no such program, or it cannot be run; the text says why."""
+
+
+class _Late(Exception):
+    """The time is over."""
 
 
 def run(
     argv: Sequence[str], environment: Mapping[str, str], given: bytes | None, timeout_s: float
 ) -> tuple[int | None, bytes, bytes]:
-    """Exit status (negative: the signal that ended it), stdout and stderr; OSError where it cannot be started.
+    """Exit status (negative: the signal that ended it), stdout and stderr; NotStarted where there is no child.
 
     The child leads a session of its own. When its time is over, it is killed with all its children: then the status is
-    None, and what they said is lost.
+    None, and what they said is lost. A descriptor of ours that is inheritable, which Python makes none, reaches it.
     """
     until = time.monotonic() + timeout_s
+    _stuck.difference_update([pid for pid in _stuck if _ended(pid) is not None])
     with contextlib.ExitStack() as ends:
-        (out, child_out), (err, child_err) = _pipe(ends), _pipe(ends)
-        theirs = {1: child_out, 2: child_err}
-        actions: list[tuple[object, ...]] = []
-        writer = None
-        if given is None:
-            actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
-        else:
-            theirs[0], writer = _pipe(ends)
-        actions += [(os.POSIX_SPAWN_DUP2, end.fileno(), number) for number, end in theirs.items()]
-        pid = os.posix_spawnp(
-            argv[0], list(argv), environment, file_actions=actions, setsid=True, setsigdef=(SIGPIPE, SIGXFSZ)
-        )
-        for end in theirs.values():
-            end.close()
         try:
-            out_said, err_said = _talk(writer, memoryview(given or b""), (out, err), until)
-            return _status(pid, until), out_said, err_said
-        except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, SIGKILL)
-            with contextlib.suppress(TimeoutError):
-                _status(pid, time.monotonic() + KILL_S)
+            pid, writer, readers = _start(argv, environment, ends, fed=given is not None)
+        except OSError as error:
+            raise NotStarted(error.strerror) from None
+        try:
+            out, err = _talk(writer, memoryview(given or b""), readers, until)
+            return _status(pid, until), out, err
+        except _Late:
+            _kill(pid, [reader for reader in readers if not reader.closed])
             return None, b"", b""
+
+
+def _start(
+    argv: Sequence[str], environment: Mapping[str, str], ends: contextlib.ExitStack, *, fed: bool
+) -> tuple[int, FileIO | None, list[FileIO]]:
+    """The child's id, the end that it is fed by, and those by which it answers."""
+    (out, child_out), (err, child_err) = _pipe(ends), _pipe(ends)
+    theirs, writer = {1: child_out, 2: child_err}, None
+    actions: list[tuple[object, ...]] = []
+    if fed:
+        theirs[0], writer = _pipe(ends)
+    else:
+        actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
+    actions += [(os.POSIX_SPAWN_DUP2, end.fileno(), number) for number, end in theirs.items()]
+    spawn = functools.partial(
+        os.posix_spawnp, argv[0], list(argv), environment, file_actions=actions, setsigdef=(SIGPIPE, SIGXFSZ)
+    )
+    try:
+        pid = spawn(setsid=True)
+    except NotImplementedError:  # a Python that was built for an older libc, as uv's is: at least a group of its own
+        pid = spawn(setpgroup=0)
+    for end in theirs.values():
+        end.close()
+    return pid, writer, [out, err]
+
+
+def _kill(pid: int, readers: Sequence[FileIO]) -> None:
+    """The child and all its children; then wait till nobody holds its outputs, nor what else it held, a lock say."""
+    over = time.monotonic() + KILL_S
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(pid, SIGKILL)
+    with contextlib.suppress(_Late):
+        _talk(None, memoryview(b""), readers, over)
+    try:
+        _status(pid, over)
+    except _Late:
+        _stuck.add(pid)
 
 
 def _pipe(ends: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
@@ -64,7 +99,7 @@ def _pipe(ends: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
 
 
 def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], until: float) -> Iterator[bytes]:
-    """Write what is given, and read until nobody writes any more; TimeoutError when the time is over."""
+    """Write what is given, and read until nobody writes any more; _Late when the time is over."""
     said = {reader.fileno(): bytearray() for reader in readers}
     waiting = {end.fileno(): end for end in (*readers, *([writer] if writer else []))}
     poll = select.poll()
@@ -74,7 +109,7 @@ def _talk(writer: FileIO | None, given: memoryview, readers: Sequence[FileIO], u
         left_s = until - time.monotonic()
         events = poll.poll(left_s * 1000) if left_s > 0 else []
         if not events:
-            raise TimeoutError
+            raise _Late
         for number, _event in events:
             if number in said:
                 chunk = os.read(number, CHUNK)
@@ -98,13 +133,22 @@ def _written(number: int, given: memoryview) -> int:
 
 
 def _status(pid: int, until: float) -> int:
-    """The exit status of a child that has ended, or soon will; TimeoutError when the time is over."""
+    """The exit status of a child that has ended, or soon will; _Late when the time is over."""
     pause_s = 0.0005
     while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            return os.waitstatus_to_exitcode(status)
+        status = _ended(pid)
+        if status is not None:
+            return status
         if time.monotonic() >= until:
-            raise TimeoutError
+            raise _Late
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _ended(pid: int) -> int | None:
+    """The exit status, if it has one. It is lost where SIGCHLD is ignored, and 0 then, as Python's own modules say."""
+    try:
+        found, status = os.waitpid(pid, os.WNOHANG)
+    except ChildProcessError:
+        return 0
+    return os.waitstatus_to_exitcode(status) if found else None

@@ -66,8 +66,8 @@ def run_command(argv: Sequence[str], stdin: str | None, timeout: float) -> Compl
     given = None if stdin is None else stdin.encode("utf-8", "replace")
     try:
         status, *said = commands.run(argv, environment, given, timeout)
-    except OSError as error:
-        return Completed(tuple(argv), 127, stderr=f"{argv[0]}: {error.strerror}")
+    except commands.NotStarted as error:
+        return Completed(tuple(argv), 127, stderr=f"{argv[0]}: {error}")
     if status is None:
         return Completed(tuple(argv), 124, stderr=f"{argv[0]} did not end within {timeout:g} s")
     out, err = (text.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n") for text in said)

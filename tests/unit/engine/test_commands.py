@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import commands
@@ -79,7 +82,7 @@ def test_nothing_of_ours_stays_open() -> None:
     before = set(os.listdir("/proc/self/fd"))  # noqa: PTH208 - names are wanted
     shell("cat", b"x")
     shell("sleep 60", timeout_s=0.05)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(commands.NotStarted):
         commands.run(["no-such-program"], {}, b"x", LONG_S)
     assert set(os.listdir("/proc/self/fd")) <= before  # noqa: PTH208
 
@@ -95,11 +98,65 @@ def test_a_child_that_closes_its_outputs_is_waited_for() -> None:
     assert shell("exec >&- 2>&-; sleep 60", timeout_s=0.1)[0] is None
 
 
-def test_one_that_went_to_a_session_of_its_own_holds_nobody_up() -> None:
+def test_one_that_went_to_a_session_of_its_own_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shutil.which("setsid")
+    monkeypatch.setattr(commands, "KILL_S", 0.5)
     began = time.monotonic()
     assert shell("setsid sleep 20 & exec sleep 60", timeout_s=0.2)[0] is None
     assert time.monotonic() - began < 15
+
+
+def test_nobody_of_its_group_is_left_to_hold_a_lock(tmp_path: Path) -> None:
+    script = f"flock {tmp_path}/lock sh -c 'echo >{tmp_path}/held; exec sleep 60' & exec sleep 60"
+    assert shell(script, timeout_s=3)[0] is None
+    assert (tmp_path / "held").exists()
+    assert shell(f"flock --nonblock {tmp_path}/lock true")[0] == 0
+
+
+def test_a_python_of_an_older_libc_runs_commands_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = os.posix_spawnp
+
+    def old(*words: Any, setsid: bool = False, **options: Any) -> int:
+        if setsid:
+            raise NotImplementedError("setsid unavailable on this platform")
+        return real(*words, **options)
+
+    monkeypatch.setattr(os, "posix_spawnp", old)
+    assert shell("cat", b"words") == (0, b"words", b"")
+    assert shell("sleep 60 & sleep 60", timeout_s=0.2)[0] is None
+
+
+def test_where_the_status_of_children_is_thrown_away_what_they_say_is_not() -> None:
+    code = f"import signal; from {commands.__name__} import run; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    code += "print(run(['echo', 'hi'], {}, None, 60), run(['sleep', '60'], {}, None, 0.1))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "(0, b'hi\\n', b'') (None, b'', b'')\n"
+
+
+def test_an_error_of_somebody_else_is_neither_an_end_of_time_nor_a_missing_program() -> None:
+    def raises(*_: Any) -> None:
+        raise TimeoutError("the whole task")
+
+    before = signal.signal(signal.SIGALRM, raises)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        with pytest.raises(TimeoutError, match="the whole task"):
+            shell("exec sleep 3")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def test_one_that_outlives_its_kill_is_reaped_by_a_later_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, stuck = os.killpg, []
+    monkeypatch.setattr(commands, "KILL_S", 0.1)
+    monkeypatch.setattr(os, "killpg", lambda pid, _number: stuck.append(pid))
+    assert shell("exec sleep 60", timeout_s=0.1)[0] is None
+    real(stuck[0], signal.SIGKILL)
+    assert gone(stuck[0])
+    shell("true")
+    assert not Path(f"/proc/{stuck[0]}").exists()
 
 
 class TestRunCommand:
