@@ -36,7 +36,8 @@ def holder(host: FakeHost, run: str, *, exclusive: bool) -> Iterator[Callable[[]
     """Another process that has the lock until it is told to let go, or the test ends."""
     ready_read, ready_write = os.pipe()
     end_read, end_write = os.pipe()
-    if os.fork() == 0:
+    child = os.fork()
+    if not child:
         os.close(end_write)
         with lock.held(host.system, run, exclusive=exclusive):
             os.write(ready_write, b".")
@@ -50,7 +51,7 @@ def holder(host: FakeHost, run: str, *, exclusive: bool) -> Iterator[Callable[[]
         nonlocal ended
         if not ended:
             os.close(end_write)
-            os.wait()
+            os.waitpid(child, 0)
             ended = True
 
     try:
