@@ -398,7 +398,7 @@ def main() -> int:
     started = time.monotonic()
     whole = parser.parse_args().each_python
     chosen = each_python() if whole else gates()
-    about = "about 6 minutes" if whole else "about 5 minutes, the first time 7"
+    about = "about 6 minutes" if whole else "about 4 minutes, the first time 6"
     print(f"{len(chosen)} gates, two at a time; {about}.", flush=True)
     return summarise(run_all(chosen, workers=2), started)
 
