@@ -44,5 +44,5 @@ def inventory(plan: Topology, image: str, key: Path, known_hosts: Path, override
 
 def render(plan: Topology, image: str, key: Path, known_hosts: Path) -> str:
     content = inventory(plan, image, key, known_hosts, OVERRIDES.read_text())
-    head = "# Written by `python -m lab up`; it is written anew each time.\n---\n"
+    head = "# Written by `python -m lab up`; it is written anew each time, and `lab down` removes its folder.\n---\n"
     return head + yaml.safe_dump(content, sort_keys=False, width=120)

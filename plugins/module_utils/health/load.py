@@ -97,7 +97,7 @@ class Load:
     def _why_not(self, before: Sample) -> str | None:
         gpu, memory = before["gpu"] or {}, before["memory"] or {}
         if self.image is None:
-            return "no image is named, and no service of this host has one"
+            return "no service of this host has an image: name one with --image"
         if self.image.startswith("-"):
             return f"the image '{self.image}' begins with a dash, so Docker would read it as an option"
         if gpu.get("state") != "ok":

@@ -175,7 +175,7 @@ def test_without_an_image_there_is_none(tmp_path: Path) -> None:
     host = Host(tmp_path)
     host.load = load.Load(host.reader, WISH._replace(image=None), str(host.docker))
     host.load.begin(sample())
-    assert host.load.reason == "no image is named, and no service of this host has one"
+    assert host.load.reason == "no service of this host has an image: name one with --image"
     host.load = load.Load(host.reader, WISH._replace(image="--help"), str(host.docker))
     host.load.begin(sample())
     assert host.load.reason == "the image '--help' begins with a dash, so Docker would read it as an option"
