@@ -11,6 +11,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.facts.host_reader impor
 
 GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
 CDI_SPECIFICATION = "/var/run/cdi/nvidia.yaml"
+# As text, so that it is compiled when it is first used: a look at a host needs none of it.
 _CDI_LIBRARY = r"/libcuda\.so\.(\d{3}\.\d+(?:\.\d+)?)\b"
 
 

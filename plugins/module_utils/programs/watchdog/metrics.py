@@ -25,6 +25,7 @@ Counters = dict[str, "float | None"]
 SETTINGS = "etc/gb10-fleet"
 SHORT = "vllm"  # the service of the variables vllm_*
 LARGEST = 2**22  # bytes of an answer; a sound one has some 100,000
+# As text, so that each is compiled when it is first used: a look at a host without services needs the first alone.
 _FILE = r"vllm(?:-([a-z0-9][a-z0-9-]{0,62}))?\.json\Z"
 _PORT = r"[1-9][0-9]{0,4}\Z"
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - what vLLM listens on, and where it is asked
