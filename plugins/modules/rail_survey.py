@@ -9,7 +9,8 @@ module: rail_survey
 short_description: Read GID tables, neighbours and pings of a Spark's rails in one call
 version_added: "0.1.0"
 description:
-  - Does what M(gb10.fleet.show_gids), M(gb10.fleet.rail_neighbours) and M(gb10.fleet.rail_ping) do, in that order.
+  - Does what M(gb10.fleet.show_gids), M(gb10.fleet.rail_neighbours) and M(gb10.fleet.rail_ping) do. It pings while it
+    listens for neighbours.
   - It is one call, because a task costs a host more than each of the three.
   - All hosts must run it in the same task, because each hears only those that call at the same time.
 options:
@@ -114,13 +115,15 @@ def main() -> None:
         routes = ""  # a kernel without it: prefixes are then assumed
     tables = gid_report.describe(gids.read_hcas(gids.Sysfs(), routes), network, rails)
     try:
-        heard = neighbours.talk(given["token"], given["host"], calls, LISTEN_S)[0] if calls else None
-        answers = rail_ping.run_pings(pings, module.get_bin_path("ping")) if pings else []  # type: ignore[no-untyped-call]
+        ping = module.get_bin_path("ping")  # type: ignore[no-untyped-call]
+        with rail_ping.started(pings, ping) as answers:
+            heard = neighbours.talk(given["token"], given["host"], calls, LISTEN_S)[0] if calls else None
+            answered = answers()
     except PermissionError:
         module.fail_json(msg="to listen on an interface takes root; set become: true")
     except StuckError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=False, gids=tables, heard=heard, pings=answers)
+    module.exit_json(changed=False, gids=tables, heard=heard, pings=answered)
 
 
 if __name__ == "__main__":

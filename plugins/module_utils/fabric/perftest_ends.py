@@ -244,7 +244,7 @@ def run_ends(
         return None, [_result(test, [], perftest.MISSING_PACKAGE) for test in tests]
     with Children() as children:
         started = clock()
-        version = _version(executable, children, clock)
+        asked = children.start([executable, "-V"])  # beside the tests: starting it takes a slow host as long as a test
         ends: list[_End | dict[str, Any]] = []
         for test in tests:
             found = find_address(hcas, test.device, test.address)
@@ -261,13 +261,13 @@ def run_ends(
             if not running:
                 break
             time.sleep(POLL_S)
+        version = _version(asked, clock)
         results = [end.result or {} if isinstance(end, _End) else end for end in ends]
     own = f"{version[0]}.{version[1]:02d}" if version else None
     return own, [{**result, "perftest": own} for result in results]
 
 
-def _version(executable: str, children: Children, clock: Clock) -> tuple[int, int] | None:
-    child = children.start([executable, "-V"])
+def _version(child: Child, clock: Clock) -> tuple[int, int] | None:
     until = clock() + VERSION_TIMEOUT_S
     while not child.finished() and clock() < until:
         time.sleep(POLL_S)

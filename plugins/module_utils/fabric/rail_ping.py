@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Callable
 
 from ansible_collections.gb10.fleet.plugins.module_utils.arguments import check_ipv4, check_ranges
 from ansible_collections.gb10.fleet.plugins.module_utils.children import Child, Children
@@ -121,15 +122,27 @@ MISSING_PACKAGE = {"name": "missing_package", "text": "ping is not installed", "
 
 def run_pings(pings: Sequence[Ping], executable: str | None) -> list[dict[str, Any]]:
     """Run all pings at once; the slowest possible one bounds the whole."""
+    with started(pings, executable) as results:
+        return results()
+
+
+@contextlib.contextmanager
+def started(pings: Sequence[Ping], executable: str | None) -> Iterator[Callable[[], list[dict[str, Any]]]]:
+    """The pings run while the caller does something else; what this yields waits for them and returns their results."""
     if executable is None:
-        return [{**read_result(ping, "", True), "fault": MISSING_PACKAGE} for ping in pings]
+        yield lambda: [{**read_result(ping, "", True), "fault": MISSING_PACKAGE} for ping in pings]
+        return
     slowest = max((ping.count for ping in pings), default=0) * (INTERVAL_S + WAIT_S) + MARGIN_S
     until = time.monotonic() + slowest
     with Children() as children:
         running: list[Child] = [children.start(argv(executable, ping)) for ping in pings]
-        while not all(child.finished() for child in running) and time.monotonic() < until:
-            time.sleep(POLL_S)
-        ended = [child.finished() for child in running]
-        for child in running:
-            child.close()
-        return [read_result(ping, child.output, end) for ping, child, end in zip(pings, running, ended)]
+
+        def results() -> list[dict[str, Any]]:
+            while not all(child.finished() for child in running) and time.monotonic() < until:
+                time.sleep(POLL_S)
+            ended = [child.finished() for child in running]
+            for child in running:
+                child.close()
+            return [read_result(ping, child.output, end) for ping, child, end in zip(pings, running, ended)]
+
+        yield results

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,12 +43,25 @@ def run(monkeypatch: pytest.MonkeyPatch, **given: Any) -> dict[str, Any]:
             raise Ended({"failed": True, **said})
 
     monkeypatch.setattr(rail_survey, "AnsibleModule", Module)
-    monkeypatch.setattr(neighbours, "talk", lambda token, host, rails, seconds: (HEARD, []))
-    monkeypatch.setattr(rail_ping, "run_pings", lambda pings, ping: [{"name": one.name, "ok": True} for one in pings])
+    order: list[str] = []
+
+    def talk(token: str, host: str, rails: Any, seconds: float) -> tuple[list[dict[str, str]], list[str]]:
+        order.append("listen")
+        return HEARD, []
+
+    @contextlib.contextmanager
+    def started(pings: Any, ping: str) -> Iterator[Any]:
+        order.append("ping")
+        yield lambda: [{"name": one.name, "ok": True} for one in pings]
+        order.append("pinged")
+
+    monkeypatch.setattr(neighbours, "talk", talk)
+    monkeypatch.setattr(rail_ping, "started", started)
     with pytest.raises(Ended) as ended:
         rail_survey.main()
     said: dict[str, Any] = ended.value.args[0]
     json.dumps(said)
+    assert "listen" not in order or order == ["ping", "listen", "pinged"]  # at the same time
     return said
 
 
