@@ -144,7 +144,8 @@ def why(
         found = reasons.answers(report.health, days)
     except reasons.WrongAnswer as error:
         wrong_answer(str(error), as_json)
-    document = {"hosts": [each.as_dict() for each in found]} if found else {}
+    told = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
+    document = {"hosts": [each.as_dict() for each in found], **told}  # of a host without an answer, told says why
     answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
 
 

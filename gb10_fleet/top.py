@@ -9,11 +9,12 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import patient, timeline
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.rows import Row, ServiceRow, row
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns, printable
@@ -48,6 +49,8 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
         return outcome
     for line in lines(rows) if rows else ():
         print(line)
+    if any(one.findings for one in rows):
+        print(printable(by_name(order, "why, and the way out: gb10 why HOST -i INVENTORY")))
     if silent:
         print(printable(by_name(order, "what to check where nobody answers: gb10 doctor -i INVENTORY")))
     for said in [*(f"{host}: {text}" for host, texts in report.messages.items() for text in texts), *report.errors]:
@@ -132,11 +135,9 @@ class Fleet:
         for one in shown:
             table.add_row(*(Text(printable(cell), "red" if one.silent else "") for cell in _cells(one)))
         said = [
-            Text(printable(f"{one.host}: {text}"), _COLOURS[severity], no_wrap=True, overflow="ellipsis")
-            for one in shown
-            for text, severity in _more(one)
+            Text(printable(f"{one.host}: {text}"), _COLOURS[severity]) for one in shown for text, severity in _more(one)
         ]
-        return Group(table, *said)
+        return Group(table, *said, *([Text("why, and the way out: gb10 why HOST")] if said else []))
 
 
 def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_s: float, as_json: bool) -> Outcome:
@@ -160,8 +161,7 @@ def _show(source: _Source, fleet: Fleet, console: Console, as_json: bool) -> Out
     if as_json or not console.is_terminal:
         for said in source.lines():
             one = fleet.take(said)
-            text = [json.dumps(one.as_dict())] if as_json else list(lines([one]))[1:]
-            print("\n".join(text), flush=True)
+            print(json.dumps(one.as_dict()) if as_json else _dated(one), flush=True)
     else:
         with Live(console=console, get_renderable=fleet.draw, refresh_per_second=2, screen=True):
             for said in source.lines():
@@ -169,6 +169,12 @@ def _show(source: _Source, fleet: Fleet, console: Console, as_json: bool) -> Out
     for line in source.complaints:
         print(printable(line), file=sys.stderr)
     return source.outcome
+
+
+def _dated(one: Row) -> str:
+    """A look as lines of a log; of a host without an answer, when it was missed."""
+    _, first, *more = lines([one])
+    return "\n".join([f"{timeline.utc(time.time() if one.at_s is None else one.at_s)}  {first}", *more])
 
 
 class _Source:

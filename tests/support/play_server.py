@@ -3,9 +3,11 @@
 A fork is ansible-playbook from its first line to the end of its interpreter. What it would read first and no play can
 change is read here, once for all of them: Ansible's modules; which settings it has, and where its own plugins have
 moved; what its plugins say of their settings. That is YAML, and two thirds of the CPU seconds of a play with one task.
-Ansible compiles each module of a collection anew, and our collection reads its catalogs and compiles its documents in
-each run. Here that is done once for each text; one that a test has changed is read in its play. Our modules themselves
-are imported in the fork, and so are the values of settings, from its own environment.
+Ansible compiles each module of a collection anew. Here that is done once for each text; one that a test has changed is
+compiled in its play. The values of settings are read in the fork, from its own environment.
+
+The modules that our plugins import, our catalogs and our documents are half of what is left of a play. They are read
+here, too, and a play whose collection differs in none of them has them from here.
 """
 
 from __future__ import annotations
@@ -15,15 +17,12 @@ import gc
 import importlib
 import json
 import os
-import pickle
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import ansible
-import yaml
 from ansible import constants
 from ansible.cli import playbook
 from ansible.config.manager import ConfigManager
@@ -42,12 +41,13 @@ _MODULES = (
 _WITH_SETTINGS = ("become", "cache", "callback", "connection", "inventory", "shell")
 
 Settings = dict[str, dict[str, Any]]  # by type and name of the plugin
+Modules = dict[str, ModuleType]  # by name
 _ROOT = Path(__file__).parents[2]
-# Behind the text of render.py: Jinja has compiled what is in our documents.
-_RENDER = "plugin_utils/documents/render.py"
-_TRANSLATED = b"\nimport __main__\n_COMPILED.update(__main__.translated)\n"
-translated: dict[str, Any] = {}
-_OUR_LOADERS = (yaml.SafeLoader, getattr(yaml, "CSafeLoader", None))
+_COLLECTION = "ansible_collections/gb10/fleet"
+_PLUGINS = f"{_COLLECTION}/plugins".replace("/", ".")
+# What those modules read, and where they are.
+_READ = ("catalog", "roles", "galaxy.yml", "plugins/module_utils", "plugins/plugin_utils")
+_ENGINE = "plugins/module_utils/engine/remote.py"  # of Plays its own, and nobody imports it on a controller
 
 
 def read_once() -> Settings:
@@ -65,42 +65,61 @@ def read_once() -> Settings:
     _collection_finder.compile = functools.partial(_compiled, {})
     for path in (_ROOT / "plugins").rglob("*.py"):
         _collection_finder.compile(path.read_bytes(), str(path), "exec", flags=0, dont_inherit=True)
-    yaml.load = functools.partial(_loaded, yaml.load, {})
-    translated.update(_documents())
     for kind in _WITH_SETTINGS:
         list(getattr(loader, f"{kind}_loader").all(class_only=True))
     return constants.config._plugins
 
 
-def _documents() -> dict[str, Any]:
-    """What Jinja makes of our documents, by the text. Of our modules none stays."""
-    sys.path.insert(0, str(_ROOT / "collections"))
-    render = importlib.import_module("ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render")
-    render.preload()
-    sys.path.pop(0)
-    for name in [name for name in sys.modules if name.partition(".")[0] == "ansible_collections"]:
+def import_ours() -> Modules:
+    """What our plugins import, as Ansible imports it, with what it reads."""
+    finder = _collection_finder._AnsibleCollectionFinder([str(_ROOT / "collections")], scan_sys_paths=False)
+    finder._install()
+    for path in sorted((_ROOT / "plugins/plugin_utils").rglob("[!_]*.py")):
+        importlib.import_module(".".join((_PLUGINS, *path.relative_to(_ROOT / "plugins").with_suffix("").parts)))
+    sys.modules[f"{_PLUGINS}.plugin_utils.documents.render"].preload()
+    sys.modules[f"{_PLUGINS}.plugin_utils.catalog"].declared_variables()
+    finder._remove()
+    ours = {name: module for name, module in sys.modules.items() if name.startswith(_PLUGINS)}
+    for name in [name for name in sys.modules if name.startswith("ansible_collections")]:
         del sys.modules[name]
-    return dict(render._COMPILED)
+    return ours
 
 
-def _loaded(load: Callable[..., Any], known: dict[tuple[str, Any], bytes], stream: Any, Loader: Any) -> Any:
-    """YAML of ours, by its text; each reader gets values of its own."""
-    if not isinstance(stream, str) or Loader not in _OUR_LOADERS:
-        return load(stream, Loader=Loader)
-    if (stream, Loader) not in known:
-        known[stream, Loader] = pickle.dumps(load(stream, Loader=Loader))
-    return pickle.loads(known[stream, Loader])  # noqa: S301 - dumped in the line before
+def _same(here: Path, there: Path) -> bool:
+    """Whether a file or a folder is the other, or a folder of links that lead to all that is in the other."""
+    if here.resolve() == there.resolve() or here.as_posix().endswith(_ENGINE):
+        return True
+    if here.is_symlink() or not (here.is_dir() and there.is_dir()):
+        return False
+    names = {path.name for folder in (here, there) for path in folder.iterdir() if path.name[0] not in "_."}
+    return all(_same(here / name, there / name) for name in names)
+
+
+def take_ours(ours: Modules, collections: str) -> None:
+    """Our modules are imported, in the collection of this play; a run of its own begins."""
+    if not all(_same(Path(collections, _COLLECTION, name), _ROOT / name) for name in _READ):
+        return
+    for module in ours.values():
+        module.__file__ = f"{module.__file__}".replace(f"{_ROOT}/collections", collections)
+        if hasattr(module, "__path__"):
+            module.__path__ = [str(Path(module.__file__).parent)]
+    sys.modules.update(ours)
+    run = ours[f"{_PLUGINS}.plugin_utils.hosts.run"]
+    before = run.RUN
+    vars(run).update(RUN=run.name(), _SECRET=os.urandom(32))
+    for module in ours.values():
+        if getattr(module, "RUN", None) is before:
+            vars(module).update(RUN=run.RUN)
 
 
 def _compiled(known: dict[bytes, CodeType], source: bytes, filename: str, mode: str, **words: Any) -> CodeType:
     """A traceback names the file that had this text first: the checkout's, where a test's collection has a link."""
     if source not in known:
-        more = _TRANSLATED if filename.endswith(_RENDER) else b""
-        known[source] = compile(source + more, filename, mode, **words)
+        known[source] = compile(source, filename, mode, **words)
     return known[source]
 
 
-def become_a_play(settings: Settings, folder: str, environment: dict[str, str], argv: list[str]) -> None:
+def become_a_play(settings: Settings, ours: Modules, folder: str, environment: dict[str, str], argv: list[str]) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -112,18 +131,19 @@ def become_a_play(settings: Settings, folder: str, environment: dict[str, str], 
     for kind, plugins in settings.items():
         for name, options in plugins.items():
             constants.config.initialize_plugin_configuration_definitions(kind, name, options)
+    take_ours(ours, environment["ANSIBLE_COLLECTIONS_PATH"])
     sys.argv = argv
     playbook.main()
 
 
 def main() -> None:
-    settings = read_once()
+    settings, ours = read_once(), import_ours()
     gc.freeze()
     for line in sys.stdin:
         if child := os.fork():
             print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
             continue
-        become_a_play(settings, *json.loads(line))
+        become_a_play(settings, ours, *json.loads(line))
 
 
 if __name__ == "__main__":

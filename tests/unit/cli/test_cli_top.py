@@ -75,7 +75,8 @@ def test_top_without_a_terminal_looks_once(monkeypatch: pytest.MonkeyPatch) -> N
     answered(monkeypatch, HOSTS)
     result = CLI.invoke(cli.app, ["top", "-i", "a,"])
     assert result.exit_code == 0, result.output
-    assert [line.split()[0] for line in result.output.splitlines()] == ["host", "spark-a", "spark-b", "warn:"]
+    assert [line.split()[0] for line in result.output.splitlines()] == ["host", "spark-a", "spark-b", "warn:", "why,"]
+    assert result.output.splitlines()[-1] == "why, and the way out: gb10 why HOST -i a,"
     document = json.loads(CLI.invoke(cli.app, ["top", "-i", "a,", "--json"]).output)
     assert [row["host"] for row in document["hosts"]] == ["spark-a", "spark-b"]
     answered(monkeypatch, {"spark-c": {"looks": [], "silent": "no route"}})
@@ -87,7 +88,9 @@ def test_top_goes_on_without_a_terminal_where_a_pace_is_given(monkeypatch: pytes
     live = ["top", "-i", "a,", "--every", "2"]
     result = CLI.invoke(cli.app, live)
     assert result.exit_code == 0, result.output
-    hosts = [line.split()[0] for line in result.output.splitlines() if not line.startswith(" ")]
+    looks = [line.split() for line in result.output.splitlines() if not line.startswith(" ")]
+    hosts = [look[2] for look in looks]
+    assert [look[:2] for look in looks[:3]] == [["2026-11-23", "07:59:59"], *[["2026-11-23", "08:00:00"]] * 2]
     assert hosts == ["spark-a", "spark-a", "spark-b", "spark-c"]
     assert "90 tok/s" in result.output
     rows = [json.loads(line) for line in CLI.invoke(cli.app, [*live, "--json"]).output.splitlines()]
@@ -105,5 +108,10 @@ def test_a_window_shows_the_last_look_of_each_host() -> None:
     text = console.export_text()
     assert text.count("spark-a") == 1 and "90 tok/s" in text
     assert "spark-b: warn: gpu_hot" in text
+    narrow = Console(width=40, record=True, file=io.StringIO())
+    narrow.print(fleet.draw())
+    shown = narrow.export_text()
+    (finding,) = fleet.rows["spark-b"].findings
+    assert finding.fact in " ".join(shown.split()) and "gb10 why HOST" in shown, "nothing is cut"
     fleet.take({"host": "spark-a", "silent": "gone"})
     assert fleet.rows["spark-a"].silent == "gone"
