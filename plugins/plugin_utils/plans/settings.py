@@ -96,6 +96,8 @@ def mistakes(options: catalog.Options, values: Mapping[str, Any]) -> list[str]:
 
 def _mistakes(name: str, option: Mapping[str, Any], value: Any) -> list[str]:
     kind = option.get("type", "str")
+    if kind == "raw":  # whoever reads it says what it may be
+        return []
     fits = (
         isinstance(value, _CONTAINERS[kind]) if kind in _CONTAINERS else not isinstance(value, (list, tuple, Mapping))
     )

@@ -93,6 +93,18 @@ def test_a_clear_text_is_the_value_that_it_says() -> None:
     assert finding.id == "bad_variable" and "fabric_mtu 100" in finding.fact
 
 
+@pytest.mark.parametrize("hook", [["/usr/local/bin/tell-us", "--loud"], "https://hooks.example.com/gb10/x"])
+def test_a_hook_is_a_command_or_a_url(hook: object) -> None:
+    assert evaluate(subject({**PAIR, "gb10_notify": hook})) == []
+
+
+@pytest.mark.parametrize("hook", [{"url": "s3cret"}, [], ["/bin/tell", 7], "tell-us s3cret", 5])
+def test_what_is_no_hook_is_refused_and_not_shown(hook: object) -> None:
+    finding = only(evaluate(subject({**PAIR, "gb10_notify": hook})))
+    assert finding.id == "bad_variable" and "gb10_notify is neither a command nor a URL" in finding.fact
+    assert "s3cret" not in str(finding)
+
+
 BEGAN, ENDED = 1795401000.0, 1795401002.5  # of a call, by the controller's clock
 
 
