@@ -152,7 +152,8 @@ def concepts(tree: Tree) -> Iterator[Row]:
 def recipes(tree: Tree) -> Iterator[Row]:
     """Steps of each recipe in CONTRIBUTING.md that name a file."""
     for name in RECIPES:
-        part = re.search(rf"^### An? {name}\n(.*?)(?=^#|\Z)", tree.get("CONTRIBUTING.md", ""), re.MULTILINE | re.DOTALL)
+        title = rf"^### An? {name}(?: or [^\n]*)?\n(.*?)(?=^#|\Z)"
+        part = re.search(title, tree.get("CONTRIBUTING.md", ""), re.MULTILINE | re.DOTALL)
         steps = re.findall(r"^\d+\. (.*(?:\n {3}.*)*)", part[1], re.MULTILINE) if part else []
         count = sum(1 for step in steps if re.search(r"`[^`\s]*(?:/|\.\w+)[^`\s]*`|\b[Ff]ragment", step))
         yield f"steps with a file for a new {name}", str(count) if part else "not written"

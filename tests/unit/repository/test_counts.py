@@ -29,7 +29,7 @@ TREE = {
     "README.md": "three plain words\n",
     "CONTRIBUTING.md": (
         "### A model\n\n1. `catalog/models.yml`: its\n   geometry.\n2. Think.\n3. A fragment.\n\n"
-        "### A role\n\n1. Nothing.\n"
+        "### A role\n\n1. Nothing.\n\n### A metric or an alert\n\n1. A fragment.\n"
     ),
 }
 
@@ -64,7 +64,8 @@ def test_chain(expression: str, filters: int) -> None:
         ("words of README.md", "3"),
         ("steps with a file for a new model", "2"),
         ("steps with a file for a new role", "0"),
-        ("steps with a file for a new metric", "not written"),
+        ("steps with a file for a new metric", "1"),
+        ("steps with a file for a new kind of resource", "not written"),
         ("longest file 1", "   3 module_utils/facts.py"),
         ("longest function 2", "   2 page.py:page"),
     ],
