@@ -20,9 +20,13 @@ SEVERITIES = ("ok", "warn", "error")
 # Faults that mean: RDMA is not usable on this rail, so NCCL would fall back to TCP.
 NO_RDMA_PATH = {"no_gid", "no_rdma", "no_device"}
 # What an end says when the cause is at the other end, whose own words then explain more.
-CONSEQUENCES = {"no_client", "refused", "unreachable", "peer_died", "timeout", "retry_exceeded", "no_report"}
+CONSEQUENCES = {
+    *("no_client", "refused", "unreachable", "peer_died", "timeout", "retry_exceeded", "no_report", "completion_error"),
+    *("wr_flush_err", "bad_resp_err", "rem_inv_req_err", "rem_access_err", "rem_op_err", "rem_abort_err"),
+    *("rnr_retry_exc_err", "resp_timeout_err"),
+}
 # Those that two different versions of perftest can bring about.
-OF_VERSIONS = {"peer_died", "no_report"}
+OF_VERSIONS = {"peer_died", "no_report", "rem_inv_req_err", "rem_access_err"}
 # The RoCE path MTU, in bytes, of an interface with 9000 and of one with 1500.
 FULL_PATH_MTU = 4096
 PATH_MTU_OF_1500 = 1024

@@ -299,3 +299,12 @@ def test_a_retry_that_was_exceeded_is_explained_by_the_other_end() -> None:
     retry = {"name": "retry_exceeded", "text": "no answer came", "way_out": "check the MTU"}
     died = {"name": "died", "text": "perftest was killed by signal 9", "way_out": "see journalctl -k"}
     assert cause([retry, died]) is died
+
+
+@pytest.mark.parametrize("name", ["wr_flush_err", "rem_access_err", "rem_op_err", "rnr_retry_exc_err"])
+def test_a_completion_that_blames_the_peer_is_explained_by_the_peer(name: str) -> None:
+    seen = {"name": name, "text": "the peer refused it", "way_out": "see the peer's end"}
+    busy = {"name": "no_rdma", "text": "the host has no RDMA device", "way_out": "plug the cable in"}
+    assert cause([seen, busy]) is busy
+    lost = cause([seen], ["6.20", "6.24"])
+    assert lost is not None and (lost["name"] == "version_mismatch") == (name == "rem_access_err")
