@@ -59,7 +59,10 @@ RETURN = r"""
 pings:
   description:
     - One result for each ping, in order, with its arguments. C(rtt_ms) is the average in milliseconds. C(fault) has
-      C(name) (V(mtu), V(unreachable), V(timeout), V(loss), V(no_interface) or V(missing_package)), C(text), C(way_out).
+      C(name), C(text) and C(way_out). Names are V(no_interface), V(no_route) (this host lacks address or route),
+      V(mtu), V(firewall), V(unreachable), V(timeout), V(loss), V(other_address) (another address answered),
+      V(corrupted), V(duplicates), V(failed) (ping could not run or send, its last line is quoted) and
+      V(missing_package).
   returned: always
   type: list
   elements: dict

@@ -64,7 +64,8 @@ ports:
     - One entry for each port of each RDMA device. Absent values are null. C(rate_gbps) is in Gb/s, C(speed_mbps) in
       Mb/s, C(mtu) (of the netdev) and C(ib_mtu) (the RoCE path MTU that fits into it) in bytes, C(pcie_width) in lanes.
     - C(port_name) is the physical port, C(rail) its name and the place of this function among the twins behind it,
-      C(twin) the device of the other function.
+      C(twin) the device of the other function. C(member) and C(master) are its netdev and the bond or bridge that has
+      taken it, null as a rule.
   returned: always
   type: list
   elements: dict
@@ -143,7 +144,8 @@ remarks:
     - What a person should know before trusting an index, the warnings (a name that Ansible keeps for its own).
     - Names are V(no_ipv4), V(link_local_picked) (169.254/16), V(roce_v1_picked), V(several_addresses),
       V(other_namespace), V(narrow_pcie), V(slow_pcie), V(shared_subnet) (twins in one subnet) and, of O(rails),
-      V(rail_absent), V(address_absent), V(address_elsewhere) and V(other_picked).
+      V(rail_absent), V(port_down), V(address_absent), V(address_elsewhere) and V(other_picked); V(has_master) is a
+      port that a bond or bridge has taken.
   returned: always
   type: list
   elements: dict

@@ -346,7 +346,7 @@ class TestTrouble:
 
 
 # What an end says that met its peer and lost it.
-LOST = {"timeout", "retry_exceeded", "peer_died", "no_report"}
+LOST = {"timeout", "retry_exceeded", "wr_flush_err", "peer_died", "no_report"}
 
 
 def during_a_round(pair: Pair, trouble: Callable[[], object]) -> None:

@@ -23,6 +23,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import (
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.nccl_choice import nccl_choice
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
 
+# What a port says that has no link, in the words of the kernel (ib_port_state).
+NO_LINK = {"DOWN", "INIT", "ARMED", "ACTIVE_DEFER"}
 # What a table for people shows where sysfs says nothing.
 ABSENT = "absent"
 
@@ -70,7 +72,7 @@ def parse_rails(raw: Mapping[str, Any]) -> list[DeclaredRail]:
 
 def find_rail(hcas: Sequence[HcaPort], rail: DeclaredRail, address_range: str | None = None) -> RailGid:
     """The RoCE v2 GID of a declared rail, and whether NCCL comes to the same."""
-    hca = next((hca for hca in hcas if rail.netdev in (hca.netdev, *hca.netdevs)), None)
+    hca = next((hca for hca in hcas if rail.netdev in (hca.netdev, *hca.netdevs, hca.member)), None)
     if hca is None:
         return RailGid(rail.netdev, rail.address, None, None, None, None)
     gid = roce_v2(hca, rail.address)
@@ -117,7 +119,12 @@ def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
     choice = nccl_choice(hca.gids, address_range)
     if not usable and hca.state == "ACTIVE":  # without a link NetworkManager takes the address away; no cable, no news
         text = "no IPv4 GID; NCCL would not use RoCE over it"
-        yield Remark("no_ipv4", where, text, "give the rail its address")
+        if hca.master:
+            owned, way_out = _in_master(hca)
+            way_out = f"if it shall be a rail, {way_out}, then {RUN_FABRIC}"
+            yield Remark("has_master", where, f"{text}; {owned}", way_out)
+        else:
+            yield Remark("no_ipv4", where, text, "give the rail its address")
     if choice.address and is_link_local(choice.address):
         text = f"NCCL would pick {choice.address} (index {choice.index}), a link-local address"
         yield Remark("link_local_picked", where, text, "set NCCL_IB_ADDR_RANGE to the subnets of the rails")
@@ -140,6 +147,12 @@ def _about_gids(hca: HcaPort, address_range: str | None) -> Iterator[Remark]:
         yield Remark("other_namespace", where, elsewhere, way_out)
 
 
+def _in_master(hca: HcaPort) -> tuple[str, str]:
+    """What is wrong with the port of a bond or bridge, and the first step out."""
+    text = f"{hca.member} is a port of {hca.master}, which takes all that arrives there, and the address"
+    return text, f"take {hca.member} out of {hca.master} for good (in netplan or nmcli)"
+
+
 def _about_pcie(hca: HcaPort) -> Iterator[Remark]:
     way_out = "update the firmware (fwupdmgr), then shut down and pull the power plug for a minute"
     if hca.pcie_width and hca.pcie_max_width and hca.pcie_width < hca.pcie_max_width:
@@ -158,8 +171,21 @@ def _about_rail(hcas: Sequence[HcaPort], rail: DeclaredRail, found: RailGid) -> 
         text = "no RDMA device has this netdev"
         yield Remark("rail_absent", where, text, "plug the cable in; a ConnectX-7 is not on the bus without one")
         return
+    if hca.master and rail.netdev == hca.member:
+        text, way_out = _in_master(hca)
+        yield Remark("has_master", where, text, f"{way_out}, then {RUN_FABRIC}; or declare no rail there")
+        return
+    others = [_where(other) for other in hcas if other is not hca and rail.address in addresses(other)]
+    if hca.state in NO_LINK:
+        text = f"the port is {hca.state}: {hca.device} has no link"
+        way_out = (
+            "check the cable at both ends and that the peer (or the port of the switch) is on; "
+            f"`ip link set {rail.netdev} up` if somebody switched it off. With a link it gets its address by itself"
+        )
+        yield Remark("port_down", where, text, way_out)
+        if not others:
+            return
     if found.index is None:
-        others = [_where(other) for other in hcas if other is not hca and rail.address in addresses(other)]
         state = "" if hca.state == "ACTIVE" else f"; the port is {hca.state or ABSENT}"
         stands = f", it stands on {' and '.join(others)}" if others else ""
         text = f"{rail.address} is no RoCE v2 GID of {hca.device}{stands}{state}"

@@ -73,6 +73,8 @@ class HcaPort:
     slots: int
     gids: tuple[Gid, ...] = field(repr=False)
     subnets: tuple[str, ...] = ()  # IPv4, as the routing table has them; sysfs knows no prefix lengths
+    member: str | None = None  # the port's own netdev where that is a port of a bond or bridge, and of which
+    master: str | None = None
 
 
 class Sysfs:
@@ -161,7 +163,9 @@ def _read_port(sysfs: Sysfs, hca: str, device: str, port: int, subnets: Mapping[
     table = _read_table(sysfs, base, indices)
     netdevs = tuple(dict.fromkeys(netdev for _index, _gid, _type, netdev in table if netdev))
     parent = netdev_name(sysfs.read(f"{hca}/parent"))  # of soft-RoCE only
-    netdev = _netdev(sysfs, hca, port, netdevs, parent, bool(table))
+    below = [parent] if parent else sorted(sysfs.names(f"{hca}/device/net"))
+    netdev = _netdev(sysfs, below, port, netdevs, bool(table and parent))
+    member, master = _master(sysfs, below, netdev)
     pci = sysfs.target(f"{hca}/device") or ""
 
     def of_hca(name: str) -> str | None:
@@ -205,6 +209,8 @@ def _read_port(sysfs: Sysfs, hca: str, device: str, port: int, subnets: Mapping[
         slots=len(indices),
         gids=tuple(gid for gid in (make_gid(*entry, mac=mac) for entry in table) if gid),
         subnets=tuple(dict.fromkeys(net for name in (netdev, *netdevs) if name for net in subnets.get(name, ()))),
+        member=member,
+        master=master,
     )
 
 
@@ -223,21 +229,27 @@ def netdev_name(text: str | None) -> str | None:
     return text if text and re.fullmatch(r"[^/\s\0]{1,15}", text) and text not in (".", "..") else None
 
 
-def _netdev(sysfs: Sysfs, hca: str, port: int, owners: Sequence[str], parent: str | None, used: bool) -> str | None:
+def _netdev(sysfs: Sysfs, below: Sequence[str], port: int, owners: Sequence[str], used_soft: bool) -> str | None:
     """The netdev of a port: of the owners of its GIDs the one that is the port itself and no VLAN on top of it.
 
     Where GIDs exist and none of their netdevs can be read or found here, those are in another network namespace. The
     name of rxe's parent can be read nevertheless, but here it may be the name of something else.
     """
-    below = [parent] if parent else sorted(sysfs.names(f"{hca}/device/net"))
     here = [owner for owner in owners if sysfs.names(f"class/net/{owner}")]
     if here:
         return next((owner for owner in here if owner in below), here[0])
-    if owners or (used and parent):
+    if owners or used_soft:
         return None
     if len(below) > 1:
         below = [name for name in below if sysfs.read(f"class/net/{name}/dev_port") == str(port - 1)]
     return below[0] if len(below) == 1 else None
+
+
+def _master(sysfs: Sysfs, below: Sequence[str], netdev: str | None) -> tuple[str | None, str | None]:
+    """The port's own netdev and the bond or bridge it is a port of; its GIDs may all be in the name of the latter."""
+    own = below[0] if netdev not in below and len(below) == 1 else netdev
+    master = netdev_name(sysfs.target(f"class/net/{own}/master")) if netdev and own else None
+    return (own, master) if master else (None, None)
 
 
 def _label(text: str | None) -> str | None:

@@ -159,6 +159,48 @@ NO_RDMA = Fault(
 MISSING_PACKAGE = Fault(
     "missing_package", "ib_write_bw is not installed", "install the package perftest (the role fabric does it)"
 )
+RETRY_WAY_OUT = "check the MTU at both ends and on the switch, that UDP port 4791 is open, and the cable"
+# "Failed status 12: wr_id 0", since 25.10 "Failed status-transport retry counter exceeded (12): wr_id 0".
+STATUS = re.compile(r"Failed status(?: |-[^\n(]{0,80}\()(\d{1,3})(?!\d)")
+FLUSHED = 5  # what waited when the queue pair was closed; what closed it is said by another status
+_LOCAL = (
+    "this host's adapter or driver refused a transfer",
+    "see `dmesg | grep mlx5` on this host, reboot it with the cable in, then measure again",
+)
+_REMOTE = (
+    "the peer's adapter refused a transfer",
+    "see the peer's end of this test, and that nobody else runs a test there on this port; both hosts need the same "
+    "version of perftest; then measure again",
+)
+_PEER_LATE = (
+    "the peer was not ready to receive",
+    "see the peer's end of this test, and that the peer is idle; then measure again",
+)
+_NO_ANSWER = ("packets left and no answer came", RETRY_WAY_OUT)
+_CLOSED = (
+    "the connection was closed while transfers waited: the link went away, or the other end ended",
+    "see the peer's end of this test, and `dmesg | grep mlx5` on both hosts for a link that went down; check the cable",
+)
+# libibverbs' ibv_wc_status: (IBV_WC_..., what it means and the way out). Those of datagrams do not occur in this test.
+COMPLETIONS = {
+    1: ("LOC_LEN_ERR", _LOCAL),
+    2: ("LOC_QP_OP_ERR", _LOCAL),
+    4: ("LOC_PROT_ERR", _LOCAL),
+    FLUSHED: ("WR_FLUSH_ERR", _CLOSED),
+    7: ("BAD_RESP_ERR", _REMOTE),
+    8: ("LOC_ACCESS_ERR", _LOCAL),
+    9: ("REM_INV_REQ_ERR", _REMOTE),
+    10: ("REM_ACCESS_ERR", _REMOTE),
+    11: ("REM_OP_ERR", _REMOTE),
+    12: ("RETRY_EXC_ERR", _NO_ANSWER),
+    13: ("RNR_RETRY_EXC_ERR", _PEER_LATE),
+    16: ("REM_ABORT_ERR", _REMOTE),
+    19: ("FATAL_ERR", _LOCAL),
+    20: ("RESP_TIMEOUT_ERR", _NO_ANSWER),
+    21: ("GENERAL_ERR", _LOCAL),
+}
+# The name that this one has had from the beginning.
+RETRY_EXCEEDED = {"RETRY_EXC_ERR": "retry_exceeded"}
 # (text of perftest 4.5 to 26.04, fault), the specific before the general. The quoted line goes in front of the text.
 KNOWN_FAULTS = tuple(
     (re.compile(pattern), fault)
@@ -211,11 +253,11 @@ KNOWN_FAULTS = tuple(
             ),
         ),
         (
-            r"Completion with error|Failed status 12|Failed status-.{0,80}\(12\)",
+            r"Failed status[ -]|Completion with error",  # which of them it is, its status says
             Fault(
-                "retry_exceeded",
-                "packets left and no answer came",
-                "check the MTU at both ends and on the switch, that UDP port 4791 is open, and the cable",
+                "completion_error",
+                "the adapter reports a transfer that failed",
+                "see the peer's end of this test, and `dmesg | grep mlx5` on both hosts; then measure again",
             ),
         ),
         (
@@ -258,6 +300,8 @@ def classify(output: str, status: int) -> Fault:
     text = _plain(output)
     for pattern, fault in KNOWN_FAULTS:
         match = pattern.search(text)
+        if match and fault.name == "completion_error":
+            return _completion(text, match, fault)
         if match:
             return replace(fault, text=f"{fault.text} (perftest: {_line_around(text, match)!r})")
     quote = next((line.strip() for line in reversed(text.splitlines()) if line.strip(" -")), "nothing")
@@ -287,6 +331,18 @@ def classify(output: str, status: int) -> Fault:
         f"perftest exited with {status} (last line: {quote[:LARGEST_QUOTE]!r})",
         "run the command of this result by hand on both hosts",
     )
+
+
+def _completion(text: str, seen: re.Match[str], unnamed: Fault) -> Fault:
+    """The failed transfer by its status: the first that is no mere consequence of another."""
+    found = list(STATUS.finditer(text))
+    match = next((one for one in found if int(one.group(1)) != FLUSHED), found[0] if found else seen)
+    quote = f"perftest: {_line_around(text, match)!r}"
+    known = COMPLETIONS.get(int(match.group(1))) if found else None
+    if known is None:
+        return replace(unnamed, text=f"{unnamed.text} ({quote})")
+    name, (means, way_out) = known
+    return Fault(RETRY_EXCEEDED.get(name, name.lower()), f"{means} (IBV_WC_{name}, {quote})", way_out)
 
 
 def _line_around(text: str, match: re.Match[str]) -> str:

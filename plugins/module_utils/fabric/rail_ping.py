@@ -21,6 +21,7 @@ WAIT_S = 4  # the kernel gives up on ARP after 3 s, and only then says "unreacha
 MARGIN_S = 5
 POLL_S = 0.02
 LARGEST_PAYLOAD = 65507
+LARGEST_QUOTE = 160
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def argv(executable: str, ping: Ping) -> list[str]:
 # (text of iputils ping, class, what it means, way out), the specific before the general.
 FAULTS = (
     (
-        r"SO_BINDTODEVICE|unknown iface|bind: Cannot assign requested address|invalid source",
+        r"SO_BINDTODEVICE[^\n]{0,40}No such device|unknown iface|bind: Cannot assign requested address|invalid source",
         "no_interface",
         "the interface is missing or does not have the source address",
         f"give the rail its address: {RUN_FABRIC}",
@@ -79,11 +80,51 @@ FAULTS = (
         "set the same MTU (fabric_mtu) on both ends and at least that on the switch",
     ),
     (
-        r"Destination (?:Host|Net) Unreachable|Network is unreachable|Destination Port Unreachable",
+        r"Network is unreachable",
+        "no_route",
+        "this host has no route to the peer: the rail's own address or its subnet is missing",
+        f"compare `ip -4 address` and `ip -4 route` here with the plan, then {RUN_FABRIC}",
+    ),
+    (
+        r"sendmsg: Operation not permitted|local error: Operation not permitted",
+        "firewall",
+        "this host's own firewall does not let the ping out",
+        "look at `nft list ruleset` on this host, and let ICMP echo pass on the rail",
+    ),
+    (
+        r"Destination (?:Host|Net) Unreachable",
         "unreachable",
         "nobody answers ARP for the peer on this rail",
         "check the cable, that the peer is up, and that it has this address on the rail at the other end",
     ),
+)
+# Answers that came and are not right, in iputils' words; the counts alone do not show them.
+FLAWS = (
+    (
+        r"bytes from (\S{1,64}): [^\n]{1,120}\(DIFFERENT ADDRESS!\)",
+        "other_address",
+        "another address than the peer's answered: {}",
+        "see on the peer which interface has the address (`ip -4 address`), and take it off any other one; "
+        "see that nothing between translates addresses",
+    ),
+    (
+        r"(wrong data byte[^\n]{0,80}|BAD CHECKSUM|\(truncated\)|, \+\d{1,9} corrupted)",
+        "corrupted",
+        "answers came back with other bytes than were sent (ping: {})",
+        "measure no further: put the cable in anew at both ends, then take another one; see the port's error counters "
+        "(`ethtool -S`) and the kernel's log for memory errors on both hosts",
+    ),
+    (
+        r"(\(DUP!\)|\+\d{1,9} duplicates)",
+        "duplicates",
+        "one packet was answered more than once (ping: {})",
+        "see that no other host has the peer's address, and that no loop of cables or bridges joins the rails",
+    ),
+)
+# An ICMP error by its sender. It is a firewall's, but for the two of a host that is not there.
+REJECTED = re.compile(
+    r"From (\S{1,64}?):? icmp_seq=\d{1,9} "
+    r"(Destination (?:Host|Net|Port|Protocol) Unreachable|Destination (?:Host|Net) Prohibited|Packet filtered)"
 )
 TRANSMITTED = re.compile(r"(\d{1,9}) packets transmitted, (\d{1,9}) (?:packets )?received")
 ANSWERED = re.compile(r"bytes from [^\n]{1,80}: icmp_seq=(\d{1,9})\b", re.ASCII)
@@ -98,23 +139,70 @@ def read_result(ping: Ping, output: str, ended: bool) -> dict[str, Any]:
     # Only the first may be lost, while ARP resolves: one that is lost later was lost on the way.
     answered = {int(number) for number in ANSWERED.findall(output)}
     good = received > ping.count or answered.issuperset(range(2, ping.count + 2))
-    fault = None if good else _fault(ping, output, sent, received, ended)
+    fault = _flaw(output) or (None if good else _fault(ping, output, sent, received, ended))
     rtt_ms = float(trip.group(1)) if trip and re.fullmatch(r"\d+(\.\d+)?", trip.group(1)) else None
-    return {**asdict(ping), "ok": good, "sent": sent, "received": received, "rtt_ms": rtt_ms, "fault": fault}
+    return {**asdict(ping), "ok": fault is None, "sent": sent, "received": received, "rtt_ms": rtt_ms, "fault": fault}
+
+
+def _named(name: str, text: str, way_out: str) -> dict[str, str]:
+    return {"name": name, "text": text, "way_out": way_out}
+
+
+def _flaw(output: str) -> dict[str, str] | None:
+    for pattern, name, text, way_out in FLAWS:
+        match = re.search(pattern, output)
+        if match:
+            return _named(name, text.format(match.group(1).strip(" ,()")), way_out)
+    return None
 
 
 def _fault(ping: Ping, output: str, sent: int, received: int, ended: bool) -> dict[str, str]:
+    rejected = _rejected(ping, output)
+    if rejected:
+        return rejected
     for pattern, name, text, way_out in FAULTS:
         if re.search(pattern, output):
-            return {"name": name, "text": text, "way_out": way_out}
+            return _named(name, text, way_out)
     if received:
         text, way_out = f"{received} of {sent} answers came", "check the cable and the error counters of the port"
-        return {"name": "loss", "text": text, "way_out": way_out}
+        return _named("loss", text, way_out)
+    quote = _last_words(output) if ended else None
+    if quote is not None:
+        text = f"ping itself failed (its last line: {quote[:LARGEST_QUOTE]!r})"
+        way_out = (
+            "run ping as root on this host; if it cannot run, reinstall iputils-ping, and give a container the "
+            "capability NET_RAW"
+        )
+        return _named("failed", text, way_out)
     text = f"no answer from {ping.peer} to {ping.size_bytes} bytes" + ("" if ended else "; ping itself did not end")
     way_out = (
         "ping the same way with 56 bytes: if that works, the MTU differs on the way; if not, check cable and addresses"
     )
-    return {"name": "timeout", "text": text, "way_out": way_out}
+    return _named("timeout", text, way_out)
+
+
+def _rejected(ping: Ping, output: str) -> dict[str, str] | None:
+    """A firewall that says no, and whose it is. A host that calls itself unreachable has such a rule."""
+    for sender, words in REJECTED.findall(output):
+        if words in ("Destination Host Unreachable", "Destination Net Unreachable") and sender != ping.peer:
+            continue
+        whose, where = f"a firewall at {sender}, between the two hosts,", f"at {sender}"
+        if sender == ping.peer:
+            whose, where = "the peer's firewall", "on the peer"
+        elif sender == ping.source:
+            whose, where = "this host's own firewall", "on this host"
+        text = f"{whose} refuses the ping ({words})"
+        return _named("firewall", text, f"look at the rules {where} (`nft list ruleset`), and let ICMP echo pass")
+    return None
+
+
+def _last_words(output: str) -> str | None:
+    """What a ping says that could not run, or could not send; None where it sent and merely heard nothing."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    if TRANSMITTED.search(output):
+        lines = [line for line in lines if line.startswith("ping: ") and not line.startswith("ping: Warning")]
+        return lines[-1] if lines else None
+    return lines[-1] if lines else "nothing"
 
 
 MISSING_PACKAGE = {"name": "missing_package", "text": "ping is not installed", "way_out": "install iputils-ping"}

@@ -251,6 +251,58 @@ def test_an_address_on_the_twin_is_named(tmp_path: Path) -> None:
     assert "roceP2p1s0f0 port 1 (enP2p1s0f0np0)" in remark.text
 
 
+@pytest.mark.parametrize("owner", ["enp1s0f0np0", "bond0"])
+def test_a_rail_in_a_bond_is_told_to_leave_it(owner: str, tmp_path: Path) -> None:
+    # The kernel gives the bond's address to the device below it (roce_gid_mgmt.c), in the bond's name or not at all.
+    gid = ["0000:0000:0000:0000:0000:ffff:c0a8:640a", "RoCE v2", "bond0"]
+    net = {"name": "enp1s0f0np0", "mac": "4c:bb:47:00:00:01", "mtu": 9000}
+    tree = build(tmp_path, {"rocep1s0f0": {"net": net, "gids": {3: gid} if owner == "bond0" else {}}})
+    (tmp_path / "class/infiniband/rocep1s0f0/device/net/enp1s0f0np0").mkdir(parents=True)
+    put(tmp_path / "class/net/bond0/operstate", "up")
+    (tmp_path / "class/net/enp1s0f0np0/master").symlink_to(tmp_path / "class/net/bond0")
+    (hca,) = gids.read_hcas(tree)
+    found = gid_remarks.remarks([hca], None, [gid_remarks.DeclaredRail("enp1s0f0np0", "192.168.100.10")])
+    (remark,) = [remark for remark in found if remark.where == "rail enp1s0f0np0"]
+    assert remark.name == "has_master"
+    assert "enp1s0f0np0 is a port of bond0" in remark.text
+    assert remark.way_out.startswith("take enp1s0f0np0 out of bond0 for good (in netplan or nmcli), then ")
+    assert "--tags fabric" in remark.way_out and "no_ipv4" not in [remark.name for remark in found]
+
+
+@pytest.mark.parametrize("master", ["bond0", "br0"])
+def test_a_port_in_a_bond_is_no_port_without_an_address(master: str, tmp_path: Path) -> None:
+    net = {"name": "enp1s0f0np0", "mac": "4c:bb:47:00:00:01", "mtu": 9000}
+    tree = build(tmp_path, {"rocep1s0f0": {"net": net, "gids": {}}})
+    (tmp_path / "class/infiniband/rocep1s0f0/device/net/enp1s0f0np0").mkdir(parents=True)
+    (tmp_path / "class/net/enp1s0f0np0/master").symlink_to(tmp_path / f"class/net/{master}")
+    (remark,) = gid_remarks.remarks(gids.read_hcas(tree))
+    assert (remark.name, f"a port of {master}" in remark.text) == ("has_master", True)
+
+
+GID_OF_RAIL = ["::ffff:192.168.100.10", "RoCE v2", "enP2p1s0f0np0"]
+
+
+@pytest.mark.parametrize(("state", "shown"), [("1: DOWN", "DOWN"), ("2: INIT", "INIT")])
+@pytest.mark.parametrize("gids_there", [{}, {3: ["::ffff:192.168.100.10", "RoCE v2", "enp1s0f0np0"]}])
+def test_a_rail_without_a_link_is_told_to_get_one(
+    state: str, shown: str, gids_there: dict[int, list[str]], tmp_path: Path
+) -> None:
+    net = {"name": "enp1s0f0np0", "mac": "4c:bb:47:00:00:01", "mtu": 9000}
+    tree = build(tmp_path, {"rocep1s0f0": {"net": net, "gids": gids_there, "state": state}})
+    (tmp_path / "class/infiniband/rocep1s0f0/device/net/enp1s0f0np0").mkdir(parents=True)
+    hcas = gids.read_hcas(tree)
+    assert gid_remarks.remarks(hcas) == [], "without a rail there a port needs no cable"
+    rails = [gid_remarks.DeclaredRail("enp1s0f0np0", "192.168.100.10")]
+    (remark,) = gid_remarks.remarks(hcas, None, rails)
+    assert (remark.name, f"the port is {shown}" in remark.text) == ("port_down", True)
+    assert "cable" in remark.way_out and "ip link set enp1s0f0np0 up" in remark.way_out
+    assert "the peer" in remark.way_out and "--tags fabric" not in remark.way_out
+    twin = {"name": "enP2p1s0f0np0", "mac": "4c:bb:47:00:00:02"}
+    hcas = gids.read_hcas(build(tmp_path, {"roceP2p1s0f0": {"net": twin, "gids": {3: GID_OF_RAIL}}}))
+    found = [remark.name for remark in gid_remarks.remarks(hcas, None, rails) if remark.where == "rail enp1s0f0np0"]
+    assert found == ["port_down", *([] if gids_there else ["address_elsewhere"])], "both are to be mended"
+
+
 @pytest.mark.parametrize(("netdev", "address"), [("a/b", "10.0.0.1"), ("", "10.0.0.1"), ("eth0", "fe80::1")])
 def test_bad_rails_are_refused(netdev: str, address: str) -> None:
     with pytest.raises(ValueError, match=r"^rails"):
@@ -477,6 +529,8 @@ def random_tree(dice: random.Random) -> Tree:
     for netdev in NETDEVS[:5]:
         for name in ("address", "mtu", "speed", "carrier", "phys_port_name", "dev_port"):
             maybe(f"class/net/{netdev}/{name}", *JUNK, "52:54:00:00:00:01", "p0", "p1", "1")
+        if dice.random() < 0.2:
+            maybe(f"class/net/{netdev}/master ->", "bond0", "br0", *JUNK)
     return Tree(files)
 
 
@@ -503,6 +557,7 @@ def test_ten_thousand_trees() -> None:
 REMARKS = {
     *("no_ipv4", "link_local_picked", "roce_v1_picked", "several_addresses", "other_namespace", "narrow_pcie"),
     *("slow_pcie", "shared_subnet", "rail_absent", "address_absent", "address_elsewhere", "other_picked"),
+    *("has_master", "port_down"),
 }
 
 

@@ -103,6 +103,7 @@ def test_the_command_holds_what_a_round_of_the_plan_asks_for() -> None:
         (" Found Incompatibility issue with GID types.\n Please Try to use a different IP version.\n", "gid_family"),
         ("Failed to modify QP 263 to RTR\n Unable to Connect the HCA's through the link\n", "gid_unroutable"),
         (" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\n", "retry_exceeded"),
+        (" Completion with error at client\n", "completion_error"),
         ("ethernet_read_keys: Couldn't read remote address\n", "peer_died"),
         (" Failed to exchange data between server and clients\n", "peer_died"),
         ("ethernet_read_data: Couldn't read reports\n", "peer_died"),
@@ -122,6 +123,37 @@ def test_errors_have_names(output: str, name: str) -> None:
     assert fault.name == name
     assert fault.way_out and fault.text
     assert output.splitlines()[0].strip()[:20] in fault.text or name in ("no_rdma", "retry_exceeded")
+
+
+# The values of ibv_wc_status and the words of ibv_wc_status_str(), as rdma-core's libibverbs has them.
+@pytest.mark.parametrize(
+    ("status", "words", "name", "means"),
+    [
+        (1, "local length error", "loc_len_err", "this host's"),
+        (4, "local protection error", "loc_prot_err", "this host's"),
+        (5, "Work Request Flushed Error", "wr_flush_err", "closed"),
+        (9, "remote invalid request error", "rem_inv_req_err", "peer's"),
+        (10, "remote access error", "rem_access_err", "peer's"),
+        (11, "remote operation error", "rem_op_err", "peer's"),
+        (12, "transport retry counter exceeded", "retry_exceeded", "no answer"),
+        (13, "RNR retry counter exceeded", "rnr_retry_exc_err", "not ready"),
+        (19, "fatal error", "fatal_err", "this host's"),
+        (20, "response timeout error", "resp_timeout_err", "no answer"),
+        (21, "general error", "general_err", "this host's"),
+        (99, "unknown", "completion_error", "99"),
+    ],
+)
+def test_a_completion_with_an_error_is_named_by_its_status(status: int, words: str, name: str, means: str) -> None:
+    old = f" Completion with error at client\n Failed status {status}: wr_id 0 syndrom 0xf9\nscnt=128, ccnt=0\n"
+    new = f" Completion with error at client\n Failed status-{words} ({status}): wr_id 0 syndrom 0xf9\n"
+    for output in (old, new, old.replace("\n", "\r\n")):
+        fault = perftest.classify(output, 1)
+        assert fault.name == name
+        assert means in fault.text and f"Failed status{'-' if output is new else ' '}" in fault.text
+        assert fault.way_out
+        assert name in ("retry_exceeded", "completion_error") or f"IBV_WC_{name.upper()}" in fault.text
+    if name != "retry_exceeded":
+        assert "4791" not in fault.way_out or name == "resp_timeout_err", "that is for packets that get no answer"
 
 
 def test_a_warning_is_not_the_fault() -> None:

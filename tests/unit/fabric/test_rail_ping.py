@@ -50,18 +50,113 @@ def test_the_first_packet_may_be_lost_and_no_other(answered: tuple[int, ...], go
             "From 10.0.0.1 icmp_seq=1 Destination Host Unreachable\n" + STATISTICS.format(4, 0, ", +4 errors", 100),
             "unreachable",
         ),
-        ("ping: connect: Network is unreachable\n", "unreachable"),
+        ("ping: connect: Network is unreachable\n", "no_route"),
+        ("connect: Network is unreachable\n", "no_route"),
+        ("ping: sendmsg: Network is unreachable\n" + STATISTICS.format(4, 0, "", 100), "no_route"),
         ("ping: SO_BINDTODEVICE enp1s0f0np0: No such device\n", "no_interface"),
         ("ping: bind: Cannot assign requested address\n", "no_interface"),
         (STATISTICS.format(4, 0, "", 100), "timeout"),
         (STATISTICS.format(4, 2, "", 50), "loss"),
-        ("", "timeout"),
+        ("", "failed"),
+        ("ping: sendmsg: Operation not permitted\n" + STATISTICS.format(4, 0, "", 100), "firewall"),
+        ("ping: local error: Operation not permitted\n" + STATISTICS.format(4, 0, "", 100), "firewall"),
+        ("ping: socket: Operation not permitted\n", "failed"),
+        ("sh: 0: exec: ping: not found\n", "failed"),
     ],
 )
 def test_faults_have_names(output: str, name: str) -> None:
     fault = rail_ping.read_result(PING, output, True)["fault"]
     assert fault["name"] == name
     assert fault["text"] and fault["way_out"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("Destination Port Unreachable", "Packet filtered", "Destination Host Prohibited"),
+        *("Destination Net Prohibited", "Destination Protocol Unreachable"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("sender", "side"),
+    [(PING.peer, "the peer's"), (PING.source, "this host's"), ("10.9.9.9", "10.9.9.9, between the two hosts")],
+)
+def test_a_firewall_is_named_with_its_side(words: str, sender: str, side: str) -> None:
+    output = f"From {sender} icmp_seq=1 {words}\n" * 4 + STATISTICS.format(4, 0, ", +4 errors", 100)
+    fault = rail_ping.read_result(PING, output, True)["fault"]
+    assert fault["name"] == "firewall"
+    assert side in fault["text"] and words in fault["text"] and "nft list ruleset" in fault["way_out"]
+
+
+def test_who_says_unreachable_decides_what_it_means() -> None:
+    output = "From {} icmp_seq=1 Destination Host Unreachable\n" + STATISTICS.format(4, 0, ", +4 errors", 100)
+    own = rail_ping.read_result(PING, output.format(PING.source), True)["fault"]
+    assert (own["name"], "ARP" in own["text"]) == ("unreachable", True)
+    # A host is not unreachable to itself: a rule of its firewall says so (reject with icmp-host-unreachable).
+    peer = rail_ping.read_result(PING, output.format(PING.peer), True)["fault"]
+    assert (peer["name"], "the peer's" in peer["text"]) == ("firewall", True)
+
+
+def test_what_this_host_lacks_is_no_fault_of_the_peer() -> None:
+    fault = rail_ping.read_result(PING, "ping: connect: Network is unreachable\n", True)["fault"]
+    assert "this host" in fault["text"] and "ARP" not in fault["text"] and "--tags fabric" in fault["way_out"]
+    output = "ping: sendmsg: Operation not permitted\n" * 4 + STATISTICS.format(4, 0, "", 100)
+    fault = rail_ping.read_result(PING, output, True)["fault"]
+    assert "this host's" in fault["text"] and "nft list ruleset" in fault["way_out"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ping: socket: Operation not permitted",
+        "ping: => missing cap_net_raw+p capability or setuid?",
+        "ping: command not found",
+        "/usr/bin/ping: Operation not permitted",
+        "sh: 1: exec: /usr/bin/ping: Permission denied",
+        "ping: invalid argument: 'x'",
+    ],
+)
+def test_a_ping_that_could_not_run_is_quoted(line: str) -> None:
+    fault = rail_ping.read_result(PING, f"something before\n{line}\n\n", True)["fault"]
+    assert fault["name"] == "failed"
+    assert line in fault["text"].replace('"', "'") and "reinstall" in fault["way_out"]
+    assert rail_ping.read_result(PING, "PING 192.168.100.11\n", False)["fault"]["name"] == "timeout", "it did not end"
+
+
+def test_an_error_of_sending_is_quoted() -> None:
+    warned = "ping: Warning: source address might be selected on device other than: enp1s0f0np0\n"
+    none = STATISTICS.format(4, 0, "", 100)
+    fault = rail_ping.read_result(PING, f"{warned}ping: sendmsg: No buffer space available\n{none}", True)["fault"]
+    assert (fault["name"], "No buffer space available" in fault["text"]) == ("failed", True)
+    assert rail_ping.read_result(PING, warned + none, True)["fault"]["name"] == "timeout", "a warning is no error"
+
+
+ANSWER = "8980 bytes from {}: icmp_seq={} ttl=64 time=0.062 ms{}\n"
+
+
+@pytest.mark.parametrize(
+    ("peer", "mark", "more", "name", "word"),
+    [
+        ("192.168.101.11", " (DIFFERENT ADDRESS!)", "", "other_address", "192.168.101.11"),
+        (
+            PING.peer,
+            "\nwrong data byte #100 should be 0x64 but was 0x65\n#16\t10 11",
+            "",
+            "corrupted",
+            "wrong data byte",
+        ),
+        (PING.peer, " (BAD CHECKSUM!)", ", +4 corrupted", "corrupted", "BAD CHECKSUM"),
+        (PING.peer, " (truncated)", "", "corrupted", "truncated"),
+        (PING.peer, " (DUP!)", ", +4 duplicates", "duplicates", "more than once"),
+    ],
+)
+def test_answers_that_are_not_right_do_not_pass(peer: str, mark: str, more: str, name: str, word: str) -> None:
+    clean = "".join(ANSWER.format(PING.peer, number, "") for number in range(1, 5))
+    flawed = "".join(ANSWER.format(peer, number, mark) for number in range(1, 5))
+    result = rail_ping.read_result(PING, clean + flawed + STATISTICS.format(4, 4, more, 0) + TIMES, True)
+    assert (result["ok"], result["fault"]["name"], result["received"]) == (False, name, 4)
+    assert word in result["fault"]["text"] and result["fault"]["way_out"]
+    assert rail_ping.read_result(PING, clean + STATISTICS.format(4, 4, "", 0) + TIMES, True)["ok"]
 
 
 def install(folder: Path, body: str) -> str:

@@ -89,6 +89,7 @@ def test_a_degraded_adapter_behind_a_switch_has_the_same_verdict_and_way_out(gbp
         (46.3, 46.3, 100, "slow_link", "warn"),
         (40.0, 40.0, 100, "slow_link", "error"),
         (80.0, 18.0, 100, "degraded_cx7", "error"),
+        (20.0, 20.0, 100, "degraded_cx7", "error"),  # even, and not what such a link carries
         (70.0, 28.0, 100, "slow_link", "error"),
         (98.0, 98.0, 200, "healthy", "ok"),
         (49.0, 49.0, 200, "half_width", "error"),
@@ -109,6 +110,30 @@ def test_a_port_is_judged_by_the_rate_at_which_it_links(
         assert ("its twin" in found.text) == (first > 2 * second)
     meant = thresholds_from(DATA, {"link_gbps": 100, "port_min_gbps": 87.5})
     assert first < 49 or first > 2 * second or judge_port(measured, meant).verdict == "healthy"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "link", "verdict"),
+    [
+        (12.0, 12.0, 25, "slow_link"),
+        (18.6, 18.6, 40, "slow_link"),
+        (23.2, 23.1, 50, "slow_link"),
+        (30.0, 16.0, 50, "slow_link"),  # less even, and together all that the link carries
+        (13.3, 13.3, 40, "degraded_cx7"),  # 26.6 Gb/s of the 35 that are expected
+        (13.3, 13.3, 50, "degraded_cx7"),
+        (35.0, 12.0, 50, "degraded_cx7"),
+    ],
+)
+@pytest.mark.parametrize("switched", [True, False])
+def test_even_rails_that_carry_their_share_of_a_slow_link_are_not_degraded(
+    first: float, second: float, link: float, verdict: str, switched: bool
+) -> None:
+    ends = (End("spark-a", "enp1s0f0np0", link_gbps=link), End("spark-b", "enp1s0f0np0", link_gbps=link))
+    measured = [MeasuredRail("enp1s0f0np0", first, ends=ends), MeasuredRail("enP2p1s0f0np0", second)]
+    found = judge_port(measured, NUMBERS, switched=switched)
+    assert (found.verdict, found.severity) == (verdict, "warn" if verdict == "slow_link" else "error")
+    if verdict == "slow_link":
+        assert f"spark-a enp1s0f0np0 at {link:g} Gb/s" in found.text and f"{link:g} Gb/s are meant" in found.way_out
 
 
 @pytest.mark.parametrize("slow", [7.0, 27.0, 40.0, 48.9])
@@ -213,6 +238,19 @@ def test_small_mtu_is_advised() -> None:
     assert "fabric_mtu" not in judge_port(rails(70.0, 70.0, mtu=4096), NUMBERS).way_out
 
 
+def test_half_a_port_says_what_a_small_mtu_has_to_do_with_it() -> None:
+    # At MTU 1500 (path MTU 1024) a port carries 185 to 190 Gb/s (catalog, port_min_gbps), so 120 have another cause.
+    small = judge_port(rails(60.0, 60.0, mtu=1024), NUMBERS)
+    assert small.verdict == judge_port(rails(60.0, 60.0, mtu=4096), NUMBERS).verdict == "half_width"
+    assert "The RoCE path MTU of 1024 is not the cause: with it healthy ports carry 185 Gb/s and more" in small.text
+    assert small.way_out.endswith("then set fabric_mtu to 9000 on all hosts, which gives a little more")
+    assert "MTU" not in judge_port(rails(60.0, 60.0, mtu=4096), NUMBERS).text
+    tiny = judge_port(rails(60.0, 60.0, mtu=256), NUMBERS)
+    assert "not the cause" not in tiny.text, "nobody has measured that"
+    assert tiny.way_out.startswith("the RoCE path MTU is 256, set fabric_mtu to 9000 on all hosts; ")
+    assert DATA["claims"]["small_mtu_halves_a_port"]["followed"] is False
+
+
 def test_overrides() -> None:
     lab = thresholds_from(DATA, {"port_min_gbps": 0.1, "rail_min_gbps": 0.05})
     assert judge_port(rails(0.17, 0.17), lab).verdict == "healthy"
@@ -261,3 +299,12 @@ def test_a_retry_that_was_exceeded_is_explained_by_the_other_end() -> None:
     retry = {"name": "retry_exceeded", "text": "no answer came", "way_out": "check the MTU"}
     died = {"name": "died", "text": "perftest was killed by signal 9", "way_out": "see journalctl -k"}
     assert cause([retry, died]) is died
+
+
+@pytest.mark.parametrize("name", ["wr_flush_err", "rem_access_err", "rem_op_err", "rnr_retry_exc_err"])
+def test_a_completion_that_blames_the_peer_is_explained_by_the_peer(name: str) -> None:
+    seen = {"name": name, "text": "the peer refused it", "way_out": "see the peer's end"}
+    busy = {"name": "no_rdma", "text": "the host has no RDMA device", "way_out": "plug the cable in"}
+    assert cause([seen, busy]) is busy
+    lost = cause([seen], ["6.20", "6.24"])
+    assert lost is not None and (lost["name"] == "version_mismatch") == (name == "rem_access_err")
