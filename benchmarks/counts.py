@@ -38,8 +38,7 @@ def count(way: Way, hosts: Mapping[str, str], log: Path) -> dict[str, Counts]:
     if done.returncode:
         raise RuntimeError(f"{' '.join(way.argv)} failed: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     calls = [json.loads(line) for line in log.read_text().splitlines()]
-    # Around the JSON stands what the other callbacks of our ansible.cfg write.
-    plays = json.JSONDecoder().raw_decode(done.stdout[done.stdout.index("{") :])[0]["plays"]
+    plays = json.loads(done.stdout)["plays"]
     return {
         host: _of_host(host, [call for call in calls if call["host"] == address], plays)
         for host, address in hosts.items()

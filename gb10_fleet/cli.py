@@ -23,7 +23,7 @@ from rich.console import Console
 
 from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.ending import answer, end, show, wrong_answer, wrong_question
+from gb10_fleet.ending import answer, end, show, silent, wrong_answer, wrong_question
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, Playbook, pairs
 from gb10_fleet.playbook import Order, Outcome, run
@@ -145,7 +145,8 @@ def why(
     except reasons.WrongAnswer as error:
         wrong_answer(str(error), as_json)
     told = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
-    document = {"hosts": [each.as_dict() for each in found], **told}  # of a host without an answer, told says why
+    # Of a host without an answer its findings, which are no part of `hosts`, say why.
+    document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **told}
     answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
 
 

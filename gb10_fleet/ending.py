@@ -72,6 +72,15 @@ def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
         yield without
 
 
+def silent(order: Order, report: Report) -> list[dict[str, Any]]:
+    """Hosts that gave no answer, for programs: findings as the doctor's, with the way out that people are told."""
+    found = [report.silent[host].as_dict() for host in sorted(report.silent)]
+    for finding in found:
+        (way,), _ = together([finding["way_out"]], _nobody_answers(report))
+        finding["way_out"] = by_name(order, way)
+    return found
+
+
 def _nobody_answers(report: Report) -> bool:
     return bool(report.hosts) and all(counts["unreachable"] for counts in report.hosts.values())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -126,7 +127,8 @@ class Fleet:
         self.rows[host] = row(host, looks, silent, self._rules)
         return self.rows[host]
 
-    def draw(self) -> Group:
+    def draw(self, console: Console) -> Group:
+        """A screen full: what does not fit is counted, and where its way out stands comes before it."""
         table = Table(expand=True)
         for name in COLUMNS:
             last = name == COLUMNS[-1]
@@ -137,7 +139,19 @@ class Fleet:
         said = [
             Text(printable(f"{one.host}: {text}"), _COLOURS[severity]) for one in shown for text, severity in _more(one)
         ]
-        return Group(table, *said, *([Text("why, and the way out: gb10 why HOST")] if said else []))
+        if not said:
+            return Group(table)
+        above = Group(table, Text("why, and the way out: gb10 why HOST"))
+        return Group(above, *_fitting(said, console, console.height - len(console.render_lines(above))))
+
+
+def _fitting(said: Sequence[Text], console: Console, height: int) -> Iterator[Text]:
+    """As many from the first on as so many lines hold, and how many are left."""
+    ends = list(itertools.accumulate(len(text.wrap(console, console.width)) for text in said))
+    fit = len(said) if ends[-1] <= height else sum(end < height for end in ends)
+    yield from said[:fit]
+    if fit < len(said):
+        yield Text(f"and {len(said) - fit} more")
 
 
 def follow(inventory: list[str], limit: str | None, words: Sequence[str], every_s: float, as_json: bool) -> Outcome:
@@ -163,7 +177,7 @@ def _show(source: _Source, fleet: Fleet, console: Console, as_json: bool) -> Out
             one = fleet.take(said)
             print(json.dumps(one.as_dict()) if as_json else _dated(one), flush=True)
     else:
-        with Live(console=console, get_renderable=fleet.draw, refresh_per_second=2, screen=True):
+        with Live(console=console, get_renderable=lambda: fleet.draw(console), refresh_per_second=2, screen=True):
             for said in source.lines():
                 fleet.take(said)
     for line in source.complaints:

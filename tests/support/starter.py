@@ -9,6 +9,7 @@ real program, as do the tests of commands, of rollouts, of the fleet and of the 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import select
@@ -38,26 +39,34 @@ def run(folder: Path, environment: Mapping[str, str], *words: str) -> tuple[int,
 
 
 _servers: list[subprocess.Popen[str]] = []  # one, or none yet
+_OF_A_RUN = ("GB10_ROLLOUT",)  # words of a play's own environment, which our modules read where they are imported
 
 
 def _asked(order: str, environment: Mapping[str, str]) -> int:
-    """The exit code of a play, from the server; the first play starts it."""
+    """The exit code of a play, from the server; the first play starts it, and the next one if it has died."""
+    if _servers and _servers[0].poll() is not None:
+        end()
     if not _servers:
+        given = {name: value for name, value in environment.items() if name not in _OF_A_RUN}
         _servers.append(
             subprocess.Popen(
-                [sys.executable, "-P", str(_SERVER)], env=dict(environment), text=True, process_group=0,
+                [sys.executable, "-P", str(_SERVER)], env=given, text=True, process_group=0,
                 stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             )
         )  # fmt: skip
         atexit.register(end)
     (server,) = _servers
     assert server.stdin is not None and server.stdout is not None
-    print(order, file=server.stdin, flush=True)
+    with contextlib.suppress(BrokenPipeError):
+        print(order, file=server.stdin, flush=True)
     if not select.select([server.stdout], [], [], TIMEOUT_S)[0]:
         _servers.clear()
         os.killpg(server.pid, signal.SIGKILL)
         raise subprocess.TimeoutExpired(order, TIMEOUT_S)
-    return int(server.stdout.readline())
+    if not (code := server.stdout.readline()):
+        end()
+        raise ChildProcessError(f"the server of plays has ended with {server.returncode}, during {order}")
+    return int(code)
 
 
 def end() -> None:

@@ -15,9 +15,9 @@ def is_asleep(wish: Wish) -> bool:
     return wish.get("who") == ON_DEMAND
 
 
-def said_of(wish: Wish, me: str = RUN.partition(" ")[0]) -> str:
-    """`stopped by you until 07:00 CET`; of a service that requests start, what it waits for."""
+def said_of(wish: Wish, me: str | None = None) -> str:
+    """`stopped by you until 07:00 CET`; of a service that requests start, what it waits for. `me`: else of this run."""
     if is_asleep(wish):
         return "asleep, starts when asked"
-    who = "you" if wish["who"] == me else wish["who"]
+    who = "you" if wish["who"] == (me or RUN.partition(" ")[0]) else wish["who"]
     return f"stopped by {who}" + (f" until {wish['shown']}" if wish["shown"] else "")

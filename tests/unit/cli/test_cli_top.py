@@ -104,14 +104,34 @@ def test_a_window_shows_the_last_look_of_each_host() -> None:
         for each in said["looks"]:
             fleet.take({"host": host, "look": each})
     console = Console(width=160, record=True, file=io.StringIO())
-    console.print(fleet.draw())
+    console.print(fleet.draw(console))
     text = console.export_text()
     assert text.count("spark-a") == 1 and "90 tok/s" in text
     assert "spark-b: warn: gpu_hot" in text
     narrow = Console(width=40, record=True, file=io.StringIO())
-    narrow.print(fleet.draw())
+    narrow.print(fleet.draw(narrow))
     shown = narrow.export_text()
     (finding,) = fleet.rows["spark-b"].findings
     assert finding.fact in " ".join(shown.split()) and "gb10 why HOST" in shown, "nothing is cut"
     fleet.take({"host": "spark-a", "silent": "gone"})
     assert fleet.rows["spark-a"].silent == "gone"
+
+
+def test_a_window_ends_with_how_much_does_not_fit() -> None:
+    fleet = top.Fleet()
+    hot = look(NOW, gpu=gpu(208, 4.5, 0, temperature_c=97.0))
+    for number in range(12):
+        fleet.take({"host": f"spark-{number:02}", "look": hot})
+    for height, more in ((24, True), (60, False)):
+        console = Console(width=80, height=height, record=True, file=io.StringIO())
+        console.print(fleet.draw(console))
+        lines = console.export_text().splitlines()
+        assert len(lines) <= height
+        findings = [line for line in lines if ": warn: gpu_hot" in line]
+        hint = lines.index("why, and the way out: gb10 why HOST")
+        assert lines[hint + 1] == findings[0]
+        assert (lines[-1].strip() == f"and {12 - len(findings)} more") is more
+        assert (len(findings) == 12) is not more and findings
+    small = Console(width=80, height=10, record=True, file=io.StringIO())
+    small.print(fleet.draw(small))
+    assert small.export_text().splitlines()[-1] == "and 12 more", "a table that fills the screen"

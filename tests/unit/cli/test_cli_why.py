@@ -93,6 +93,20 @@ def test_a_host_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (said["outcome"], said["hosts"]) == ("failed", []), "a program finds the same kinds of values each time"
 
 
+def test_a_silent_host_has_its_way_out_for_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    report = playbook.Report(stats={"dark": {"spark-0": 1}})
+    data = {"host": "spark-0", "res": {"msg": "connect to host 192.0.2.11 port 22: timed out"}}
+    report.take({"event": "runner_on_unreachable", "event_data": data})
+    monkeypatch.setattr(cli, "run", lambda order, quiet=False: (playbook.Outcome.unreachable, report))
+    asked = ["why", "spark-0", "-i", "my fleet,"]
+    said = json.loads(CLI.invoke(cli.app, [*asked, "--json"]).output)
+    (finding,) = said["findings"]
+    assert (finding["host"], finding["id"], said["hosts"]) == ("spark-0", "unreachable", [])
+    assert "ansible spark-0 -i 'my fleet,' -m raw" in finding["way_out"] and "--limit" not in finding["way_out"]
+    shown = CLI.invoke(cli.app, asked).output
+    assert f"way out: {finding['way_out']}\n" in shown and finding["fact"] in shown
+
+
 @pytest.mark.parametrize(("seconds", "given"), [(0, {}), (200, {"gb10_why_samples": 41, "gb10_why_every_s": 5})])
 def test_a_watch_lasts_as_long_as_it_says(seconds: int, given: Record) -> None:
     assert why.variables(seconds) == given

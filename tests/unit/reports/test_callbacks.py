@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.plays import Plays, environment, put_playbook
+from tests.support.plays import ROOT, Plays, environment, put_playbook
 
 # A look, a change and a proof: whatever of ours might speak beside the results.
 PLAY = "- ansible.builtin.import_playbook: gb10.fleet.site\n"
@@ -48,7 +48,9 @@ def stdout(plays: Plays, **callbacks: str) -> str:
 
 
 def test_json_is_one_document(plays: Plays) -> None:
-    said = json.loads(stdout(plays, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json"))
+    """With the checkout's own configuration, too."""
+    ours = str(ROOT / "ansible.cfg")
+    said = json.loads(stdout(plays, ANSIBLE_STDOUT_CALLBACK="ansible.posix.json", ANSIBLE_CONFIG=ours))
     tasks = {task["task"]["name"]: task["hosts"] for play in said["plays"] for task in play["tasks"]}
     assert tasks[TASK]["spark-a"]["changes"] == [MADE] and said["stats"]["spark-a"]["failures"] == 0
 
