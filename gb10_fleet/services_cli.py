@@ -17,7 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 from gb10_fleet import layout_timer
 from gb10_fleet.ending import by_name, told
-from gb10_fleet.options import Inventory, Json, Limit, Playbook
+from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
@@ -133,7 +133,7 @@ def _hosts(mine: Sequence[Row]) -> str:
     return ", ".join(row.host for row in mine)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
     fleet, report = _read(ctx, inventory, limit, tell=False)
@@ -147,7 +147,7 @@ def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: J
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def stop(
     ctx: typer.Context, service: Name, inventory: Inventory, until: Until = "", limit: Limit = None, yes: Yes = False
 ) -> None:
@@ -162,7 +162,7 @@ def stop(
     raise typer.Exit(fleet.wish(service, mine, state="stopped", until=until))
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def start(
     ctx: typer.Context,
     service: Name,
@@ -181,7 +181,7 @@ def start(
     raise typer.Exit(fleet.wish(service, mine, state="started", prove=prove))
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def swap(
     ctx: typer.Context,
     service: Annotated[str, typer.Argument(help="The service to stop.", show_default=False)],
@@ -259,7 +259,7 @@ def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRe
     _end(f"it failed, and so did the way back to {', '.join(stopped)}: `gb10 ps` says what runs", Outcome.failed)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def layout(
     ctx: typer.Context,
     inventory: Inventory,
@@ -331,7 +331,7 @@ def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
     _end("" if known else "no layout: docs/services.md says how to write gb10_layouts", Outcome.done)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit = None) -> None:
     """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take.
 
