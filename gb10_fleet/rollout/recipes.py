@@ -126,7 +126,7 @@ def _refuse_words(said: Sequence[str]) -> None:
     if options.subset or options.inventory:
         raise Refused("--limit and --inventory: say them before --, where gb10 sees them")
     if any(not value.startswith("@") for value in options.extra_vars):
-        raise Refused("-e, --extra-vars: the journal would keep that value; put it into a file and say -e @FILE")
+        raise Refused("-e, --extra-vars: the journal would keep that value; put it into a file and say -- -e @FILE")
 
 
 def targets(to: Sequence[str]) -> dict[str, Any]:
