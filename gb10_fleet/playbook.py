@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import said_by as said_by_host
 from ansible_runner.interface import init_runner
 
 from gb10_fleet import passwords
@@ -143,8 +144,10 @@ class Report:
         kind, action = event.get("event"), data.get("resolved_action")
         if kind == "playbook_on_stats":
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
-        elif action in ("gb10.fleet.doctor", "gb10.fleet.probe", "gb10.fleet.undo"):
+        elif action in ("gb10.fleet.doctor", "gb10.fleet.probe"):
             self._take_findings(result)
+        elif action == "gb10.fleet.undo" and (silent := said_by_host(str(result.get("msg", "")))):
+            self._take_findings({"findings": [silent.as_dict()]})
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
