@@ -1,8 +1,9 @@
 """`gb10`: the collection's playbooks as a command, for people and for scripts.
 
-Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anything changed, 5 something drifted,
-6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of status: a rollout waits for somebody
-to go on, or has left a model stopped, 128 and more: a signal ended a rollout.
+Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
+anything changed, 5 something drifted, 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of
+status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 128 and more: a
+signal ended a rollout.
 
 What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
 -K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE

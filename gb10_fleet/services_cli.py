@@ -16,7 +16,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 from gb10_fleet import layout_timer
-from gb10_fleet.ending import by_name, told
+from gb10_fleet.ending import by_name, named, told, wrong_answer
 from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
@@ -82,7 +82,7 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     outcome, report = run(order, quiet=True)
     if outcome is Outcome.refused:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
-    silent = sorted(host for host, counts in report.hosts.items() if host not in report.services)
+    silent = _silent(report)
     if outcome is not Outcome.done and not report.services:
         _said(order, report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
@@ -92,6 +92,10 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         return Fleet(order, rows(report.services), silent, report.layouts), report
     except WrongAnswer as error:
         _end(str(error), Outcome.failed)
+
+
+def _silent(report: Report) -> list[str]:
+    return [host for host in report.hosts if host not in report.services]
 
 
 def _said(order: Order, report: Report) -> None:
@@ -136,15 +140,30 @@ def _hosts(mine: Sequence[Row]) -> str:
 @app.command(cls=NoLists)
 def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
-    fleet, report = _read(ctx, inventory, limit, tell=False)
     now = datetime.now(UTC)
     if as_json:
-        print(json.dumps(document(fleet.found, fleet.silent, now), indent=2))
-    else:
-        for line in table(fleet.found, now):
-            print(printable(line))
-        _said(fleet.order, report)
+        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj), now)
+    fleet, report = _read(ctx, inventory, limit, tell=False)
+    for line in table(fleet.found, now):
+        print(printable(line))
+    _said(fleet.order, report)
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
+
+
+def _as_json(order: Order, now: datetime) -> NoReturn:
+    """One object, also where no host answers or Ansible could not begin."""
+    outcome, report = run(order, quiet=True)
+    silent = _silent(report)
+    try:
+        answer = document(rows(report.services), silent, now)
+    except WrongAnswer as error:
+        wrong_answer(str(error), as_json=True)
+    if silent:
+        outcome = Outcome.unreachable
+    answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}
+    answer |= {"messages": report.messages, "errors": report.errors}
+    print(json.dumps(named(order, answer), indent=2))
+    raise typer.Exit(outcome)
 
 
 @app.command(cls=NoLists)

@@ -279,10 +279,11 @@ def status(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Say how the latest rollout stands, or another one; exits with 7 where it waits for somebody.
+    """Say how the latest rollout stands, or another one.
 
-    Touches no host, unless --hosts asks all of them; then it exits with 3 where one gave no answer. A rollout that
-    stopped at a bad wave is at its end, and nothing waits: 0.
+    Exits with 7 where it was killed or interrupted, and nobody goes on with it, or where it has left a model stopped.
+    A rollout that stopped at a bad wave is at its end: 0, and its outcome is among the words. Touches no host, unless
+    --hosts asks all of them; then it exits with 3 where one gave no answer.
     """
     asked = Outcome.done
     if hosts:

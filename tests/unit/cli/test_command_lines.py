@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook
+from gb10_fleet.playbook import Outcome
 
 CLI = CliRunner()
 
@@ -96,3 +99,47 @@ def test_a_wrong_command_line_with_json_is_one_object(words: list[str], said: st
     assert answer.keys() == {"error"} and said in answer["error"]
     person = CLI.invoke(cli.app, words)
     assert person.exit_code == 2 and person.stdout == "" and "Usage: " in person.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["drift", "--limit", "nosuch"], Outcome.failed),
+        (["explain", "nosuch"], Outcome.failed),
+        (["ps", "--limit", "nosuch"], Outcome.failed),
+        (["doctor", "--", "-e", "gb10_hosts=nosuch"], Outcome.failed),
+        (["plan-rollout", "site", "--limit", "nosuch"], Outcome.refused),
+    ],
+)
+def test_a_target_that_is_not_there_has_the_status_of_the_docs(words: list[str], status: int, inventory: str) -> None:
+    result = CLI.invoke(cli.app, [words[0], "-i", inventory, *words[1:]])
+    assert result.exit_code == status and "nosuch" in result.output, result.output
+    text = (Path(__file__).parents[3] / "docs/drift.md").read_text()
+    row = next(line for line in text.splitlines() if line.startswith("| 2 |"))
+    assert "a host, a group or a `--limit` that does not exist (of a rollout the last three are 4)" in row
+
+
+def test_help_says_of_which_rollouts_status_ends_with_7() -> None:
+    """One that stopped at a bad wave is at its end."""
+    for words in (["-h"], ["status", "-h"]):
+        text = " ".join(CLI.invoke(cli.app, words).stdout.split())
+        assert "killed or interrupted, and nobody goes on with it" in text and "waits for somebody" not in text
+
+
+def _commands(group: Any, before: str = "") -> dict[str, Any]:
+    found = {}
+    for name, command in group.commands.items():
+        found |= _commands(command, f"{name} ") if hasattr(command, "commands") else {before + name: command}
+    return found
+
+
+def test_the_docs_name_each_command_with_json_and_each_without() -> None:
+    text = (Path(__file__).parents[3] / "docs/drift.md").read_text()
+    section = text.partition("### JSON\n")[2].partition("\n## ")[0]
+    table, _, below = section.rpartition("|\n")
+    with_json = {word for row in table.splitlines()[4:] for word in re.findall(r"`([^`]+)`", row.split("|")[1])}
+    without = set(re.findall(r"`([a-z]+)`", below.partition("exit status 2.")[2]))
+    commands = _commands(typer.main.get_command(cli.app))
+    has = {name: any("--json" in option.opts for option in command.params) for name, command in commands.items()}
+    assert with_json - {"status --hosts"} == {name for name, there in has.items() if there}
+    assert without == {name for name, there in has.items() if not there}
