@@ -14,8 +14,8 @@ def not_its_group(cluster: str, groups: Collection[str]) -> tuple[str, str]:
     if cluster in groups:
         return f"gb10_cluster is {cluster}, which does not hold this host", "name the group that this host is in"
     near = difflib.get_close_matches(cluster, [name for name in groups if name not in ("all", "ungrouped")], n=1)
-    meant = f"did you mean {near[0]}? " if near else ""
+    meant = f"did you mean {near[0]}? If not, " if near else ""
     return (
         f"gb10_cluster is {cluster}, which is no group of the inventory",
-        f"{meant}Name the group that this host is in",
+        f"{meant}name the group that this host is in",
     )
