@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog_age
 from ansible_collections.gb10.fleet.plugins.plugin_utils.catalog_age import Entry
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
-from gb10_fleet.options import Json
+from gb10_fleet.options import Json, Told
 from gb10_fleet.playbook import Outcome
 
 app = typer.Typer()
@@ -28,7 +28,7 @@ def _group() -> None:
     """A command of its own for each question."""
 
 
-@catalog.command()
+@catalog.command(cls=Told)
 def check(
     today: Today = None,
     everything: Annotated[bool, typer.Option("--all", help="Name each entry past its date.")] = False,

@@ -1,8 +1,9 @@
 """`gb10`: the collection's playbooks as a command, for people and for scripts.
 
-Exit status: 0 done, 2 failed, 3 a host gave no answer, 4 refused before anything changed, 5 something drifted,
-6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of status: a rollout waits for somebody
-to go on, or has left a model stopped, 128 and more: a signal ended a rollout.
+Exit status: 0 done, 2 failed, or a wrong option, inventory, host or group, 3 a host gave no answer, 4 refused before
+anything changed, 5 something drifted, 6 partial: of a rollout some hosts are done, and it stopped before the rest, 7 of
+status: a rollout was killed or interrupted, and nobody goes on with it, or it has left a model stopped, 128 and more: a
+signal ended a rollout.
 
 What follows `--` goes to ansible-playbook as it is. Before it, as for ansible-playbook, -k asks for the SSH password,
 -K for that of sudo, -J for that of the vault. Or they come from files: `-- --vault-password-file FILE
@@ -25,7 +26,7 @@ from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, s
 from gb10_fleet.discover import cli as discover_cli
 from gb10_fleet.ending import answer, end, show, silent, wrong_answer, wrong_question
 from gb10_fleet.explain import lines
-from gb10_fleet.options import Inventory, Json, Limit, Playbook, pairs
+from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
 from gb10_fleet.report import cli as report_cli
 from gb10_fleet.rollout import cli as rollout_cli
@@ -53,7 +54,7 @@ def _run(order: Order, as_json: bool) -> NoReturn:
 
 def _run_quietly(order: Order, as_json: bool) -> NoReturn:
     """A command that only reads shows its result and nothing else."""
-    outcome, report = run(order, quiet=True)
+    outcome, report = run(order, quiet=not order.lists)
     if not as_json:
         show(order, report)
     end(order, outcome, report, as_json)
@@ -101,7 +102,7 @@ def _site_of_drifted(order: Order, as_json: bool) -> NoReturn:
     end(order, outcome, report, as_json, drift)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def explain(
     ctx: typer.Context,
     inventory: Inventory,
@@ -119,7 +120,7 @@ def explain(
     answer(order, outcome, report, report.explained, lines(report.explained, defaults=defaults), as_json)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def why(
     ctx: typer.Context,
     inventory: Inventory,
@@ -150,7 +151,7 @@ def why(
     answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def release(
     ctx: typer.Context,
     inventory: Inventory,
@@ -223,7 +224,7 @@ def benchmark(
     _run(Order("gb10.fleet.benchmark", inventory, limit, check, words=ctx.obj), as_json)
 
 
-app.command()(plan_cli.plan)
+app.command(cls=Told)(plan_cli.plan)
 
 
 @app.command("evidence")

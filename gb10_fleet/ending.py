@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import together
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable, some
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted, host_count, printable, some
 
 from gb10_fleet.playbook import Order, Outcome, Report, ours
 
@@ -23,11 +23,11 @@ def answer(
 ) -> NoReturn:
     """End a command that answers a question: with the document or with lines, and with what Ansible had to say."""
     if as_json and document:
-        print(json.dumps(document, indent=2))
+        print(json.dumps(named(order, document), indent=2))
         raise typer.Exit(outcome)
     if not as_json:
         for line in said:
-            print(printable(line))
+            print(printable(by_name(order, line)))
         show(order, report)
     end(order, outcome, report, as_json)
 
@@ -49,6 +49,15 @@ def show(order: Order, report: Report) -> None:
 def by_name(order: Order, line: str) -> str:
     """With the inventory of this command in place of the word for it."""
     return line.replace("-i INVENTORY", " ".join(f"-i {shlex.quote(name)}" for name in order.inventories))
+
+
+def named(order: Order, document: Any) -> Any:
+    """The same in each text of a document for programs: whoever shows it needs no word of ours in its place."""
+    if isinstance(document, str):
+        return by_name(order, document)
+    if isinstance(document, Mapping):
+        return {key: named(order, value) for key, value in document.items()}
+    return [named(order, value) for value in document] if isinstance(document, list | tuple) else document
 
 
 def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
@@ -101,8 +110,12 @@ def _findings(report: Report) -> Iterator[str]:
     if without:
         yield without
     if report.hosts and (report.findings or not report.messages):
-        found = f"{counts['error']} errors, {counts['warn']} warnings, {counts['accepted']} accepted"
-        yield f"{host_count(len(report.hosts))}: {found}"
+        found = (
+            counted(counts["error"], "error"),
+            counted(counts["warn"], "warning"),
+            f"{counts['accepted']} accepted",
+        )
+        yield f"{host_count(len(report.hosts))}: {', '.join(found)}"
 
 
 def end(
@@ -123,7 +136,7 @@ def end(
             document |= {"changes": report.changes, "pending": report.pending, "orphans": report.orphans}
         if drift := drift or report.drift:
             document["drift"] = {key: drift[key] for key in _DRIFT}
-        print(json.dumps(document, indent=2))
+        print(json.dumps(named(order, document), indent=2))
     elif outcome is not Outcome.done:
         print("; ".join([f"{order.playbook}: {outcome.name}", *ours(report)[:1]]), file=sys.stderr)
     raise typer.Exit(outcome)

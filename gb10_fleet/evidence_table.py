@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import evidence_files, evidence_page, judge
 from rich.console import Console
 from rich.markup import escape
@@ -32,7 +32,7 @@ def rows(evidence: Mapping[str, Any]) -> Iterator[Row]:
     """What a reader wants first: each cluster, then what its verdict is made of."""
     for cluster in evidence["clusters"]:
         name = cluster["name"]
-        yield Row(name, f"{len(cluster['hosts'])} hosts, {cluster['topology']}", cluster["verdict"], "")
+        yield Row(name, f"{host_count(len(cluster['hosts']))}, {cluster['topology']}", cluster["verdict"], "")
         for pairing in cluster["pairings"]:
             ends = (f"{pairing[end]['host']} {pairing[end]['port']}" for end in ("server", "client"))
             least = f"at least {pairing['least_gbps']:g} Gb/s wanted"

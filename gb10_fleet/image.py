@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
-from gb10_fleet.options import Json, Playbook, there
+from gb10_fleet.options import Json, NoLists, there
 from gb10_fleet.playbook import Order, Outcome, run
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _group() -> None:
     """Look into container images, and build one for a GB10."""
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def inspect(
     ctx: typer.Context,
     image: Annotated[

@@ -10,7 +10,7 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 from gb10_fleet.ending import end, show
-from gb10_fleet.options import Inventory, Json, Playbook
+from gb10_fleet.options import Inventory, Json, NoLists
 from gb10_fleet.playbook import Order, run
 
 MODULE = "gb10.fleet.image_build"
@@ -19,7 +19,7 @@ _SAID = ("verdict", "image", "digests", "json", "lines")
 
 def register(app: typer.Typer) -> None:
     """Beside `gb10 image inspect`."""
-    app.command(cls=Playbook)(build)
+    app.command(cls=NoLists)(build)
 
 
 def build(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,10 +23,38 @@ _ASKS = {
     passwords.BECOME: ("-K", "--ask-become-pass"),
     passwords.VAULT: ("-J", "--ask-vault-pass"),
 }
+_LISTS = "--list-hosts, --list-tasks, --list-tags and --syntax-check"
 _LETTERS = re.compile(r"-[kKJ]+")
+# What click has for every mistake on a command line: a name of its own in each version of typer.
+_USAGE: Any = typer.BadParameter.__mro__[1]
 
 
-class Asking(TyperCommand):
+@contextmanager
+def _one_object(as_json: bool) -> Iterator[None]:
+    """A program gets one object, whatever happens; a person gets the usage as well."""
+    try:
+        yield
+    except _USAGE as error:
+        if not as_json:
+            raise
+        print(json.dumps({"error": error.format_message()}, indent=2))
+        raise typer.Exit(2) from None
+
+
+class Told(TyperCommand):
+    """A command whose wrong options are JSON, too, where --json is among them."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        mine = args[: args.index("--")] if "--" in args else args
+        with _one_object("--json" in mine):
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _one_object(bool(ctx.params.get("as_json"))):
+            return super().invoke(ctx)
+
+
+class Asking(Told):
     """A command that runs playbooks, and asks for passwords itself: nobody can type one for ansible-playbook."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -43,18 +74,63 @@ class Playbook(Asking):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         end = args.index("--") if "--" in args else len(args)
         ctx.obj = tuple(args[end + 1 :])
-        if ctx.obj:
-            try:
-                options = words.read(ctx.obj)
-            except ValueError as error:
-                raise typer.BadParameter(str(error)) from None
-            for name, word in _PROMPTS.items():
-                if getattr(options, name):
-                    raise typer.BadParameter(f"{word} asks on the terminal, and gb10 asks itself: say it before --")
-        return super().parse_args(ctx, args[:end])
+        options = _of_ansible(ctx.obj) if ctx.obj else None
+        rest = super().parse_args(ctx, args[:end])
+        if options is not None:
+            _refuse_second_limit(ctx.params, options.subset)
+            if words.lists(options):
+                self.refuse_lists(ctx.params)
+        return rest
+
+    def refuse_lists(self, params: dict[str, Any]) -> None:
+        """Words with which Ansible only lists: it prints text, and asks no host."""
+        if params.get("as_json"):
+            raise typer.BadParameter(f"{_LISTS} print text of Ansible: leave --json out")
+        if params.get("drifted"):
+            raise typer.BadParameter(f"--drifted asks the hosts first, and {_LISTS} ask none: leave one of them out")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- ANSIBLE...]"]
+
+
+class NoLists(Playbook):
+    """A command that makes something of what the hosts say; where Ansible only lists, they say nothing."""
+
+    def refuse_lists(self, params: dict[str, Any]) -> None:
+        raise typer.BadParameter(
+            f"gb10 {self.name} has nothing to show with {_LISTS}, for these ask no host. They go with doctor, site,"
+            " drift, undo, validate and benchmark"
+        )
+
+
+class Waves(Playbook):
+    """A command of rollouts: what it refuses has the keys of a run."""
+
+    def refuse_lists(self, params: dict[str, Any]) -> None:
+        pass
+
+
+def _of_ansible(said: Sequence[str]) -> Any:
+    try:
+        options = words.read(said)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+    for name, word in _PROMPTS.items():
+        if getattr(options, name):
+            raise typer.BadParameter(f"{word} asks on the terminal, and gb10 asks itself: say it before --")
+    return options
+
+
+def _refuse_second_limit(params: dict[str, Any], second: str | None) -> None:
+    """Of two limits Ansible takes one and says nothing of the other."""
+    for name, word in (("limit", "--limit "), ("host", "the host ")):
+        if second and (first := params.get(name)):
+            both = f"for the hosts of both, --limit '{first}:&{second}' before --"
+            way_out = both if name == "limit" else "no --limit"
+            raise typer.BadParameter(
+                f"{word}{first} stands before --, and --limit {second} after it. Only one of them would count. "
+                f"Write {way_out}"
+            )
 
 
 def there(inventories: list[str]) -> list[str]:

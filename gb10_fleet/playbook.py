@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import said_by as said_by_host
 from ansible_runner.interface import init_runner
 
 from gb10_fleet import passwords
 from gb10_fleet.inventory_lines import yaml_mistake
+from gb10_fleet.rollout import words
 
 # Values of the variable `__gb10_step`, by which plays and tasks of ours are known; names are for people. A failure in
 # the first two comes before anything changes. The others are plays of a rollout: before the work one fetches image and
@@ -75,12 +77,17 @@ class Order:
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: int | None = None
 
+    @property
+    def lists(self) -> bool:
+        """Whether Ansible only lists what it would do, and asks no host."""
+        return bool(self.words) and words.lists(words.read(self.words))
+
     def cmdline(self, variables: Path, more: Sequence[str] = ()) -> str:
         """The options; the variables are in that file, for a command line is everybody's to read."""
-        words = ["--check"] if self.check else []
-        words += ["--diff"] if self.diff else []
-        words += ["--extra-vars", f"@{variables}"] if self.variables else []
-        return shlex.join([*words, *more, *self.words])
+        mine = ["--check"] if self.check else []
+        mine += ["--diff"] if self.diff else []
+        mine += ["--extra-vars", f"@{variables}"] if self.variables else []
+        return shlex.join([*mine, *more, *self.words])
 
 
 class Trouble(NamedTuple):
@@ -118,6 +125,7 @@ class Report:
     unchanged: list[str] = field(default_factory=list)  # unchanged hosts: no task was theirs alone
     no_target: str = ""  # why there was no host to work on, in our words: Ansible shows the playbook around them
     tasks: bool = False  # whether one has begun
+    listed: bool = False  # whether Ansible was only asked to list, so that no host has a result
     # These four are of what came before the roll call of a rollout, and of the call. `through`: hosts that answered it,
     # so Ansible went on with them to the end; None: there was none.
     seen: set[str] = field(default_factory=set)
@@ -136,8 +144,10 @@ class Report:
         kind, action = event.get("event"), data.get("resolved_action")
         if kind == "playbook_on_stats":
             self.stats = {key: value for key, value in data.items() if isinstance(value, dict)}
-        elif action in ("gb10.fleet.doctor", "gb10.fleet.probe", "gb10.fleet.undo"):
+        elif action in ("gb10.fleet.doctor", "gb10.fleet.probe"):
             self._take_findings(result)
+        elif action == "gb10.fleet.undo" and (silent := said_by_host(str(result.get("msg", "")))):
+            self._take_findings({"findings": [silent.as_dict()]})
         elif action == "gb10.fleet.evidence":
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
@@ -225,7 +235,7 @@ class Report:
         """The one word for Ansible's exit status and what the events said."""
         if status == 0:
             # No host at all is no success: a mistyped inventory, or one without the group that the playbooks work on.
-            return Outcome.done if self.hosts else Outcome.failed
+            return Outcome.done if self.hosts or self.listed else Outcome.failed
         if self.drift:
             return Outcome.unreachable if self.drift["silent"] else Outcome.drift
         open_errors = {f["id"] for f in self.findings if f.get("severity") == "error" and not f.get("accepted")}
@@ -336,7 +346,7 @@ def run(
 
     `watch` sees every event, `cancel` is asked once a second, and the private directory is made in `folder`.
     """
-    report = Report()
+    report = Report(listed=order.lists)
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
 
     def handle(event: dict[str, Any]) -> bool:
@@ -379,8 +389,8 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
     """Which host it was that Ansible did not find: its own line names none."""
     if order.limit is None or not any("leaves us with no hosts" in line for line in errors):
         return []
-    words = " ".join(f"-i {name}" for name in order.inventories)
-    return [f"{order.limit} is no host or group there; `ansible-inventory {words} {_LISTS_THEM}"]
+    where = " ".join(f"-i {name}" for name in order.inventories)
+    return [f"{order.limit} is no host or group there; `ansible-inventory {where} {_LISTS_THEM}"]
 
 
 def _unparsed(errors: Sequence[str]) -> list[str]:
@@ -418,6 +428,6 @@ def _end_of(result: Any, report: Report) -> int:
     if report.killed:
         report.errors.append(KILLED)
     # With an ansible.cfg that makes an error of it, Ansible has said so itself, in its own words.
-    if not report.hosts and all("host pattern, ignoring" in line for line in report.errors):
+    if not report.hosts and not report.listed and all("host pattern, ignoring" in line for line in report.errors):
         report.errors.append(NO_HOST)
     return int(status)

@@ -16,8 +16,8 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 from gb10_fleet import layout_timer
-from gb10_fleet.ending import by_name, told
-from gb10_fleet.options import Inventory, Json, Limit, Playbook
+from gb10_fleet.ending import by_name, named, told, wrong_answer
+from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
@@ -82,7 +82,7 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     outcome, report = run(order, quiet=True)
     if outcome is Outcome.refused:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
-    silent = sorted(host for host, counts in report.hosts.items() if host not in report.services)
+    silent = _silent(report)
     if outcome is not Outcome.done and not report.services:
         _said(order, report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
@@ -92,6 +92,10 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         return Fleet(order, rows(report.services), silent, report.layouts), report
     except WrongAnswer as error:
         _end(str(error), Outcome.failed)
+
+
+def _silent(report: Report) -> list[str]:
+    return [host for host in report.hosts if host not in report.services]
 
 
 def _said(order: Order, report: Report) -> None:
@@ -133,21 +137,36 @@ def _hosts(mine: Sequence[Row]) -> str:
     return ", ".join(row.host for row in mine)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
-    fleet, report = _read(ctx, inventory, limit, tell=False)
     now = datetime.now(UTC)
     if as_json:
-        print(json.dumps(document(fleet.found, fleet.silent, now), indent=2))
-    else:
-        for line in table(fleet.found, now):
-            print(printable(line))
-        _said(fleet.order, report)
+        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj), now)
+    fleet, report = _read(ctx, inventory, limit, tell=False)
+    for line in table(fleet.found, now):
+        print(printable(line))
+    _said(fleet.order, report)
     raise typer.Exit(Outcome.unreachable if fleet.silent else Outcome.done)
 
 
-@app.command(cls=Playbook)
+def _as_json(order: Order, now: datetime) -> NoReturn:
+    """One object, also where no host answers or Ansible could not begin."""
+    outcome, report = run(order, quiet=True)
+    silent = _silent(report)
+    try:
+        answer = document(rows(report.services), silent, now)
+    except WrongAnswer as error:
+        wrong_answer(str(error), as_json=True)
+    if silent:
+        outcome = Outcome.unreachable
+    answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}
+    answer |= {"messages": report.messages, "errors": report.errors}
+    print(json.dumps(named(order, answer), indent=2))
+    raise typer.Exit(outcome)
+
+
+@app.command(cls=NoLists)
 def stop(
     ctx: typer.Context, service: Name, inventory: Inventory, until: Until = "", limit: Limit = None, yes: Yes = False
 ) -> None:
@@ -162,7 +181,7 @@ def stop(
     raise typer.Exit(fleet.wish(service, mine, state="stopped", until=until))
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def start(
     ctx: typer.Context,
     service: Name,
@@ -181,7 +200,7 @@ def start(
     raise typer.Exit(fleet.wish(service, mine, state="started", prove=prove))
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def swap(
     ctx: typer.Context,
     service: Annotated[str, typer.Argument(help="The service to stop.", show_default=False)],
@@ -259,7 +278,7 @@ def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRe
     _end(f"it failed, and so did the way back to {', '.join(stopped)}: `gb10 ps` says what runs", Outcome.failed)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def layout(
     ctx: typer.Context,
     inventory: Inventory,
@@ -331,7 +350,7 @@ def _list(known: dict[str, tuple[str, ...]], current: str) -> NoReturn:
     _end("" if known else "no layout: docs/services.md says how to write gb10_layouts", Outcome.done)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def fetch(ctx: typer.Context, service: Name, inventory: Inventory, limit: Limit = None) -> None:
     """Get image and model of a service ahead, whether it runs or not. Says how long the change itself will take.
 

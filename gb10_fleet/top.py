@@ -24,7 +24,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from gb10_fleet.ending import by_name
+from gb10_fleet.ending import by_name, named
 from gb10_fleet.playbook import Order, Outcome, run
 
 PLAYBOOK = "gb10.fleet.glance"
@@ -46,7 +46,7 @@ def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json:
     if as_json:
         document = {"hosts": [one.as_dict() for one in rows], "outcome": outcome.name}
         more = {"messages": report.messages, "errors": report.errors}
-        print(json.dumps(document | more, indent=2))
+        print(json.dumps(named(order, document | more), indent=2))
         return outcome
     for line in lines(rows) if rows else ():
         print(line)

@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from gb10_fleet.options import Inventory, Json, Limit, Playbook
+from gb10_fleet.options import Inventory, Json, Limit, NoLists
 
 app = typer.Typer()
 PACE_S = 2.0
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def top(
     ctx: typer.Context,
     inventory: Inventory,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gb10_fleet.options import Playbook
+from gb10_fleet.options import NoLists
 from gb10_fleet.playbook import Outcome
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-@app.command("discover", cls=Playbook)
+@app.command("discover", cls=NoLists)
 def find(
     ctx: typer.Context,
     where: Annotated[

@@ -11,13 +11,14 @@ from typing import Annotated
 
 import typer
 
+from gb10_fleet.options import Told
 from gb10_fleet.rollout.cli import refusals
 from gb10_fleet.rollout.journal import Journal, place, resolved
 
 app = typer.Typer()
 
 
-@app.command("report")
+@app.command("report", cls=Told)
 def make(
     run: Annotated[str | None, typer.Argument(metavar="RUN", help="Its name; else the latest.")] = None,
     inventory: Annotated[

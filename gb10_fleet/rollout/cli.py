@@ -20,7 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 from rich.console import Console
 
 from gb10_fleet import known_bad
-from gb10_fleet.options import Asking, Inventory, Json, Limit, Playbook
+from gb10_fleet.options import Asking, Inventory, Json, Limit, NoLists, Waves
 from gb10_fleet.playbook import Outcome, run
 from gb10_fleet.rollout import live, locks, models, people, recipes, shown, waves, window
 from gb10_fleet.rollout import loop as rollout
@@ -92,7 +92,7 @@ def _limits(threshold: str | None, soak: int | None, timeout: int | None, window
     return {"threshold": waves.size_of(threshold), "soak_s": soak, "timeout_s": timeout, "window": windows}
 
 
-@app.command("plan-rollout", cls=Playbook)
+@app.command("plan-rollout", cls=Waves)
 def plan_rollout(
     ctx: typer.Context,
     playbook: What,
@@ -177,7 +177,7 @@ def _times(planned: list[Wave], policy: Policy, seconds: float | None, now: date
         moment = window.opening(policy.window, moment + timedelta(seconds=(seconds or 0) + policy.soak_s))
 
 
-@app.command("rollout", cls=Playbook)
+@app.command("rollout", cls=Waves)
 def roll_out(
     ctx: typer.Context,
     playbook: What,
@@ -241,7 +241,7 @@ def resume(
         _go(place(inventory, state), start, as_json, write_new=False)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=Waves)
 def rollback(
     ctx: typer.Context,
     run_: Annotated[str, typer.Argument(metavar="RUN", help="The run to take back; gb10 status names it.")],
@@ -267,7 +267,7 @@ def rollback(
         _go(place(inventory, state), start, as_json, write_new=False)
 
 
-@app.command(cls=Playbook)
+@app.command(cls=NoLists)
 def status(
     ctx: typer.Context,
     inventory: Inventory,
@@ -279,10 +279,11 @@ def status(
     state: State = None,
     as_json: Json = False,
 ) -> None:
-    """Say how the latest rollout stands, or another one; exits with 7 where it waits for somebody.
+    """Say how the latest rollout stands, or another one.
 
-    Touches no host, unless --hosts asks all of them; then it exits with 3 where one gave no answer. A rollout that
-    stopped at a bad wave is at its end, and nothing waits: 0.
+    Exits with 7 where it was killed or interrupted, and nobody goes on with it, or where it has left a model stopped.
+    A rollout that stopped at a bad wave is at its end: 0, and its outcome is among the words. Touches no host, unless
+    --hosts asks all of them; then it exits with 3 where one gave no answer.
     """
     asked = Outcome.done
     if hosts:

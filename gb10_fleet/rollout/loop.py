@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import yaml
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import clusters
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import ROLLOUT
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 
@@ -84,12 +85,27 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
     if report.canceled:
         raise Refused("interrupted while the hosts were listed")
     if not heard.get("hosts"):
-        said = [*report.errors, *(text for texts in report.messages.values() for text in texts)]
+        said = [*map(_in_a_file, report.errors), *(text for texts in report.messages.values() for text in texts)]
         raise Refused("; ".join(said) or "there is no host to roll out to")
     if odd := [name for name in heard["hosts"] if _PATTERN.match(name)]:
         raise Refused(f"host {odd[0]!r}: to Ansible that is a pattern and not a name; rename it in the inventory")
+    _refuse_strangers(heard)
     columns = zip(heard["hosts"], heard["clusters"], heard["roles"], strict=True)
     return [FleetHost(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
+
+
+def _in_a_file(text: str) -> str:
+    """Where the advice is an extra variable: the journal keeps no value, so a rollout takes them from a file only."""
+    text = text.replace(" (with gb10: -- -e gb10_hosts=GROUP)", "")
+    return re.sub(r"-e (gb10_hosts)=(\w+)", r"a file with the line `\1: \2`, said as `-- -e @FILE`,", text)
+
+
+def _refuse_strangers(heard: Mapping[str, Any]) -> None:
+    """A host whose gb10_cluster is mistyped would have a wave of its own, and take half of a cluster down."""
+    for name, cluster, mine in zip(heard["hosts"], heard["clusters"], heard["in_groups"], strict=True):
+        if cluster and cluster not in (*mine, "all"):  # of which Ansible says nothing there
+            fact, way_out = clusters.not_its_group(str(cluster), heard["groups"])
+            raise Refused(f"{name}: {fact}: {way_out}")
 
 
 # -- doing it ----------------------------------------------------------------------------------------------------------

@@ -118,7 +118,7 @@ def _refuse_words(said: Sequence[str]) -> None:
         options = ansible_words.read(said)
     except ValueError as error:
         raise Refused(str(error)) from None
-    if options.check or options.syntax or options.listhosts or options.listtasks or options.listtags:
+    if options.check or ansible_words.lists(options):
         raise Refused(
             "--check, --list-... or --syntax-check: a rollout that changes nothing would be called done; "
             "`gb10 plan-rollout` shows its waves, and `gb10 site --check` what would change"
@@ -126,7 +126,7 @@ def _refuse_words(said: Sequence[str]) -> None:
     if options.subset or options.inventory:
         raise Refused("--limit and --inventory: say them before --, where gb10 sees them")
     if any(not value.startswith("@") for value in options.extra_vars):
-        raise Refused("-e, --extra-vars: the journal would keep that value; put it into a file and say -e @FILE")
+        raise Refused("-e, --extra-vars: the journal would keep that value; put it into a file and say -- -e @FILE")
 
 
 def targets(to: Sequence[str]) -> dict[str, Any]:

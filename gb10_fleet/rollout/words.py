@@ -29,3 +29,8 @@ def read(words: Sequence[str]) -> Any:
     if options.args != [_PLAYBOOK]:
         raise ValueError(f"{options.args[0]}: what follows -- are options of ansible-playbook, and no playbook")
     return options
+
+
+def lists(options: Any) -> bool:
+    """Whether ansible-playbook would only read the playbook, and ask no host."""
+    return bool(options.syntax or options.listhosts or options.listtasks or options.listtags)

@@ -51,15 +51,18 @@ class ActionModule(ActionBase):
         task_vars = task_vars or {}
         target.refuse_inventory(task_vars)
         names: list[str] = list(task_vars["ansible_current_hosts"])
-        try:
+        limits: dict[str, Any] = {}
+        with _refusals():
             most = silence.most(arguments["unreachable_max"], len(names))
-        except ValueError as error:
-            raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
-        judged, clusters = self._look(task_vars, names)
+        judged, clusters = self._look(task_vars, names, limits)
+        with _refusals():
+            silence.refuse_several(limits)
         unchanged = [
             name for name, members in clusters.items() if all(_unchanged(judged.get(member, {})) for member in members)
         ]
         without = silence.tolerated(judged, most)
+        for name in without:
+            judged[name]["msg"] = silence.without(judged[name])
         beside = [name for name in names if name not in without and set(clusters.get(name, ())) & set(without)]
         result["warnings"] = [*_folded(judged), *_without(without, beside)]
         loading = [name for name in unchanged if _probe(judged[name]).get("loading")]
@@ -72,9 +75,12 @@ class ActionModule(ActionBase):
         return result
 
     def _look(
-        self, task_vars: Mapping[str, Any], names: Sequence[str]
+        self, task_vars: Mapping[str, Any], names: Sequence[str], limits: dict[str, Any]
     ) -> tuple[dict[str, dict[str, Any]], dict[str, list[str]]]:
-        """The doctor's result for each host that could be asked, and the hosts of its cluster."""
+        """The doctor's result for each host that could be asked, and the hosts of its cluster.
+
+        `limits`: what each of them says of silent hosts, which is for all of the run.
+        """
         judged: dict[str, dict[str, Any]] = {}
         members: dict[str, list[str]] = {}
         # A password that was typed for this run is with Ansible, and only the task of a host gets it.
@@ -82,7 +88,7 @@ class ActionModule(ActionBase):
             return judged, members
         questions: dict[str, probe.Question] = {}
         replies = scan.ask(
-            self._targets(task_vars, names, questions),
+            self._targets(task_vars, names, questions, limits),
             concurrency=int(task_vars["ansible_forks"]),
             timeout_s=TIMEOUT_S,
             progress=_progress,
@@ -98,7 +104,11 @@ class ActionModule(ActionBase):
         return judged, members
 
     def _targets(
-        self, task_vars: Mapping[str, Any], names: Sequence[str], questions: dict[str, probe.Question]
+        self,
+        task_vars: Mapping[str, Any],
+        names: Sequence[str],
+        questions: dict[str, probe.Question],
+        limits: dict[str, Any],
     ) -> Iterator[scan.Target]:
         """How to ask each host. One that cannot be asked from here is left to its own doctor."""
         routes = scan.Routes(self)
@@ -109,13 +119,23 @@ class ActionModule(ActionBase):
             )
             try:
                 own = host.Host(self, variables, self._templar.copy_with_new_env(available_variables=variables))
+                limit = own.variables.get(silence.VARIABLE, 0)
                 asked = probe.prepare(own, variables, int(task_vars["ansible_forks"]))
                 remote = transport.command_of(routes, variables)
                 target = routes.target(name, variables, remote, transport.Message(asked.request))
             except AnsibleError:
                 continue
             questions[name] = asked
+            limits[name] = limit
             yield target
+
+
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise AnsibleActionFail(str(error)) from None  # type: ignore[no-untyped-call]
 
 
 def _answer(reply: scan.Reply) -> dict[str, Any] | ValueError:

@@ -16,8 +16,9 @@ description:
     with its own manifest (C(/var/lib/gb10-fleet/manifest.json)). Nothing is rendered on the controller, and nothing is
     changed on a host.
   - Reaches a host as any task does (user, port, keys, jump host, host key checking, become), through Ansible's own ssh
-    plugin, or on the spot where C(ansible_connection) is V(local). Passwords for ssh or sudo are not supported, and
-    such a host is silent.
+    plugin, or on the spot where C(ansible_connection) is V(local). Where a host needs a password, for SSH or for sudo,
+    Ansible's own connection types it, also within this one task. It may come from the inventory, with or without a
+    vault, from a file (C(--become-password-file), C(--connection-password-file)), or from C(-k) and C(-K).
   - Writes C(drift/drift.json), C(drift/drifted.txt) and C(drift/silent.txt). The second is made for C(--limit) and has
     the whole clusters of the hosts that drifted, without clusters of which a host is silent. A list without hosts is
     removed, for Ansible takes an empty limit for all hosts.

@@ -84,9 +84,4 @@ remains:
   returned: when the host answered
   type: list
   elements: str
-findings:
-  description: Why the host did not answer, as M(gb10.fleet.doctor) says it.
-  returned: when the host cannot be reached
-  type: list
-  elements: dict
 """

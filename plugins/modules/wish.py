@@ -78,9 +78,4 @@ wish:
     since: "2026-11-23T20:00:00Z"
     until: "2026-11-24T06:00:00Z"
     shown: 07:00 CET
-findings:
-  description: Why the host did not answer, as M(gb10.fleet.doctor) says it.
-  returned: when the host cannot be reached
-  type: list
-  elements: dict
 """

@@ -34,8 +34,12 @@ def some(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
+def counted(number: int, word: str) -> str:
+    return f"1 {word}" if number == 1 else f"{number} {word}s"
+
+
 def host_count(number: int) -> str:
-    return "1 host" if number == 1 else f"{number} hosts"
+    return counted(number, "host")
 
 
 def columns(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -34,6 +34,17 @@ class Finding:
         return f"{self.host}: {self.id}: {self.fact}{advice}"
 
 
+_SAID = re.compile(
+    r"(?P<host>\S+): (?P<id>unreachable|host_key|no_sudo|unreadable): (?P<fact>.+)\n +way out: (?P<way_out>.+)"
+)
+
+
+def said_by(text: str) -> Finding | None:
+    """The finding behind a connection that failed, out of the message that a task has made of it."""
+    found = _SAID.fullmatch(text)
+    return Finding(severity="error", **found.groupdict()) if found else None
+
+
 # What ssh says of the one whose key it misses: the address that it went to, or the alias.
 _KEY_OF = re.compile(r"host key is known for (\S+)|host key for (\S+) has changed", re.I)
 _HOST_KEY = re.compile(r"host key verification failed|remote host identification|no .* host key is known", re.I)

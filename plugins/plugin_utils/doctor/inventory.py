@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.fabric_checks im
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.model_check import check_model
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import FLEET_VARIABLES, Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import clusters
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify
 
@@ -115,8 +116,7 @@ def _cluster(subject: Subject) -> Iterator[Finding]:
             )
         return
     if subject.host not in members:
-        fact = "which does not hold this host" if name in subject.groups else "which is no group of the inventory"
-        yield subject.error("cluster_members", f"gb10_cluster is {name}, {fact}", "name the group that this host is in")
+        yield subject.error("cluster_members", *clusters.not_its_group(str(name), subject.groups))
         return
     count = len(members)
     wrong = {

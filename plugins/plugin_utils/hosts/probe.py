@@ -21,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 CATALOGS = (
@@ -209,4 +210,4 @@ def _forks(subject: findings.Subject, forks: int) -> list[Finding]:
 
 def _count(found: list[Finding]) -> str:
     warnings = sum(finding.severity == "warn" and not finding.accepted for finding in found)
-    return f"{warnings} warnings, {sum(finding.accepted is not None for finding in found)} accepted"
+    return f"{counted(warnings, 'warning')}, {sum(finding.accepted is not None for finding in found)} accepted"

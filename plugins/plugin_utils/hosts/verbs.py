@@ -32,8 +32,8 @@ def ask(
     except AnsibleConnectionFailure as error:
         cluster = action._templar.template(task_vars.get("gb10_cluster")) or name
         finding = from_failure(name, str(error), cluster=str(cluster))
-        silent = {"unreachable": True, "changed": False, "changes": []}
-        return {**silent, "findings": [finding.as_dict()], "msg": str(finding)}, None
+        # Of such a result Ansible shows everything; `msg` says the finding, and finding.said_by reads it there.
+        return {"unreachable": True, "changed": False, "msg": str(finding)}, None
     result: dict[str, Any] = {"changed": bool(answer["changes"]), "changes": answer["changes"]}
     if answer["error"]:
         result.update(failed=True, msg=f"{name}: {answer['error']['message']}")

@@ -432,7 +432,7 @@ def test_a_host_that_only_the_look_has_seen_is_reported(use: Use) -> None:
 
 
 def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
-    away: dict[str, Any] = {"changes": [], "findings": [finding("unreachable")], "msg": "away"}
+    away = {"msg": "spark-a: unreachable: it is off\n    way out: ansible spark-a -i INVENTORY must work"}
     use(
         2,
         event("runner_on_ok", "gb10.fleet.undo", playbook.REFUSE, changes=[{"role": "fabric"}]),
@@ -441,7 +441,14 @@ def test_a_refused_undo_has_changed_nothing(use: Use) -> None:
     )
     result = CLI.invoke(cli.app, ["undo", "fabric", "-i", "inventory", "--json"])
     assert result.exit_code == Outcome.unreachable
-    assert json.loads(result.stdout)["changes"] == {}
+    answer = json.loads(result.stdout)
+    assert answer["changes"] == {} and answer["messages"]["spark-a"] == [away["msg"].replace("INVENTORY", "inventory")]
+    assert answer["findings"] == [
+        {
+            "id": "unreachable", "severity": "error", "host": "spark-a", "fact": "it is off", "accepted": None,
+            "way_out": "ansible spark-a -i inventory must work",
+        }
+    ]  # fmt: skip
 
 
 def test_json_has_the_errors_of_ansible_itself(use: Use) -> None:
@@ -536,7 +543,7 @@ def test_more_inventories_and_what_is_for_ansible(use: Use) -> None:
             [
                 "spark-a: error: no_carrier: how it is",
                 "    way out: what to do",
-                "1 host: 1 errors, 0 warnings, 0 accepted",
+                "1 host: 1 error, 0 warnings, 0 accepted",
             ],
         ),
     ],
@@ -716,3 +723,9 @@ def test_the_doctor_names_the_inventory_and_one_limit_for_several(capsys: pytest
     ending.show(Order("gb10.fleet.doctor", ["mine"]), Report(stats=stats, findings=found))
     said = capsys.readouterr().out
     assert "ansible b -i mine -m raw" in said and said.count("--limit") == 1 and "--limit '!of-a,!of-b'" in said
+
+
+def test_a_document_names_the_inventory_as_the_lines_do() -> None:
+    order = Order("gb10.fleet.why", ["a b", "c,"])
+    said = {"hosts": [{"way_out": "gb10 why x -i INVENTORY", "days": 3, "none": None}]}
+    assert ending.named(order, said) == {"hosts": [{"way_out": "gb10 why x -i 'a b' -i c,", "days": 3, "none": None}]}

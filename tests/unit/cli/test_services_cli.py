@@ -99,6 +99,25 @@ def test_ps_shows_who_answers_and_ends_as_one_that_is_silent(ask: Ask) -> None:
     assert result.exit_code == Outcome.unreachable and "org/embed" in result.output
 
 
+def test_ps_is_one_object_whoever_is_silent(ask: Ask) -> None:
+    for found in ({"a": [said("chat")]}, {}):
+        _, result = ask("ps", "--json", hosts=Hosts(found, silent=["d", "c"]))
+        answer = json.loads(result.stdout)
+        assert (result.exit_code, result.stderr, answer["outcome"]) == (Outcome.unreachable, "", "unreachable")
+        assert answer["silent"] == ["c", "d"] and len(answer["services"]) == len(found)
+        assert [(one["host"], one["id"]) for one in answer["findings"]] == [("c", "unreachable"), ("d", "unreachable")]
+        assert "ansible c -i a, -m raw" in answer["findings"][0]["way_out"]
+
+
+def test_ps_is_one_object_where_ansible_does_not_begin(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    hosts = Hosts({})
+    monkeypatch.setattr(hosts, "run", lambda *_, **__: (Outcome.failed, Report(errors=["no such host"])))
+    _, result = ask("ps", "--json", hosts=hosts)
+    assert result.exit_code == Outcome.failed and json.loads(result.stdout)["errors"] == ["no such host"]
+    _, result = ask("ps", "--json", hosts=Hosts({"a": [said("chat", port="no")]}))
+    assert result.exit_code == Outcome.failed and "services" in json.loads(result.stdout)["error"]
+
+
 @pytest.mark.parametrize("words", [["ps"], ["stop", "chat", "--yes"], ["layout", "one", "--yes"]])
 def test_a_silent_host_gets_the_way_out_of_the_doctor_once(ask: Ask, words: list[str]) -> None:
     _, result = ask(*words, silent=["c"], layouts={"one": ["chat"]})

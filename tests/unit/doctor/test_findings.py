@@ -228,7 +228,7 @@ def linked(mbps: int | None, **variables: Any) -> Subject:
         (subject({**PAIR, "gb10_roles": ["dokcer"]}), "bad_variable", "error", ["dokcer", "gb10_roles"]),
         (subject({**PAIR, "gb10_orphans": "drop"}), "bad_variable", "error", ["drop", "gb10_orphans"]),
         (subject({**PAIR, "gb10_accept": "all"}), "bad_variable", "error", ["gb10_accept"]),
-        (subject({**PAIR, "gb10_cluster": "pair2"}), "cluster_members", "error", ["pair2", "no group"]),
+        (subject({**PAIR, "gb10_cluster": "pair2"}), "cluster_members", "error", ["no group", "mean pair1?"]),
         (subject(groups={"pair1": ["spark-b"]}), "cluster_members", "error", ["does not hold this host"]),
         (subject(groups={"pair1": [*"abc", "spark-a"]}), "cluster_members", "error", ["exactly 2", "has 4"]),
         (subject({**PAIR, "fabric_topology": "ring"}), "cluster_members", "error", ["3 or more", "has 2"]),

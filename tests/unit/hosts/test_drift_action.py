@@ -325,3 +325,8 @@ def test_no_scan_without_time_or_hands(run: Run, argument: str) -> None:
     rc, output = run.play(kinds("clean"), task({argument: 0}))
     assert rc == 2 and f"{argument}: expected 1 or more, found 0" in output
     assert not (run.tmp_path / "input").exists()
+
+
+def test_the_documentation_says_where_passwords_come_from() -> None:
+    text = (Path(__file__).parents[3] / "plugins/modules/drift.py").read_text()
+    assert "--become-password-file" in text and "not supported" not in text

@@ -137,6 +137,11 @@ def test_a_run_goes_on_without_as_many_as_it_may(plays: Plays, most: Any, goes_o
     assert rc == 4, "somebody was not reached"
     assert recap(output) == {"spark-a": "changed" if goes_on else "ok", "spark-away": "unreachable"}, output
     assert ("spark-away: no answer; the run goes on" in output) is goes_on
+    said = "The run goes on without this host, for gb10_unreachable_max allows it:" in output
+    assert (said, "doctor refuses to go on" in output, "--limit '!spark-away'" in output) == (
+        goes_on, not goes_on, not goes_on,
+    )  # fmt: skip
+    assert "way out: check power, network, ansible_host" in output
 
 
 @pytest.mark.parametrize("own", [{"ansible_host": "kind-key"}, {"ansible_host": "kind-away", "fabric_mut": 9000}])
@@ -164,6 +169,20 @@ def test_the_cluster_of_a_silent_host_is_left_alone(plays: Plays) -> None:
 def test_how_many_may_be_silent_is_a_number_or_a_share(plays: Plays) -> None:
     rc, output = plays.play(hosts(plays, "a"), SITE, **OURS, gb10_unreachable_max="some")
     assert rc == 2 and "gb10_unreachable_max is 'some': write a number of hosts (2), or a share of them (10%)" in output
+    rc, output = plays.play(hosts(plays, "a"), SITE, **OURS, gb10_unreachable_max="101%")
+    assert rc == 2 and "gb10_unreachable_max is '101%', more than all hosts" in " ".join(output.split())
+
+
+def test_how_many_may_be_silent_is_said_once_for_a_run(plays: Plays) -> None:
+    """The first host would speak for all of them."""
+    fleet = hosts(plays, "a", "b")
+    fleet["spark-b"]["gb10_unreachable_max"] = "10%"
+    rc, output = plays.play(fleet, SITE, **OURS)
+    said = "gb10_unreachable_max is not the same on all hosts (spark-a: 0; spark-b: 10%); write it once"
+    assert rc == 2 and said in " ".join(output.split()), output
+    fleet["spark-a"]["gb10_unreachable_max"] = "{{ '10%' }}"
+    rc, output = plays.play(fleet, SITE, **OURS)
+    assert rc == 0, output
 
 
 def test_stdout_belongs_to_the_callback(plays: Plays, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,6 +124,7 @@ def test_a_refusal_of_the_engine_names_the_host(run: Run) -> None:
 def test_an_unreachable_host_stops_the_run_and_says_the_way_out(run: Run) -> None:
     rc, output = run.play(PLAYBOOK, "-e", "gb10_undo=all", kinds=("applied", "away"))
     assert rc == 4 and recap(output) == {"spark-applied": "ok", "spark-away": "unreachable"}, output
+    assert output.count("No route to host") == 1 and "accepted" not in output
     assert "No route to host" in output and "check power, network, ansible_host" in output
     assert [request["check"] for request in run.requests if request["check"] is False] == []
 

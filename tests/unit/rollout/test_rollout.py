@@ -15,6 +15,7 @@ import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
+from gb10_fleet import playbook
 from gb10_fleet.playbook import Order, Outcome, Report, Trouble
 from gb10_fleet.rollout import loop as rollout
 from gb10_fleet.rollout import recipes, waves
@@ -587,14 +588,15 @@ def test_reboot_goes_with_a_host_set() -> None:
 # -- who ---------------------------------------------------------------------------------------------------------------
 
 
-def listing(**limited: Sequence[FleetHost]) -> Callable[..., tuple[Outcome, Report]]:
+def listing(*strangers: str, **limited: Sequence[FleetHost]) -> Callable[..., tuple[Outcome, Report]]:
     """Says the hosts, of a limit or (`everybody`) without one."""
 
     def play(order: Order, *, watch: Any, **_: Any) -> tuple[Outcome, Report]:
         hosts = limited[order.limit or "everybody"]
         said = {
             "hosts": [host.name for host in hosts], "clusters": [host.cluster or "" for host in hosts],
-            "roles": [["vllm"] if host.serves else [] for host in hosts],
+            "roles": [["vllm"] if host.serves else [] for host in hosts], "groups": ["pair1", "sparks"],
+            "in_groups": [[] if host.cluster in strangers else [host.cluster] for host in hosts],
         }  # fmt: skip
         if hosts:
             data = {"task": "List the hosts", "host": "h00", "res": {"msg": json.dumps(said)}}
@@ -602,6 +604,28 @@ def listing(**limited: Sequence[FleetHost]) -> Callable[..., tuple[Outcome, Repo
         return Outcome.done, Report(errors=[] if hosts else ["no hosts matched"])
 
     return play
+
+
+def test_a_mistyped_cluster_is_no_cluster_of_its_own() -> None:
+    """It would have a wave for itself, and half of a cluster would be down."""
+    hosts = [FleetHost("a", "pair1"), FleetHost("b", "piar1")]
+    with pytest.raises(Refused, match=r"^b: gb10_cluster is piar1, which is no group .*: did you mean pair1\?"):
+        rollout.who(recipes.forward("site", ["a,"]), listing("piar1", everybody=hosts))
+    with pytest.raises(Refused, match="a: gb10_cluster is pair1, which does not hold this host: name the group"):
+        rollout.who(recipes.forward("site", ["a,"]), listing("pair1", everybody=hosts))
+
+
+def test_the_advice_for_another_group_is_one_that_a_rollout_takes(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text("gpus: {hosts: {a: {}}}\n")
+    inventory = [str(tmp_path / "hosts.yml")]
+    with pytest.raises(Refused, match="a file with the line `gb10_hosts: GROUP`, said as `-- -e @FILE`") as refused:
+        rollout.who(recipes.forward("site", inventory), playbook.run)
+    assert "-e gb10_hosts=" not in str(refused.value)
+    (tmp_path / "vars.yml").write_text("gb10_hosts: gpus\n")
+    recipe = recipes.forward("site", inventory, words=["-e", f"@{tmp_path / 'vars.yml'}"])
+    assert [host.name for host in rollout.who(recipe, playbook.run)] == ["a"]
+    with pytest.raises(Refused, match="-- -e @FILE"):
+        recipes.forward("site", inventory, words=["-e", "gb10_hosts=gpus"])
 
 
 def test_hosts_are_those_that_ansible_sees() -> None:

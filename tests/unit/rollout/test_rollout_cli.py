@@ -57,7 +57,9 @@ class Fleet:
 
     def run(self, order: Order, *, watch: Callable[[Mapping[str, Any]], None], **_: Any) -> tuple[Outcome, Report]:
         if order.playbook == "gb10.fleet.hosts":
-            said = {"hosts": HOSTS, "clusters": self.clusters, "roles": [["vllm"] if self.serves else []] * 4}
+            roles, groups = [["vllm"] if self.serves else []] * 4, [*{*self.clusters}]
+            said = {"hosts": HOSTS, "clusters": self.clusters, "roles": roles, "groups": groups}
+            said["in_groups"] = [groups] * 4
             data = {"task": "List the hosts", "host": "a", "res": {"msg": json.dumps(said)}}
             watch({"event": "runner_on_ok", "event_data": data})
             return Outcome.done, Report()

@@ -142,3 +142,11 @@ def test_a_secret_is_not_put_on_a_web_server(site: Site) -> None:
         vllm_hf_token="hf_secret",  # noqa: S106
     )
     assert rc != 0 and "has a secret" in output and "hf_secret" not in output, output
+
+
+@pytest.mark.parametrize("said", [{}, {"pull_directory": "web"}, {"pull_directory": "", "pull_key": "ours"}])
+def test_a_bundle_says_what_it_lacks(rendered: Site, said: dict[str, str]) -> None:
+    rc, output = rendered.play(f"- ansible.builtin.import_playbook: {PULL / 'bundle.yml'}\n", **said)
+    text = " ".join(output.split())
+    assert rc == 2 and "pull_directory or pull_key is not set. Say where the bundles go" in text, output
+    assert "undefined" not in text
