@@ -79,6 +79,9 @@ def gather(resources: Iterable[Mapping[str, Any]], installed: Iterable[str]) -> 
             desired.files.append(File(entry["file"], entry["content"], entry.get("mode", "0644")))
         else:
             raise ValueError(f"the benchmarks know no {next(iter(entry))} like {entry}: teach them in {__name__}")
+    # To stock modules, a unit without a file is none that can be stopped.
+    gone = {path.rpartition("/")[2] for path in desired.absent}
+    desired.units = [unit for unit in desired.units if unit.name not in gone]
     return desired
 
 

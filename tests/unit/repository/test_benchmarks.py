@@ -89,6 +89,12 @@ class TestDesired:
         assert state.expected == ["/run/made"]
         assert state.absent == ["/etc/not-there.conf"]
 
+    def test_a_unit_whose_file_shall_go_is_not_asked_for(self) -> None:
+        stopped = {"unit": "x.service", "enabled": False, "state": "stopped"}
+        gone = {"file": "/etc/systemd/system/x.service", "state": "absent"}
+        assert desired.gather([stopped, gone], []).units == []
+        assert desired.gather([stopped], []).units == [desired.Unit("x.service", False, False)]
+
     @pytest.mark.parametrize("entry", RESOURCES, ids=lambda entry: next(iter(entry)))
     def test_no_way_leaves_out_a_kind_that_another_one_has(self, entry: dict[str, Any]) -> None:
         """The floor checks it, and so the playbook of stock modules and pyinfra are told of it."""
