@@ -80,6 +80,7 @@ def import_ours() -> Modules:
     """What our plugins import, as Ansible imports it, with what it reads. Nothing, where an import fails."""
     finder = _collection_finder._AnsibleCollectionFinder([str(_ROOT / "collections")], scan_sys_paths=False)
     finder._install()
+    _forget()  # ansible-core 2.21 has taken the package from elsewhere
     try:
         for path in sorted((_ROOT / "plugins/plugin_utils").rglob("[!_]*.py")):
             importlib.import_module(".".join((_PLUGINS, *path.relative_to(_ROOT / "plugins").with_suffix("").parts)))
@@ -89,9 +90,13 @@ def import_ours() -> Modules:
     except Exception:  # whatever a module raises: a play that imports it shows it
         ours = {}
     finder._remove()
+    _forget()
+    return ours
+
+
+def _forget() -> None:
     for name in [name for name in sys.modules if name.startswith("ansible_collections")]:
         del sys.modules[name]
-    return ours
 
 
 def stamp() -> Stamp:
