@@ -84,7 +84,12 @@ def import_ours() -> Modules:
     try:
         for path in sorted((_ROOT / "plugins/plugin_utils").rglob("[!_]*.py")):
             importlib.import_module(".".join((_PLUGINS, *path.relative_to(_ROOT / "plugins").with_suffix("").parts)))
-        sys.modules[f"{_PLUGINS}.plugin_utils.documents.render"].preload()
+        render = sys.modules[f"{_PLUGINS}.plugin_utils.documents.render"]
+        render.preload()
+        for path in _ROOT.glob("roles/*/desired.yml"):
+            for entry in render.load(path.parent.name).resources:
+                if entry.template is not None:
+                    render.compiled(entry.template)
         sys.modules[f"{_PLUGINS}.plugin_utils.catalog"].declared_variables()
         ours = {name: module for name, module in sys.modules.items() if name.startswith(_PLUGINS)}
     except Exception:  # whatever a module raises: a play that imports it shows it

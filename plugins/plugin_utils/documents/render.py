@@ -11,8 +11,9 @@ An expression sees the role's `plan` (plans/<role>.py), the public variables of 
 `inventory_hostname`, `source(NAME)`, the text of a program, and `secret_of_run(PURPOSE)`. It decides nothing: that is
 the planner's.
 
-Everything that is the same for all hosts (YAML, expressions, templates, catalogs) is read and compiled once, by
-`preload`. Names are looked up when an expression needs them: what is not used costs nothing, and cannot fail.
+Everything that is the same for all hosts (YAML, expressions, catalogs) is read and compiled once, by `preload`. A
+template is compiled when a host first needs it. Names are looked up when an expression needs them: what is not used
+costs nothing, and cannot fail.
 """
 
 from __future__ import annotations
@@ -110,8 +111,10 @@ class _Scope:
         self.view = view
         self._known: dict[str, Any] = {}
 
-    def evaluate(self, code: _Code, item: Mapping[str, Any] | None = None) -> Any:
+    def evaluate(self, code: _Code | Source, item: Mapping[str, Any] | None = None) -> Any:
         try:
+            if isinstance(code, Source):
+                code = compiled(code)
             return code.run({**self._names(code.names), **(item or {})})
         except (RenderError, PlanError, SettingsError):
             raise
@@ -164,13 +167,21 @@ class _Code:
 
 
 @dataclass(frozen=True)
+class Source:
+    """A template and its place in the file."""
+
+    text: str
+    where: str
+
+
+@dataclass(frozen=True)
 class _Resource:
     """An entry of `resources`: attributes with `loop` and `when`."""
 
     attributes: Mapping[str, Any]
     loop: Any = None
     when: _Code | None = None
-    template: _Code | None = None
+    template: Source | None = None
 
 
 @dataclass(frozen=True)
@@ -248,7 +259,7 @@ def _resource(folder: Path, index: int, raw: Any) -> _Resource:
     if "template" in raw:
         if "file" not in raw or any(key in raw for key in FILE_CONTENTS):
             raise RenderError(f"role {folder.name}, {where}.template: is for a file without {', '.join(FILE_CONTENTS)}")
-        template = _code((folder / "templates" / raw["template"]).read_text(encoding="utf-8"), f"{where}.template")
+        template = Source((folder / "templates" / raw["template"]).read_text(encoding="utf-8"), f"{where}.template")
     return _Resource(
         {key: _compile(value, f"{where}.{key}") for key, value in rest.items()},
         loop=_compile(raw["loop"], f"{where}.loop") if "loop" in raw else None,
@@ -271,6 +282,12 @@ def _compile(value: Any, where: str) -> Any:
 def _expression(source: str, where: str) -> _Code:
     """Of a `when`, which stands without braces."""
     return _code("{{ (" + source + "\n) }}", where)
+
+
+@cache
+def compiled(source: Source) -> _Code:
+    """A template as code. Most hosts need few of them, and Jinja takes up to 30 ms for one."""
+    return _code(source.text, source.where)
 
 
 def _code(source: str, where: str) -> _Code:
