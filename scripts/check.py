@@ -331,10 +331,12 @@ def every_unit_on_the_newest(gate: Gate) -> None:
         every_unit(gate, path)
 
 
-def plays(gate: Gate) -> None:
-    """The unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
+def plays(gate: Gate, part: int, parts: int) -> None:
+    """A part of the unit tests that start Ansible, with the newest one: the lab's tests run with this environment's."""
     path = _newest_environment(gate)
-    gate.run(_bin(path) / "pytest", *sorted(_plays()), *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True)
+    gate.run(
+        _bin(path) / "pytest", *sorted(_plays())[part::parts], *_QUIETLY, "-p", "no:cacheprovider", env=path, tests=True
+    )
 
 
 def _bin(path: Mapping[str, str]) -> Path:
