@@ -1,4 +1,4 @@
-"""`make check`: every gate that needs neither root nor a lab. Takes about 3 minutes on 2 cores."""
+"""`make check`: every gate that needs neither root nor a lab. Takes 3 to 5 minutes on 2 cores."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ def main() -> int:
     started = time.monotonic()
     whole = parser.parse_args().each_python
     chosen = each_python() if whole else gates()
-    about = "about 6 minutes" if whole else "about 3 minutes, the first time 5"
+    about = "about 6 minutes" if whole else "3 to 5 minutes on 2 cores"
     print(f"{len(chosen)} gates, three at a time; {about}.", flush=True)
     return summarise(run_all(chosen, workers=3), started)
 

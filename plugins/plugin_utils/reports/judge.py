@@ -10,9 +10,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.module_utils.fabric.gids import subnet_of
 from ansible_collections.gb10.fleet.plugins.module_utils.facts.readings import RUN_FABRIC
+from ansible_collections.gb10.fleet.plugins.plugin_utils.fabric import verdicts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing, cabling, services
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import placement, rail_errors
 

@@ -281,6 +281,17 @@ def test_the_manual_explains_every_finding() -> None:
     assert sorted(explained) == sorted(findings.IDS)
 
 
+def test_the_manual_lists_every_finding_that_cannot_be_accepted() -> None:
+    listed = text(Path("docs/doctor.md")).partition("These cannot be accepted")[2].partition("\n\n")[0]
+    assert sorted(re.findall(r"`([a-z_]+)`", listed)) == sorted(findings.NEVER_ACCEPTED)
+
+
+def test_every_finding_of_the_doctor_has_an_id_that_is_known() -> None:
+    room = [path for path in FILES if path.parent == Path("plugins/plugin_utils/doctor") and path.suffix == ".py"]
+    said = {id_ for path in room for id_ in re.findall(r'(?:\.error|\.warn|Finding)\(\s*"(\w+)"', text(path))}
+    assert said and said <= set(findings.IDS), said - set(findings.IDS)
+
+
 def test_the_manual_lists_every_variable_of_the_collection() -> None:
     listed = re.findall(r"^\| `(gb10_\w+)` \|", text(Path("docs/inventory.md")), re.MULTILINE)
     assert sorted(listed) == sorted(catalog.COLLECTION_VARIABLES)
