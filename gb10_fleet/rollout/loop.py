@@ -430,7 +430,7 @@ def end_orphans(journal: Journal, runs: Sequence[str], view: View) -> None:
         return
     for process in found:
         journal.note(process.rollout.rpartition("/")[0], "orphan", **asdict(process))
-        view.say(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}")
+        view.say(process.words)
     if left := locks.end(found, find):
         pids = ", ".join(f"{process.pid} of {process.rollout}" for process in left)
         raise Orphaned(f"processes {pids} do not end; they may still change hosts, so end them first")
