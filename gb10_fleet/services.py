@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypedDict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns, counted
 
 RUNS = ("active", "activating", "reloading")
 
@@ -84,6 +84,17 @@ def chosen(found: Sequence[Row], service: str, asked: Sequence[str], silent: Seq
             f"{service} is served by {', '.join(sorted(missing))} as well, and this run leaves that out; widen --limit"
         )
     return mine
+
+
+def where(mine: Sequence[Row]) -> str:
+    """The hosts of a service for a question; of more than one server also how many there are."""
+    hosts = ", ".join(row.host for row in mine)
+    servers = {frozenset(row.said["members"]) or frozenset((row.host,)) for row in mine}
+    if len(servers) == 1:
+        return hosts
+    alone = sum(len(server) == 1 for server in servers)
+    counts = [(len(servers) - alone, "cluster"), (alone, "single host")]
+    return f"{' and '.join(counted(count, what) for count, what in counts if count)} ({hosts})"
 
 
 def table(found: Sequence[Row], now: datetime) -> Iterator[str]:

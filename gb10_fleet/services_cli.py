@@ -21,7 +21,7 @@ from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
-from gb10_fleet.services import Refused, Row, WrongAnswer, chosen, document, rows, table, without_service
+from gb10_fleet.services import Refused, Row, WrongAnswer, chosen, document, rows, table, where, without_service
 
 app = typer.Typer()
 
@@ -133,10 +133,6 @@ def _is_time(until: str) -> None:
         _end(f"--{error}", Outcome.refused)
 
 
-def _hosts(mine: Sequence[Row]) -> str:
-    return ", ".join(row.host for row in mine)
-
-
 @app.command(cls=NoLists)
 def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: Json = False) -> None:
     """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
@@ -177,7 +173,7 @@ def stop(
         mine = fleet.of(service)
     except Refused as error:
         _end(str(error), Outcome.refused)
-    _consent(f"Stop {service} on {_hosts(mine)}" + (f" until {until}" if until else ""), yes)
+    _consent(f"Stop {service} on {where(mine)}" + (f" until {until}" if until else ""), yes)
     raise typer.Exit(fleet.wish(service, mine, state="stopped", until=until))
 
 
@@ -196,7 +192,7 @@ def start(
         mine = fleet.of(service)
     except Refused as error:
         _end(str(error), Outcome.refused)
-    _consent(f"Start {service} on {_hosts(mine)}", yes)
+    _consent(f"Start {service} on {where(mine)}", yes)
     raise typer.Exit(fleet.wish(service, mine, state="started", prove=prove))
 
 
@@ -217,7 +213,7 @@ def swap(
         fleet.of(service), fleet.of(other)
     except Refused as error:
         _end(str(error), Outcome.refused)
-    _consent(f"Stop {service} on {_hosts(fleet.of(service))}, and start {other} on {_hosts(fleet.of(other))}", yes)
+    _consent(f"Stop {service} on {where(fleet.of(service))}, and start {other} on {where(fleet.of(other))}", yes)
     _switch(fleet, [service], [other])
 
 
@@ -227,7 +223,8 @@ def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRetu
     try:
         _lock(held, folder / "switch")
         if locks.owner(folder):
-            _end("a rollout is at work on this fleet; nothing was changed: see `gb10 rollout status`", Outcome.refused)
+            see = by_name(fleet.order, "see `gb10 status -i INVENTORY`")
+            _end(f"a rollout is at work on this fleet; nothing was changed: {see}", Outcome.refused)
         _same_as_decided(fleet)
         _switched(fleet, stops, starts)
     finally:
@@ -306,7 +303,7 @@ def layout(
         if name is None:
             _list(known, layouts.current(known, running))
         wanted = layouts.switch(known, name, running)
-        hosts = {service: _hosts(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
+        hosts = {service: where(fleet.of(service)) for service in (*wanted.stops, *wanted.starts)}
         if timer:
             _consent(f"Timer for the layout {name}: {at}", yes)
             _put(timer, lacking)

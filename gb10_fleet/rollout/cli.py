@@ -317,7 +317,7 @@ def status(
             print(printable(f"{shown.title(other)}: {other['outcome'] or 'not at its end'}"))
         shown.summary(record)
         for process in orphans:
-            print(printable(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}"))
+            print(printable(process.words))
         if record["ended"] is None and owner:
             print(printable(f"at work: process {owner.pid}{shown.where(record)}"))
         elif record["ended"] is None:

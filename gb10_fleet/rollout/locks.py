@@ -52,6 +52,11 @@ class Process:
     rollout: str
     command: str
 
+    @property
+    def words(self) -> str:
+        """For people. Not an orphan: that is a resource which no role declares any longer."""
+        return f"left behind by {self.rollout}: process {self.pid}, {self.command[:100]}"
+
 
 @contextlib.contextmanager
 def held(folder: Path) -> Iterator[Callable[[str], None]]:

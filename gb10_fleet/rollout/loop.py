@@ -61,7 +61,7 @@ class Stopped(Exception):
 
 def who(recipe: Recipe, run: Playbook) -> list[FleetHost]:
     """The hosts of a rollout, as Ansible sees them: groups, limit, vault and all. Refuses a part of a cluster."""
-    everyone = _hosts(replace(recipe, limit=None), run) if recipe.limit else []
+    everyone = _hosts(replace(recipe, limit=None, steps=()), run) if recipe.limit else []  # asked for no consent
     hosts = _hosts(recipe, run)
     named, clusters = {host.name for host in hosts}, {host.cluster for host in hosts if host.cluster}
     if missing := [host for host in everyone if host.cluster in clusters and host.name not in named]:
@@ -80,7 +80,8 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
         if event.get("event") == "runner_on_ok" and data.get("task") == "List the hosts":
             heard.update(json.loads(data["res"]["msg"]))
 
-    order = Order("gb10.fleet.hosts", recipe.inventories, recipe.limit, words=recipe.words)
+    wanted = {"gb10_consent": recipe.consent} if recipe.consent else {}
+    order = Order("gb10.fleet.hosts", recipe.inventories, recipe.limit, variables=wanted, words=recipe.words)
     _, report = run(order, quiet=True, watch=listen)
     if report.canceled:
         raise Refused("interrupted while the hosts were listed")
@@ -90,6 +91,8 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
     if odd := [name for name in heard["hosts"] if _PATTERN.match(name)]:
         raise Refused(f"host {odd[0]!r}: to Ansible that is a pattern and not a name; rename it in the inventory")
     _refuse_strangers(heard)
+    if recipe.consent:
+        _refuse_without(recipe.consent, heard)
     columns = zip(heard["hosts"], heard["clusters"], heard["roles"], strict=True)
     return [FleetHost(name, cluster or None, "vllm" in roles) for name, cluster, roles in columns]
 
@@ -106,6 +109,16 @@ def _refuse_strangers(heard: Mapping[str, Any]) -> None:
         if cluster and cluster not in (*mine, "all"):  # of which Ansible says nothing there
             fact, way_out = clusters.not_its_group(str(cluster), heard["groups"])
             raise Refused(f"{name}: {fact}: {way_out}")
+
+
+def _refuse_without(consent: str, heard: Mapping[str, Any]) -> None:
+    """Before any wave: the playbook itself refuses such a host only when its model is stopped."""
+    lacking = [name for name, given in zip(heard["hosts"], heard["consents"], strict=True) if not given]
+    if lacking:
+        raise Refused(
+            f"{some(lacking, 5)}: {consent} is not true, and without this consent the playbook refuses: set it in the"
+            f" inventory, or put it into a file with the line `{consent}: true`, said as `-- -e @FILE`"
+        )
 
 
 # -- doing it ----------------------------------------------------------------------------------------------------------
@@ -417,7 +430,7 @@ def end_orphans(journal: Journal, runs: Sequence[str], view: View) -> None:
         return
     for process in found:
         journal.note(process.rollout.rpartition("/")[0], "orphan", **asdict(process))
-        view.say(f"orphan of {process.rollout}: process {process.pid}, {process.command[:100]}")
+        view.say(process.words)
     if left := locks.end(found, find):
         pids = ", ".join(f"{process.pid} of {process.rollout}" for process in left)
         raise Orphaned(f"processes {pids} do not end; they may still change hosts, so end them first")

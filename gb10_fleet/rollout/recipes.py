@@ -27,6 +27,13 @@ _COLLECTION = "gb10.fleet."
 _SITE = ("gb10.fleet.doctor", "gb10.fleet.converge")
 # What --to moves, by the variable that names it: the consent that goes with it, and the role that does it.
 _MOVES = {"driver_host_set": ("driver_allow_move", "driver"), "vllm_image": ("vllm_allow_tag", "vllm")}
+# Playbooks that refuse each host without this consent, which is too late in a wave: its model is stopped by then.
+_CONSENTS = {
+    "gb10.fleet.reboot": "reboot_allow",
+    "gb10.fleet.older_kernel": "reboot_allow",
+    "gb10.fleet.trial_boot": "trial_boot_allow",
+    "gb10.fleet.release_update": "release_update_allow",
+}
 _RELEASE = "release_update_to"  # a release: its set, and steps that a rollback leaves out, for nothing takes them back
 _ONE_WAY = ("release", "packages")
 _OLDER = "gb10.fleet.older_kernel"
@@ -62,6 +69,13 @@ class Recipe:
         """Whether its work may bring another image or model: ours that does is converge, of others nobody knows."""
         names = [play["import_playbook"] for step in self.steps for play in step.plays]
         return any(name == _SITE[-1] or not name.startswith(_COLLECTION) for name in names)
+
+    @property
+    def consent(self) -> str | None:
+        """The consent that its playbook wants of each host, where the recipe does not say it itself."""
+        plays = [play for step in self.steps for play in step.plays]
+        wanted = [(_CONSENTS.get(play["import_playbook"]), play.get("vars", {})) for play in plays]
+        return next((name for name, said in wanted if name and name not in said), None)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Recipe:

@@ -111,8 +111,8 @@ def _refuse_orphan(we: Writer, last: Writer | None) -> None:
     """Of another boot or another rollout the file says nothing about us."""
     if last is not None and (last.boot, last.rollout) == (we.boot, we.rollout) and last.attempt > we.attempt:
         raise HostError(
-            f"this is the orphan of a killed command, {we.run}: its rollout goes on here since {last.since} as"
-            f" {last.run}; end the orphan's ansible-playbook, which has changed nothing here since then"
+            f"this ansible-playbook was left behind by a killed command, {we.run}: its rollout goes on here since"
+            f" {last.since} as {last.run}; end it, it has changed nothing here since then"
         )
 
 

@@ -164,7 +164,8 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
     yield patient.error(
         "engine_hung",
         server.says(fact),
-        f"restart {server.unit} on all hosts of the cluster, the workers first; keep `journalctl -u {server.unit}`",
+        f"keep `journalctl -u {server.unit}`, then `sudo systemctl restart --no-block {server.unit}` on the first host"
+        " of the cluster alone: the others end and start with it",
     )
 
 

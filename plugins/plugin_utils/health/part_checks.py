@@ -10,7 +10,10 @@ from collections.abc import Iterator
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.patient import DAY_S, Patient, Said, Unsure
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Rail
 
-_COLD = "power both hosts off, unplug power and QSFP cables for 60 s, start again; then `gb10 validate`"
+_COLD = (
+    "power both hosts off, unplug power and QSFP cables for 60 s, put the QSFP cables back in, then the power;"
+    " then `gb10 validate`"
+)
 
 
 def check_rails(patient: Patient) -> Iterator[Said]:

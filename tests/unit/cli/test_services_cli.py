@@ -164,6 +164,26 @@ def test_nothing_begins_that_cannot_end(ask: Ask, words: list[str], more: dict[s
     assert hosts.orders == []
 
 
+def test_the_question_says_how_many_clusters_it_is_about(ask: Ask) -> None:
+    """Without --limit it is every cluster of the inventory that has a service of that name."""
+    pairs = {host: [said("chat", members=[host[0] + "1", host[0] + "2"])] for host in ("a1", "a2", "b1", "b2")}
+    single = {"c": [said("chat"), said("embed")], "d": [said("chat")]}
+    for found, text in (
+        (pairs, "Stop chat on 2 clusters (a1, a2, b1, b2)"),
+        ({"a1": pairs["a1"], "a2": pairs["a2"]}, "Stop chat on a1, a2"),
+        ({**pairs, **single}, "Stop chat on 2 clusters and 2 single hosts (a1, a2, b1, b2, c, d)"),
+        (
+            {"a1": pairs["a1"], "a2": pairs["a2"], "d": single["d"]},
+            "Stop chat on 1 cluster and 1 single host (a1, a2, d)",
+        ),
+        (single, "Stop chat on 2 single hosts (c, d)"),
+    ):
+        _, result = ask("stop", "chat", hosts=Hosts(found))
+        assert f"{text}: nobody is there to ask" in result.stderr
+    _, result = ask("swap", "chat", "embed", hosts=Hosts(single))
+    assert "Stop chat on 2 single hosts (c, d), and start embed on c: nobody" in result.stderr
+
+
 def test_half_of_a_cluster_is_refused(ask: Ask) -> None:
     found = {"a": [said("big", members=["a", "b"])]}
     hosts, result = ask("stop", "big", "--yes", hosts=Hosts(found))
@@ -210,7 +230,7 @@ def test_one_switch_at_a_time(ask: Ask, tmp_path: Path) -> None:
         for words in (switch, ["layout", "big", "--yes"]):
             hosts, result = ask(*words, layouts=layouts)
             assert (result.exit_code, hosts.orders) == (Outcome.refused, [])
-            assert "a rollout is at work on this fleet" in result.stderr
+            assert "a rollout is at work on this fleet; nothing was changed: see `gb10 status -i a,`" in result.stderr
 
 
 def test_a_switch_that_another_has_overtaken_changes_nothing(ask: Ask) -> None:

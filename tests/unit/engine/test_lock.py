@@ -145,7 +145,7 @@ def test_an_earlier_attempt_does_not_write_after_a_later_one(host: FakeHost, las
         write(host, we)
         return
     said = refused(host, we)
-    assert "the orphan of a killed command" in said and we in said and last in said
+    assert "this ansible-playbook was left behind by a killed command" in said and we in said and last in said
     assert json.loads(host.path(lock.LOCK).read_text())["run"] == last, "an orphan leaves no name"
     with lock.held(host.system, we, exclusive=False):
         pass  # to look is nobody's harm

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.judge import Judgement, judge
 
@@ -202,6 +203,17 @@ def test_pressure(waited: float, cached: int | None, found: list[str]) -> None:
     record["processes"] = [{"pid": 1, "memory_mib": None}]
     record["samples"][-1]["pressure"]["memory"] = pressure
     assert ids(record) == found
+
+
+def test_whoever_pulls_the_fabrics_cable_is_told_to_put_it_back_before_the_power() -> None:
+    """An adapter whose cable comes later may come up slow."""
+    narrow = reading([sample(NOW - 1, rails=[rail()]), sample(rails=[rail(pcie={"width": 2.0})])])
+    known = catalog.load("health")
+    ways = [entry["way_out"] for entry in (*known["events"], *known["causes"])]
+    ways += [finding.way_out for finding in said(narrow).findings]
+    pulled = [way for way in ways if "QSFP" in way]
+    assert len(pulled) == 5
+    assert all("put the QSFP cables back in, then the power" in way for way in pulled), pulled
 
 
 @pytest.mark.parametrize(

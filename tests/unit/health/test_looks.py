@@ -137,7 +137,8 @@ def test_a_hang_names_the_unit_that_exists(name: str, other: str | None) -> None
     ]
     found = rows.row("a", seen, None, RULES).findings
     (hung,) = (finding for finding in found if finding.id == "engine_hung")
-    assert f"restart {'gb10-vllm' if name == 'vllm' else 'gb10-vllm-chat'} on all hosts" in hung.way_out
+    unit = "gb10-vllm" if name == "vllm" else "gb10-vllm-chat"
+    assert f"`sudo systemctl restart --no-block {unit}` on the first host of the cluster alone" in hung.way_out
 
 
 @pytest.mark.parametrize(

@@ -157,7 +157,7 @@ def test_the_engine_that_hangs_is_named() -> None:
     said = judge("spark-a", record, RULES)  # type: ignore[arg-type]
     (hung,) = said.findings
     assert hung.fact.startswith("chat: 3 requests run")
-    assert "restart gb10-vllm-chat " in hung.way_out and "`journalctl -u gb10-vllm-chat`" in hung.way_out
+    assert "restart --no-block gb10-vllm-chat`" in hung.way_out and "`journalctl -u gb10-vllm-chat`" in hung.way_out
     assert said.unsure["engine_hung"] == "vllm: the server's counters are unknown: no port"
 
 
@@ -177,7 +177,7 @@ def test_a_cause_names_the_unit_of_the_service_that_it_is_about() -> None:
     ]
     record = reading(samples, processes=[{"pid": 1, "memory_mib": 90000}])
     (hung, *_) = answer("spark-a", record, RULES, 14).causes  # type: ignore[arg-type]
-    assert hung.id == "engine_hung" and "restart gb10-vllm-chat on all" in hung.way_out
+    assert hung.id == "engine_hung" and "restart --no-block gb10-vllm-chat` on the first host" in hung.way_out
     assert "`journalctl -u gb10-vllm-chat`" in hung.way_out
     for service, unit in (("chat", "gb10-vllm-chat"), (None, "gb10-vllm")):
         said = event("service", NOW - 300, "start_failed", f"{unit}: start_failed: exit status 1")

@@ -597,6 +597,7 @@ def listing(*strangers: str, **limited: Sequence[FleetHost]) -> Callable[..., tu
             "hosts": [host.name for host in hosts], "clusters": [host.cluster or "" for host in hosts],
             "roles": [["vllm"] if host.serves else [] for host in hosts], "groups": ["pair1", "sparks"],
             "in_groups": [[] if host.cluster in strangers else [host.cluster] for host in hosts],
+            "consents": [False] * len(hosts),
         }  # fmt: skip
         if hosts:
             data = {"task": "List the hosts", "host": "h00", "res": {"msg": json.dumps(said)}}
@@ -645,6 +646,28 @@ def test_a_limit_does_not_cut_a_cluster() -> None:
 def test_a_host_whose_name_is_a_pattern_is_refused(name: str) -> None:
     with pytest.raises(Refused, match="to Ansible that is a pattern and not a name"):
         rollout.who(recipes.forward("site", ["a,"]), listing(everybody=[FleetHost("a"), FleetHost(name)]))
+
+
+@pytest.mark.parametrize(
+    ("name", "consent"),
+    [("reboot", "reboot_allow"), ("trial_boot", "trial_boot_allow"), ("release_update", "release_update_allow")],
+)
+def test_a_playbook_that_needs_consent_is_refused_before_a_model_stops(name: str, consent: str, tmp_path: Path) -> None:
+    """Its own refusal comes after the drain, so a model would load again for nothing."""
+    (tmp_path / "hosts.yml").write_text(
+        f"sparks: {{hosts: {{a: {{{consent}: true}}, b: {{{consent}: 'no'}}, c: {{}}, d: {{}}}}}}\n"
+    )
+    (tmp_path / "yes.yml").write_text(f"{consent}: true\n")
+    inventory, file = [str(tmp_path / "hosts.yml")], f"@{tmp_path / 'yes.yml'}"
+    with pytest.raises(Refused, match=rf"^b, c, d: {consent} is not true.*`{consent}: true`, said as `-- -e @FILE`"):
+        rollout.who(recipes.forward(name, inventory), playbook.run)
+    assert [host.name for host in rollout.who(recipes.forward(name, inventory, limit="a"), playbook.run)] == ["a"]
+    assert len(rollout.who(recipes.forward(f"gb10.fleet.{name}", inventory, words=["-e", file]), playbook.run)) == 4
+
+
+def test_where_the_rollout_says_the_consent_itself_no_host_needs_it() -> None:
+    recipe = recipes.forward("site", ["a,"], to=[SET], reboot=True)
+    assert rollout.who(recipe, listing(everybody=[FleetHost("a")])) == [FleetHost("a")]
 
 
 def test_an_interrupt_while_hosts_are_listed_is_no_missing_group() -> None:

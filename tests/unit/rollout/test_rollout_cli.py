@@ -527,6 +527,7 @@ def test_orphans_are_found_by_their_run_and_ended_by_their_ids(sleepers: Callabl
     other = sleepers("r-11/1")
     found = locks.orphans(["r-1"])
     assert {(process.pid, process.rollout) for process in found} == {(ours.pid, "r-1/1"), (deaf.pid, "r-1/2")}
+    assert found[0].words.startswith(f"left behind by {found[0].rollout}: process {found[0].pid}, ")
     assert locks.end(found, lambda: locks.orphans(["r-1"]), grace_s=0.3) == []
     assert ours.wait() == -signal.SIGTERM and deaf.wait() == -signal.SIGKILL and other.poll() is None
 
