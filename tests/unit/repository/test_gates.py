@@ -6,7 +6,9 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,7 +170,10 @@ def test_the_files_of_a_group_of_their_own_are_there() -> None:
 
 
 def test_every_gate_runs_once_and_only_what_can_wait_runs_beside_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[Any] = []
+
     def record(gate: Gate) -> Gate:
+        found.append(gate.work)
         return gate
 
     monkeypatch.setattr(make_test, "execute", record)
@@ -180,9 +185,16 @@ def test_every_gate_runs_once_and_only_what_can_wait_runs_beside_machines(monkey
         }
     assert sorted(lanes["in_time"] + lanes["patient"]) == sorted(
         [gate.name for gate in check.gates()]
-        + ["unit tests that start Ansible", "evidence page in a browser", "attackers"]
+        + [
+            "unit tests that start Ansible, part 1",
+            "unit tests that start Ansible, part 2",
+            "evidence page in a browser",
+            "attackers",
+        ]
         + ["release: the whole of it in a copy"]
     )
+    parts = [work.keywords for work in found if isinstance(work, partial) and work.func is check.plays]
+    assert [one["part"] for one in parts] == list(range(len(parts))) and {one["parts"] for one in parts} == {len(parts)}
     assert not [name for name in lanes["patient"] if "unit" in name or "pytest" in name]
     assert len(lanes["containers"]) == 4 and len(lanes["machines"]) == 1
 
