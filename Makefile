@@ -14,7 +14,7 @@ help:
 	@echo "make test       every gate, role tests, the pair suite, the page        (27 min on 2 cores; root)"
 	@echo "make test-all   the tests on the lab's hosts, those included that take long         (3.5 hours; root)"
 	@echo "make test-realvllm   the unit's lives with a real vLLM on the CPU, if GB10_REAL_VLLM names one   (20 min)"
-	@echo "make check      the gates that need neither root nor a lab              (3 to 5 min on 2 cores)"
+	@echo "make check      linters, types, unit tests                              (3 min on 2 cores)"
 	@echo "make lab-up     two virtual Sparks, nothing on them yet                 (5 min, the second time seconds; root)"
 	@echo "make lab-down   stop them and remove their state                        (seconds; root)"
 	@echo "make campaign   100 killed runs of site.yml, each completed by the next   (30 min; root)"

@@ -180,7 +180,7 @@ def patient() -> list[Gate]:
     """The lane of what may take as long as it likes: it gets what the machines leave."""
     os.nice(19)  # on Linux of this thread alone, and of what it starts
     rehearsal = Gate("release: the whole of it in a copy", release.rehearsal)
-    return run_all([*(gate for gate in check.gates() if gate.patient), rehearsal], workers=1)
+    return run_all([*(gate for gate in check.gates() if gate.patient), *check.packages(), rehearsal], workers=1)
 
 
 def side_by_side(lanes: Sequence[Callable[[], list[Gate]]]) -> list[Gate]:

@@ -184,7 +184,7 @@ def test_every_gate_runs_once_and_only_what_can_wait_runs_beside_machines(monkey
             for lane in (make_test.containers, make_test.in_time, make_test.machines, make_test.patient)
         }
     assert sorted(lanes["in_time"] + lanes["patient"]) == sorted(
-        [gate.name for gate in check.gates()]
+        [gate.name for gate in (*check.gates(), *check.packages())]
         + [
             "unit tests that start Ansible, part 1",
             "unit tests that start Ansible, part 2",
@@ -232,6 +232,7 @@ def test_what_can_wait_leaves_the_cores_to_the_machines(monkeypatch: pytest.Monk
         return Gate(name, lambda it: it.run(sys.executable, "-c", ask, cwd=gates.ROOT) and None, **more)
 
     monkeypatch.setattr(check, "gates", lambda: [gate("waits", patient=True)])
+    monkeypatch.setattr(check, "packages", list)
     monkeypatch.setattr(make_test.release, "rehearsal", lambda _: None)
     waits, _, other = side_by_side((make_test.patient, lambda: [execute(gate("machine"))]))
     assert waits.log[-1] == "priority 19"
