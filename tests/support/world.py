@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import an
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
 
 from tests.support.kinds import EXAMPLES
-from tests.support.rooted import place
+from tests.support.rooted import held, place
 from tests.unit.engine.resources.conftest import FakeHost
 from tests.unit.engine.resources.test_profiles import FakeNetworkManager
 
@@ -129,7 +129,7 @@ class World:
     def digest(self) -> dict[str, Any]:
         """The whole host, without what the engine keeps for itself."""
         files = {
-            str(path.relative_to(self.root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+            str(path.relative_to(self.root)): (path.lstat().st_mode, held(path))
             for path in sorted(self.root.rglob("*"))
             if not str(path.relative_to(self.root)).startswith(("run/gb10-fleet", "var/lib/gb10-fleet"))
         }
