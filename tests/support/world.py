@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,9 @@ PACKAGES, VERSIONS = ("alpha", "beta", "gamma", "nvidia-x"), ("1.0", "1.1", "2.0
 UNITS = ("one.service", "two.service", "three.path")
 SYSCTLS = ("net.ipv4.conf.all.arp_ignore", "net.ipv4.ip_forward")
 MODULES = ("ib_core", "rdma_cm")
+# What an example of a kind may say of its host, and of what somebody does there: tests/support/kinds.py.
+HOST = frozenset({"files", "packages", "offers", "units", "network", "commands"})
+MEDDLE = frozenset({"files", "run", "stdin", "as_before"})
 CONSENTS = ("demo_allow_restart", "demo_allow_exchange")
 
 
@@ -39,6 +42,10 @@ def request(documents: Any, **more: Any) -> dict[str, Any]:
         "roles": None,
         **more,
     }
+
+
+def refuse_unknown(said: Mapping[str, Any], known: Collection[str]) -> None:
+    assert set(said) <= set(known), f"the simulated host does not know {sorted(set(said) - set(known))}"
 
 
 class World:
@@ -100,6 +107,7 @@ class World:
 
     def stand(self, host: Mapping[str, Any]) -> None:
         """As an example of a kind says."""
+        refuse_unknown(host, HOST)
         for path, content in host.get("files", {}).items():
             self.file(path, content)
         self.packages.update(host.get("packages", {}))
@@ -112,6 +120,7 @@ class World:
 
     def meddle(self, how: Mapping[str, Any]) -> None:
         """What somebody does, as an example of a kind says."""
+        refuse_unknown(how, MEDDLE)
         for path, content in how.get("files", {}).items():
             self.file(path, content)
         if "run" in how:
