@@ -20,7 +20,7 @@ Options = dict[str, dict[str, Any]]
 EVIDENCE = ("source", "date", "confidence")
 # libyaml's is ten times as fast, and not everywhere.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_DATE = re.compile(r"^\d{4}-\d{2}(-\d{2})?$")
+_DATE = re.compile(r"20[0-9]{2}-(0[1-9]|1[0-2])(-(0[1-9]|[12][0-9]|3[01]))?\Z")
 # The roles that a host gets, in the order of work, unless gb10_roles says less.
 ROLES = (
     *("kernel_parameters", "driver", "coherence", "docker"),
@@ -96,7 +96,7 @@ def read(path: Path) -> dict[str, Any]:
         content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 - both are safe loaders
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # the latter of 2026-13-01, which looks like a date
         raise CatalogError(f"{path}: not YAML: {error}") from error
     if not isinstance(content, dict):
         raise CatalogError(f"{path}: expected a mapping at the top")

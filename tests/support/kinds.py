@@ -3,12 +3,14 @@
 good       a good resource for each shape of the kind; together they hold every field that the parser knows
 harmless   by shape and field (`field[]`: an item of its list): which hostile values are fine there, and why
 host       the simulated host, before: `files`, `packages`, `offers`, `units` ([enabled or not, active or not]),
-           `network`, and `commands`: how a command begins -> the `files` that it writes, what it `says`, its `rc`
+           `network`, and `commands`: how a command begins -> the `files` that it writes, what it `says`, its `rc`. A
+           new key is a branch of `World.stand` in tests/support/world.py, and a word of `HOST` there
 wanted     resources that change this host
+instead    what the inventory says later in their place: the first of `wanted` with another value, under the same name
 meddle     what somebody does to it afterwards, so that the first of `wanted` differs: `files`, or a command to `run`;
            `as_before` where that is also how it stood before us, as with what has two states only
 random     resources for random documents, on hosts that stand as `host`: for each field its choices, `field?` is left
-           out now and then
+           out now and then: `- {sysctl: [net.ipv4.ip_forward], value: ["0", "1"]}`
 fleet      resources for the containers of tests/fleet, where the examples of all kinds are one document (by file name)
 drifts     by name: a shell command that causes a drift there, the resources that then differ, how to `tidy` up
 benchmark  resources that the benchmarks must know, if a role that they measure has the kind

@@ -123,8 +123,8 @@ class Spark:
         if argv[0] == "nvidia-smi":
             return self._nvidia_smi(argv)
         if argv[0] == "nvme":
-            said = json.dumps({"critical_warning": 0, "avail_spare": 100, "percent_used": self.worn})
-            return Completed(tuple(argv), 0, said)
+            log = {"critical_warning": 0, "avail_spare": 100, "percent_used": self.worn}
+            return Completed(tuple(argv), 0, json.dumps({**log, "media_errors": 0, "unsafe_shutdowns": 3}))
         if argv[0] == "journalctl":
             return Completed(tuple(argv), 0, self._journal(argv))
         return Completed(tuple(argv), 127)

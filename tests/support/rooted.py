@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from pathlib import Path
 
@@ -24,3 +25,10 @@ def place(root: Path, path: str, *, follow: bool = False) -> Path:
         names.extendleft(reversed([part for part in target.split("/") if part not in ("", ".")]))
         current = root if target.startswith("/") else current
     raise OSError(f"{path}: too many links")
+
+
+def held(path: Path) -> bytes:
+    """What a path holds, for a comparison. Of a link its text: what it leads to may be a file of the machine."""
+    if path.is_symlink():
+        return os.fsencode(path.readlink())
+    return path.read_bytes() if path.is_file() else b""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import an
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
 
 from tests.support.kinds import EXAMPLES
-from tests.support.rooted import place
+from tests.support.rooted import held, place
 from tests.unit.engine.resources.conftest import FakeHost
 from tests.unit.engine.resources.test_profiles import FakeNetworkManager
 
@@ -22,6 +22,9 @@ PACKAGES, VERSIONS = ("alpha", "beta", "gamma", "nvidia-x"), ("1.0", "1.1", "2.0
 UNITS = ("one.service", "two.service", "three.path")
 SYSCTLS = ("net.ipv4.conf.all.arp_ignore", "net.ipv4.ip_forward")
 MODULES = ("ib_core", "rdma_cm")
+# What an example of a kind may say of its host, and of what somebody does there: tests/support/kinds.py.
+HOST = frozenset({"files", "packages", "offers", "units", "network", "commands"})
+MEDDLE = frozenset({"files", "run", "stdin", "as_before"})
 CONSENTS = ("demo_allow_restart", "demo_allow_exchange")
 
 
@@ -39,6 +42,10 @@ def request(documents: Any, **more: Any) -> dict[str, Any]:
         "roles": None,
         **more,
     }
+
+
+def refuse_unknown(said: Mapping[str, Any], known: Collection[str]) -> None:
+    assert set(said) <= set(known), f"the simulated host does not know {sorted(set(said) - set(known))}"
 
 
 class World:
@@ -100,6 +107,7 @@ class World:
 
     def stand(self, host: Mapping[str, Any]) -> None:
         """As an example of a kind says."""
+        refuse_unknown(host, HOST)
         for path, content in host.get("files", {}).items():
             self.file(path, content)
         self.packages.update(host.get("packages", {}))
@@ -112,6 +120,7 @@ class World:
 
     def meddle(self, how: Mapping[str, Any]) -> None:
         """What somebody does, as an example of a kind says."""
+        refuse_unknown(how, MEDDLE)
         for path, content in how.get("files", {}).items():
             self.file(path, content)
         if "run" in how:
@@ -129,7 +138,7 @@ class World:
     def digest(self) -> dict[str, Any]:
         """The whole host, without what the engine keeps for itself."""
         files = {
-            str(path.relative_to(self.root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+            str(path.relative_to(self.root)): (path.lstat().st_mode, held(path))
             for path in sorted(self.root.rglob("*"))
             if not str(path.relative_to(self.root)).startswith(("run/gb10-fleet", "var/lib/gb10-fleet"))
         }

@@ -34,13 +34,16 @@ def test_a_value_without_evidence_is_refused_by_path(tmp_path: Path, missing: st
 def test_dates_are_text_and_must_be_dates(tmp_path: Path) -> None:
     root = written(tmp_path, "a: {value: 1, source: s, date: 2026-11-21, confidence: vendor}\n")
     assert catalog.load("x", root)["a"]["date"] == "2026-11-21"
-    (root / "catalog" / "x.yml").write_text("a: {value: 1, source: s, date: yesterday, confidence: vendor}\n")
-    catalog.load.cache_clear()
-    with pytest.raises(catalog.CatalogError, match="not a date"):
-        catalog.load("x", root)
+    for wrong in ("yesterday", "2099-13-45", "2026-11-32"):
+        (root / "catalog" / "x.yml").write_text(f"a: {{value: 1, source: s, date: '{wrong}', confidence: vendor}}\n")
+        catalog.load.cache_clear()
+        with pytest.raises(catalog.CatalogError, match="not a date"):
+            catalog.load("x", root)
 
 
-@pytest.mark.parametrize(("text", "says"), [("- 1\n", "mapping"), ("a: [\n", "not YAML")])
+@pytest.mark.parametrize(
+    ("text", "says"), [("- 1\n", "mapping"), ("a: [\n", "not YAML"), ("a: 2099-13-45\n", "not YAML: month")]
+)
 def test_what_is_no_catalog_is_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(catalog.CatalogError, match=says):
         catalog.load("x", written(tmp_path, text))

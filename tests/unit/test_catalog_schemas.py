@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterator
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,8 @@ def test_a_file_keeps_to_its_schema(name: str) -> None:
         ({"match": {"flags": {"--port": "absent"}}}, "absent"),
         ({"versions": "0.19"}, "0.19"),
         ({"sources": []}, "[]"),
+        ({"date": "2026-13-01"}, "2026-13-01"),
+        ({"date": "2026-11-45"}, "2026-11-45"),
         ({"confidence": "single_source", "severity": "error"}, "error"),
     ],
 )
@@ -60,3 +64,19 @@ def test_the_schema_of_rules_sees_what_is_wrong(change: dict[str, Any], says: st
     content = copy.deepcopy(catalog.load("rules"))
     content["rules"][0].update(change)
     assert says in " ".join(faults("rules", content))
+
+
+def dates(node: Any) -> Iterator[str]:
+    """Every `date` below."""
+    if isinstance(node, dict):
+        yield from (str(node[key]) for key in node if key == "date")
+    for value in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from dates(value)
+
+
+@pytest.mark.parametrize("name", sorted({*SCHEMAS, *(path.stem for path in (ROOT / "catalog").glob("*.yml"))}))
+def test_no_date_is_in_the_future(name: str) -> None:
+    """A date says when somebody looked; one to come would never be too old for `gb10 catalog check`."""
+    latest = datetime.now(timezone(timedelta(hours=14))).date()  # somewhere it is this day already
+    said = [text for content in contents(name).values() for text in dates(content)]
+    assert [text for text in said if date.fromisoformat(text) > latest] == []

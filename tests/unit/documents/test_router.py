@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,13 @@ def test_large_requests(fleet: Fleet, size: int, ahead: bool, status: int) -> No
     found, said = chat(fleet, body)
     assert (found, len(body)) == (status, size)
     assert status != 200 or (said["model"], said["bytes"]) == (SMALL, size)
+
+
+def test_a_large_request_hears_why_also_where_the_machine_is_busy(fleet: Fleet) -> None:
+    """NGINX is still sending when the router refuses. It must see the answer, not the end of a connection."""
+    body = b'{"messages": "%s"}' % (b"x" * (LARGEST - 100))
+    with ThreadPoolExecutor(8) as clients:
+        assert {said for _ in range(2) for said, _ in clients.map(lambda _: chat(fleet, body), range(8))} == {413}
 
 
 def test_the_name_in_a_form(fleet: Fleet) -> None:

@@ -12,6 +12,7 @@ import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.modules import host_state
 
+from tests.support import kinds
 from tests.support.kinds import DECLARABLE, EXAMPLES, FLEET, FOLDER, fields_of, parsed
 from tests.support.rig import ROOT
 from tests.support.world import CONSENTS, World
@@ -63,6 +64,29 @@ def test_a_kind_converges_drifts_and_goes_back(kind: str, tmp_path: Path) -> Non
     assert world.digest() == before
 
 
+@pytest.mark.parametrize("kind", DECLARABLE)
+def test_another_value_is_the_same_resource(kind: str, tmp_path: Path) -> None:
+    """The name is the place and never the value: else the former value would be left behind as an orphan."""
+    found = EXAMPLES[kind]
+    world = World(tmp_path)
+    world.stand(found.get("host", {}))
+    before = world.digest()
+    label = parsed(kind, found["wanted"][0])[0].label
+    for resources in (found["wanted"], found["instead"]):
+        said = world.ask([{"role": "demo", "resources": resources}], consents=ALLOWED)
+        assert said["error"] is None, said["error"]
+        assert label in places(said)
+        assert said["orphans"] == []
+    assert world.ask([], verb="undo", consents=ALLOWED)["error"] is None
+    assert world.digest() == before
+
+
+@pytest.mark.parametrize("kind", DECLARABLE)
+def test_an_example_has_no_key_that_nobody_reads(kind: str) -> None:
+    """tests/support/kinds.py explains each; tests/support/world.py refuses what it does not know of a host."""
+    assert set(EXAMPLES[kind]) <= set(re.findall(r"^(\w+) {2,}", kinds.__doc__ or "", re.MULTILINE))
+
+
 def places(said: dict[str, Any]) -> list[str]:
     return [row["resource"] for row in [*said["changes"], *said["pending"]]]
 
@@ -105,6 +129,14 @@ def test_the_architecture_lists_every_field(kind: str) -> None:
 
 def test_no_kind_is_documented_that_there_is_not() -> None:
     assert set(described()) == set(listed()) == set(DECLARABLE)
+
+
+def test_the_glossary_names_every_kind() -> None:
+    """By the last word of its name: a NetworkManager profile is `nm_profile`."""
+    row = re.search(r"^\| resource \| [^|]*: an? ([^|]*) \|$", (ROOT / "docs/glossary.md").read_text(), re.MULTILINE)
+    assert row
+    named = [words.split()[-1] for words in re.split(", | or ", row[1])]
+    assert sorted(named) == sorted(kind.rpartition("_")[2] for kind in DECLARABLE)
 
 
 # --------------------------------------------------------------------------------------------------------- the engine

@@ -67,6 +67,23 @@ def test_every_sample_has_its_family_and_every_family_its_words(spark: Spark) ->
     assert {name for name in written if name.startswith("gb10_")} <= set(FAMILIES)
 
 
+# Families of which the faked Spark has no value, and why.
+UNREAD = {"gb10_gpu_temperature_margin_celsius": "the lab's nvidia-smi answers [N/A]"}
+
+
+def test_every_family_is_written(spark: Spark) -> None:
+    """By a host that has every sensor, a service that ended, and a line in its log."""
+    for path, text in {
+        "thermal/thermal_zone0/trip_point_0_type": "critical", "thermal/thermal_zone0/trip_point_0_temp": "110000",
+        "hwmon/hwmon0/name": "made up", "hwmon/hwmon0/temp1_input": "50000", "hwmon/hwmon0/power1_average": "9000000",
+    }.items():  # fmt: skip
+        spark.write(f"/sys/class/{path}", text)
+    spark.status("ready", 3)
+    spark.log("NVRM: Xid (PCI:000f:01:00): 31, pid=1, MMU Fault")
+    written = {str(NAME.match(series)[0]) for series in samples(spark.text(1e6))}  # type: ignore[index]
+    assert set(FAMILIES) - written == set(UNREAD), "no sample of it, or it is no exception any more"
+
+
 def test_the_page_has_every_metric() -> None:
     page = (ROOT / "docs/monitoring.md").read_text()
     assert page == monitoring_files.page(page), "run python -m scripts.monitoring_files"

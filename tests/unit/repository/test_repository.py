@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import engine, manifest
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog, tags
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import findings
 
 from scripts.check import SHIPPED, WHEEL_FOLDERS, source_files
@@ -146,10 +146,20 @@ def test_every_role_that_a_playbook_names_exists() -> None:
     assert named <= {f"gb10.fleet.{role}" for role in ROLES}
 
 
+@pytest.mark.parametrize("role", catalog.ROLES)
+def test_a_role_applies_itself_and_no_other(role: str) -> None:
+    tasks = _nodes(read(f"roles/{role}/tasks/main.yml"))
+    assert [task["gb10.fleet.host_state"].get("roles") for task in tasks if "gb10.fleet.host_state" in task] == [[role]]
+    assert all(task["gb10.fleet.plan"]["roles"] == [role] for task in tasks if "gb10.fleet.plan" in task)
+
+
 @pytest.mark.parametrize("role", sorted({*ROLES} - {"benchmark", "fabric", "vllm"}))
 def test_every_role_of_the_host_has_a_scenario(role: str) -> None:
-    """Rails and a model that serves take machines: tests/lab."""
+    """Rails and a model that serves take machines: tests/lab. A scenario without a test judges nothing but changes."""
     assert (ROOT / "molecule" / role / "molecule.yml").is_file()
+    own = {"reboot", "release_update", "trial_boot", "vllm_image"}  # their scenario's own play judges, in this folder
+    tests = list((ROOT / "molecule" / role / "tests").glob("test_*.py"))
+    assert bool(tests) is (role not in own)
 
 
 # --- Ansible's own ways
@@ -295,6 +305,33 @@ def test_every_finding_of_the_doctor_has_an_id_that_is_known() -> None:
 def test_the_manual_lists_every_variable_of_the_collection() -> None:
     listed = re.findall(r"^\| `(gb10_\w+)` \|", text(Path("docs/inventory.md")), re.MULTILINE)
     assert sorted(listed) == sorted(catalog.COLLECTION_VARIABLES)
+
+
+def test_the_manual_lists_the_roles_in_the_order_of_work() -> None:
+    """The table of roles says that it has all of them, in this order; below it are those that are not among them."""
+    page = text(Path("docs/inventory.md"))
+    table, _, others = page.partition("in this order:")[2].partition("\n\nThe roles ")
+    assert re.findall(r"^\| \[(\w+)\]\(\.\./roles/\1/README\.md\) \|", table, re.MULTILINE) == list(catalog.ROLES)
+    named = re.findall(r"\[(\w+)\]\(\.\./roles/\1/README\.md\)", others.partition("are not in `gb10_roles`")[0])
+    assert sorted(named) == sorted({*ROLES} - {*catalog.ROLES})
+
+
+def test_the_manual_lists_what_each_tag_chooses() -> None:
+    table = text(Path("docs/inventory.md")).partition("| tag | chooses |")[2].partition("\n\n")[0]
+    assert re.search(rf"^\| `host` \| {', '.join(tags.PARTS['host'])} \|$", table, re.MULTILINE)
+    *most, last = tags.PARTS["serving"]
+    assert tags.PARTS["fabric"] == ("fabric",)
+    assert f"\n| `fabric`, `serving` | the role fabric; the roles {', '.join(most)} and {last} |\n" in table
+
+
+def test_the_manual_lists_how_each_variable_begins() -> None:
+    """What is refused by any unknown name, and what only as a slip."""
+    listed = text(Path("docs/inventory.md")).partition("how\nthe name begins:")[2].partition("- All other names")[0]
+    ours, common = (re.findall(r"`(\w+_)`", part) for part in listed.split("\n- ")[1:])
+    declared = catalog.declared_variables()
+    own = declared.own_prefixes
+    assert sorted(ours) == sorted({*own} - {name for name in own if name.startswith(tuple({*own} - {name}))})
+    assert sorted(common) == sorted({*declared.prefixes} - {*own})
 
 
 def test_the_manual_explains_every_field_of_the_manifest() -> None:

@@ -54,5 +54,6 @@ def test_consent_lists_every_variable_that_a_specification_calls_consent() -> No
         for entry in yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"].values():
             for name, option in (entry.get("options") or {}).items():
                 if "".join(option["description"]).startswith("Consent"):
+                    assert "default" in option, f"{name}: a consent has a default, which is not to consent"
                     specified[name] = str(option["default"]).lower()
     assert listed == {**specified, "gb10_orphans": "show", "gb10_layouts_by_timer": "false"}  # of no role

@@ -15,11 +15,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.health.texts import Not
 
 from .exposition import Samples, sample
 
-# How the kernel accounts for memory: what is in none of these is the GPU's, or was not given back.
-ACCOUNTS = (
-    *("free_bytes", "buffers_bytes", "cached_bytes", "anonymous_bytes", "slab_bytes"),
-    *("stack_bytes", "tables_bytes", "percpu_bytes", "huge_bytes"),
-)
 _GPU = {
     "temperature_c": ("gb10_gpu_temperature_celsius", 1),
     "tlimit_c": ("gb10_gpu_temperature_margin_celsius", 1),
@@ -93,7 +88,8 @@ def of_memory(read: Mapping[str, Any]) -> Samples:
     found: Samples = []
     for key in _MEMORY:
         found += sample(f"gb10_memory_{key}_bytes", read[f"{key}_bytes"])
-    accounts = [read[name] for name in ACCOUNTS]
+    # What is in none of these accounts is the GPU's, or was not given back.
+    accounts = [read[name] for name in memory.ACCOUNTS]
     if None not in accounts:
         found += sample("gb10_memory_hidden_bytes", max(0, read["total_bytes"] - sum(accounts)))
     return found

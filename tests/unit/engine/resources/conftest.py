@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.converge import 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import Outcome, Run, parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
 
-from tests.support.rooted import place
+from tests.support.rooted import held, place
 
 RUN = Run("somebody@controller 1 2026-11-21T05:00:00Z", "0.2.0")
 
@@ -95,7 +95,7 @@ class FakeHost:
     def digest(self) -> dict[str, tuple[int, bytes]]:
         """All files, without what the engine keeps for itself."""
         return {
-            str(path.relative_to(self.root)): (path.lstat().st_mode, path.read_bytes() if path.is_file() else b"")
+            str(path.relative_to(self.root)): (path.lstat().st_mode, held(path))
             for path in sorted(self.root.rglob("*"))
             if "gb10-fleet" not in path.relative_to(self.root).parts[1:3]
         }
