@@ -38,6 +38,7 @@ from jinja2 import Environment, StrictUndefined, Template, TemplateError, Undefi
 
 FILE_CONTENTS = ("content", "merge_json", "default_json")
 CONTROL_KEYS = ("loop", "when")
+BLOCK_KEYS = {"when", "block"}
 SHOWN_OF_AN_ERROR = 300  # characters
 
 
@@ -176,12 +177,13 @@ class Source:
 
 @dataclass(frozen=True)
 class _Resource:
-    """An entry of `resources`: attributes with `loop` and `when`."""
+    """An entry of `resources`: attributes with `loop` and `when`. `blocks` are the conditions of those it stands in."""
 
     attributes: Mapping[str, Any]
     loop: Any = None
     when: _Code | None = None
     template: Source | None = None
+    blocks: tuple[_Code, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -235,8 +237,7 @@ def load(name: str, root: Path | None = None) -> Role:
             raise RenderError(f"role {name}, desired.yml: expected the key resources with a list, and no other")
         if content.get("orphans", "remove") != "remove":
             raise RenderError(f"role {name}, desired.yml: orphans is remove, or is left out")
-        resources = [_resource(folder, index, raw) for index, raw in enumerate(content["resources"])]
-        return Role(name, resources, "orphans" in content)
+        return Role(name, list(_entries(folder, "resources", content["resources"])), "orphans" in content)
     except (TemplateError, catalog.CatalogError, OSError) as error:
         raise RenderError(f"role {name}: {error}") from error
 
@@ -250,10 +251,25 @@ def removes_orphans(name: str) -> bool:
     return ours.is_file() and load(name).removes_orphans
 
 
-def _resource(folder: Path, index: int, raw: Any) -> _Resource:
-    where = f"resources[{index}]"
-    if not isinstance(raw, dict):
-        raise RenderError(f"role {folder.name}, {where}: expected a mapping")
+def _entries(folder: Path, where: str, listed: list[Any], blocks: tuple[_Code, ...] = ()) -> Iterator[_Resource]:
+    """The entries of a list. Those of a block stand in its place, with its condition."""
+    for index, raw in enumerate(listed):
+        place = f"{where}[{index}]"
+        if not isinstance(raw, dict):
+            raise RenderError(f"role {folder.name}, {place}: expected a mapping")
+        if "block" not in raw:
+            yield _resource(folder, place, raw, blocks)
+        elif set(raw) != BLOCK_KEYS:
+            key = next((key for key in raw if key not in BLOCK_KEYS), "when")
+            raise RenderError(f"role {folder.name}, {place}.{key}: a block has the keys when and block, and no other")
+        elif not isinstance(raw["block"], list):
+            raise RenderError(f"role {folder.name}, {place}.block: expected a list")
+        else:
+            condition = _expression(str(raw["when"]), f"{place}.when")
+            yield from _entries(folder, f"{place}.block", raw["block"], (*blocks, condition))
+
+
+def _resource(folder: Path, where: str, raw: dict[str, Any], blocks: tuple[_Code, ...]) -> _Resource:
     rest = {key: value for key, value in raw.items() if key not in (*CONTROL_KEYS, "template")}
     template = None
     if "template" in raw:
@@ -265,6 +281,7 @@ def _resource(folder: Path, index: int, raw: Any) -> _Resource:
         loop=_compile(raw["loop"], f"{where}.loop") if "loop" in raw else None,
         when=_expression(str(raw["when"]), f"{where}.when") if "when" in raw else None,
         template=template,
+        blocks=blocks,
     )
 
 
@@ -347,7 +364,9 @@ def render(role: str, view: View) -> Rendered:
 
 
 def _resources(scope: _Scope, entry: _Resource) -> Iterator[dict[str, Any]]:
-    """What an entry stands for: itself, or each item of its loop, where its condition holds."""
+    """What an entry stands for: itself, or each item of its loop, where its condition and those of its blocks hold."""
+    if not all(scope.evaluate(condition) for condition in entry.blocks):
+        return
     items = [None] if entry.loop is None else [{"item": item} for item in scope.value(entry.loop)]
     for item in items:
         if entry.when is not None and not scope.evaluate(entry.when, item):

@@ -34,6 +34,30 @@ _HEALTH = "/health"  # everybody may ask it, and it has an entry of its own
 
 
 @dataclass(frozen=True)
+class Proxy:
+    """A server of this role, and what is taken away where a host is not to have it."""
+
+    package: str
+    unit: str
+    files: tuple[str, ...]
+    secret: str  # a file, too
+
+
+_NGINX = Proxy(
+    "nginx",
+    "gb10-gateway.service",
+    ("/etc/systemd/system/gb10-gateway.service", "/etc/gb10-fleet/gateway.conf"),
+    "/etc/gb10-fleet/gateway-keys.conf",
+)
+_HAPROXY = Proxy(
+    "haproxy",
+    "gb10-router.service",
+    ("/etc/systemd/system/gb10-router.service", "/etc/gb10-fleet/router.cfg", "/usr/local/sbin/gb10-router"),
+    "/etc/gb10-fleet/router-keys.map",
+)
+
+
+@dataclass(frozen=True)
 class Path:
     """A path that clients may ask for, and how."""
 
@@ -49,6 +73,8 @@ class GatewayPlan(RolePlan):
     routes: bool  # whether a router stands behind it
     nginx_is_ours: bool
     haproxy_is_ours: bool
+    packages: tuple[str, ...]
+    unwanted: tuple[Proxy, ...]  # the router is first: it stands behind the gateway
     address: str  # as NGINX writes it
     upstream: str  # vLLM's address and port, or the router's socket
     serving: str  # the file that is there while vLLM listens, where that is one service
@@ -61,6 +87,11 @@ class GatewayPlan(RolePlan):
     models: tuple[Model, ...]  # what this host's own router offers
     sleepers: tuple[Service, ...]  # services here that the first request starts
 
+    @property
+    def unwanted_files(self) -> tuple[str, ...]:
+        """Those that are no secrets."""
+        return tuple(file for proxy in self.unwanted for file in proxy.files)
+
 
 def plan(view: View) -> GatewayPlan:
     """The plan for one host; a gateway that is not asked for is not judged."""
@@ -69,12 +100,15 @@ def plan(view: View) -> GatewayPlan:
     known = [*(each.said for each in gateway_services.declared(view)), vllm]
     serves = gateway_settings.serves(view)
     routes = gateway_router.routes(view)
+    proxies = {_NGINX: serves, _HAPROXY: routes}
     return GatewayPlan(
         refusals=(*dict.fromkeys(_refusals(said, known)), *gateway_router.refusals(view)) if serves else (),
         serves=serves,
         routes=routes,
         nginx_is_ours=serves and gateway_settings.is_ours(view, "nginx"),
         haproxy_is_ours=routes and gateway_settings.is_ours(view, "haproxy"),
+        packages=tuple(proxy.package for proxy, wanted in proxies.items() if wanted),
+        unwanted=tuple(proxy for proxy, wanted in reversed(proxies.items()) if not wanted),
         address=addresses.in_url(said.gateway_address),
         upstream=f"unix:{ROUTER}:" if routes else _only(own, vllm),
         serving=own[0].serving if own else services.Names(services.SHORT).serving,

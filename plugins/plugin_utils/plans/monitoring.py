@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
 PROGRAM = "programs/metrics/main"  # below plugins/module_utils, where everything lies that a host may need
 PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"
-DASHBOARDS = "/usr/local/share/gb10-fleet/dashboards"
+_GRAFANA, DASHBOARDS = "/etc/grafana/provisioning", "/usr/local/share/gb10-fleet/dashboards"
 _IMPORT = re.compile(
     r"^\s*from (ansible_collections\.gb10\.fleet\.plugins\.module_utils\.|\.)([\w.]*) import (.+)", re.MULTILINE
 )
@@ -45,6 +45,14 @@ class Target:
 
     host: str
     address: str
+
+
+@dataclass(frozen=True)
+class File:
+    """A file and what it holds."""
+
+    path: str
+    content: str
 
 
 @dataclass(frozen=True)
@@ -112,18 +120,16 @@ class MonitoringPlan(RolePlan):
         return _file("gb10-rules.yml")
 
     @property
-    def dashboard(self) -> str:
-        return _file("gb10-dashboard.json")
-
-    @property
-    def datasource(self) -> str:
-        known = {"name": "Prometheus", "uid": "prometheus", "type": "prometheus", "url": f"http://{PROMETHEUS}"}
-        return json.dumps({"apiVersion": 1, "datasources": [{**known, "access": "proxy", "isDefault": True}]}) + "\n"
-
-    @property
-    def provider(self) -> str:
-        known = {"name": "gb10-fleet", "type": "file", "options": {"path": DASHBOARDS}}
-        return json.dumps({"apiVersion": 1, "providers": [known]}) + "\n"
+    def grafana_files(self) -> tuple[File, ...]:
+        """The dashboard, and what tells Grafana of it and of Prometheus."""
+        source = {"name": "Prometheus", "uid": "prometheus", "type": "prometheus", "url": f"http://{PROMETHEUS}"}
+        sources = [{**source, "access": "proxy", "isDefault": True}]
+        provider = {"name": "gb10-fleet", "type": "file", "options": {"path": DASHBOARDS}}
+        return (
+            File(f"{_GRAFANA}/datasources/gb10.yaml", json.dumps({"apiVersion": 1, "datasources": sources}) + "\n"),
+            File(f"{_GRAFANA}/dashboards/gb10.yaml", json.dumps({"apiVersion": 1, "providers": [provider]}) + "\n"),
+            File(f"{DASHBOARDS}/gb10.json", _file("gb10-dashboard.json")),
+        )
 
 
 def plan(view: View) -> MonitoringPlan:

@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View,
 from tests.support.proofs import facts
 
 HOSTS = ("spark-a", "spark-b")
+ONLY_WHEN_AND_BLOCK = "a block has the keys when and block, and no other"
 PEERS = {"spark-b": facts("spark-b")}
 
 
@@ -136,6 +137,39 @@ def test_when_and_loop(render: Any) -> None:
     ]
 
 
+BLOCK = """
+resources:
+  - {file: /first}
+  - when: plan.size > 3
+    block:
+      - {file: /a, when: plan.word}
+      - {loop: "{{ plan.things }}", when: item != 'y', package: "{{ item }}"}
+      - when: plan.word
+        block: [{file: /b, template: it.j2}]
+  - {file: /last}
+"""
+
+
+@pytest.mark.parametrize(
+    ("planned", "between"),
+    [
+        ({"size": 4, "word": "w"}, [{"file": "/a"}, {"package": "x"}, {"file": "/b", "content": "w"}]),
+        ({"size": 4}, [{"package": "x"}]),
+        ({"size": 3, "word": "w"}, []),
+    ],
+)
+def test_the_condition_of_a_block_and_that_of_a_resource_in_it_both_apply(
+    render: Any, planned: dict[str, Any], between: list[dict[str, Any]]
+) -> None:
+    rendered = render(BLOCK, template="{{ plan.word }}", things=("x", "y"), **planned)
+    assert rendered.resources == [{"file": "/first"}, *between, {"file": "/last"}]
+
+
+def test_of_a_block_that_does_not_apply_nothing_is_evaluated(render: Any) -> None:
+    entries = "[{loop: '{{ plan.gone }}', file: x}, {file: x, when: plan.gone}, {when: plan.gone, block: [{file: x}]}]"
+    assert render(f"resources: [{{when: plan.word, block: {entries}}}]").resources == []
+
+
 def test_variables_are_converted_and_those_of_another_role_are_seen(render: Any) -> None:
     document = "resources: [{file: '/{{ fabric_topology }}', mtu: '{{ fabric_mtu }}'}]"
     assert render(document, alone(fabric_mtu="1500")).resources == [{"file": "/none", "mtu": 1500}]
@@ -177,6 +211,15 @@ def test_a_template_is_text_even_where_it_is_one_expression(render: Any) -> None
             r"resources\[0\]\.mode, on spark-a: .*cannot go into a document",
         ),
         ("resources: [{file: /x, mode: '{{ plan.nothing }}'}]", r"resources\[0\]\.mode, on spark-a: .*nothing"),
+        ("resources: [{when: missing, block: [{file: /x}]}]", r"resources\[0\]\.when, on spark-a: .*'missing'"),
+        (
+            "resources: [{when: true, block: [{file: /x}, {loop: [1], file: '/{{ missing }}'}]}]",
+            r"resources\[0\]\.block\[1\]\.file, on spark-a: .*'missing'",
+        ),
+        (  # the item is that of a resource
+            "resources: [{when: item, block: [{loop: [1], file: /x}]}]",
+            r"resources\[0\]\.when, on spark-a: .*'item' is undefined",
+        ),
     ],
 )
 def test_an_error_names_role_place_and_host(render: Any, document: str, says: str) -> None:
@@ -196,6 +239,15 @@ def test_an_error_names_role_place_and_host(render: Any, document: str, says: st
         ("resources: [{file: /x, template: it.j2, content: x}]", r"resources\[0\]\.template: is for a file"),
         ("resources: [{unit: x, template: it.j2}]", r"resources\[0\]\.template: is for a file"),
         ("resources: [{file: x, template: absent.j2}]", "absent.j2"),
+        ("resources: [{when: a, block: [], loop: [1]}]", rf"resources\[0\]\.loop: {ONLY_WHEN_AND_BLOCK}"),
+        ("resources: [{when: a, block: [], name: b}]", rf"resources\[0\]\.name: {ONLY_WHEN_AND_BLOCK}"),
+        ("resources: [{block: []}]", rf"resources\[0\]\.when: {ONLY_WHEN_AND_BLOCK}"),
+        ("resources: [{when: a, block: {file: /x}}]", r"resources\[0\]\.block: expected a list"),
+        ("resources: [{when: a, block: [[1]]}]", r"resources\[0\]\.block\[0\]: expected a mapping"),
+        (
+            "resources: [{when: a, block: [{when: b, block: [{unit: x, template: it.j2}]}]}]",
+            r"resources\[0\]\.block\[0\]\.block\[0\]\.template: is for a file",
+        ),
     ],
 )
 def test_a_broken_document_is_refused_before_any_host(render: Any, document: str, says: str) -> None:

@@ -70,6 +70,22 @@ def test_no_address_is_no_gateway_and_takes_an_earlier_one_away() -> None:
     assert {name for name, entry in found.items() if entry["state"] == "absent"} == {CONFIG, KEYS, UNIT, *ROUTER}
 
 
+def test_what_goes_is_stopped_before_a_file_of_it_is_taken_away() -> None:
+    kinds = [next(iter(entry)) for entry in document().resources]
+    assert kinds == ["unit"] * 2 + ["file"] * 7
+    secrets = {entry["file"] for entry in document().resources if entry.get("secret")}
+    assert secrets == {KEYS, "/etc/gb10-fleet/router-keys.map"}
+
+
+def test_all_that_a_gateway_and_its_router_write_goes_with_them() -> None:
+    """But what others may have, too: packages, their drop-ins, the folder, and what is to stand there beforehand."""
+    services = {name: {"model": name, "port": port, "memory_gib": 8} for name, port in (("one", 8000), ("two", 8001))}
+    known = {**BARE, "memory_bytes": 128 << 30}
+    there = named(document(known, **GATEWAY, vllm_services=services))
+    written = {name for name, entry in there.items() if ("content" in entry or "unit" in entry) and ".d/" not in name}
+    assert written == set(named(document()))
+
+
 def test_only_the_head_of_a_cluster_has_one() -> None:
     pair = ("spark-a", "spark-b")
     assert named(document(members=pair, **GATEWAY))["gb10-gateway.service"]["state"] == "started"

@@ -51,6 +51,28 @@ def test_whose_nginx_it_is(packages: dict[str, str], by_us: list[str], ours: boo
     assert planned(facts={"packages": packages, "installed_by_us": by_us}).nginx_is_ours == ours
 
 
+TWO = {name: {"model": name, "port": port, "span": "host"} for name, port in (("one", 8000), ("two", 8001))}
+
+
+@pytest.mark.parametrize(
+    ("given", "packages", "unwanted"),
+    [
+        ({"vllm_services": TWO}, ("nginx", "haproxy"), []),
+        ({}, ("nginx",), ["gb10-router.service"]),
+        ({"gateway_address": ""}, (), ["gb10-router.service", "gb10-gateway.service"]),
+        ({"gateway_address": "", "vllm_services": TWO}, (), ["gb10-router.service", "gb10-gateway.service"]),
+    ],
+)
+def test_what_a_host_gets_and_what_is_taken_away(
+    given: dict[str, Any], packages: tuple[str, ...], unwanted: list[str]
+) -> None:
+    plan = planned(facts=BARE | {"memory_bytes": 128 << 30}, **given)
+    assert (plan.packages, [proxy.unit for proxy in plan.unwanted]) == (packages, unwanted)
+    assert [file for file in plan.unwanted_files if file.endswith(".service")] == [
+        f"/etc/systemd/system/{unit}" for unit in unwanted
+    ]
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -117,6 +118,18 @@ def test_alertmanager_proves_its_configuration_before_it_is_written() -> None:
     )
     assert entries[at]["validate"] == ["amtool", "check-config", "%s"]
     assert any(entry.get("package") == "prometheus-alertmanager" for entry in entries[:at])
+
+
+def test_grafana_is_told_of_prometheus_and_of_the_dashboard() -> None:
+    view = View("spark-a", facts(), {**ON, "monitoring_server": True, "monitoring_grafana": True})
+    entries = {next(iter(entry.values())): entry for entry in render("monitoring", view).resources}
+    told = {path: json.loads(entries[path]["content"]) for path in entries if path.startswith("/etc/grafana/")}
+    (source,) = told["/etc/grafana/provisioning/datasources/gb10.yaml"]["datasources"]
+    (provider,) = told["/etc/grafana/provisioning/dashboards/gb10.yaml"]["providers"]
+    assert source["url"] == "http://127.0.0.1:9090"
+    folder = provider["options"]["path"]
+    assert json.loads(entries[f"{folder}/gb10.json"]["content"])["panels"]
+    assert set(told) < set(entries["grafana-server.service"]["restart_on"])
 
 
 @pytest.mark.skipif(shutil.which("amtool") is None, reason="amtool is not installed (package prometheus-alertmanager)")
