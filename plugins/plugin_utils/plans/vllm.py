@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,11 +15,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
     vllm_budget,
     vllm_ports,
     vllm_service,
+    vllm_shared,
     vllm_warm,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_shared import Folder, Program, Unused
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
 
@@ -28,12 +30,9 @@ class VllmPlan(RolePlan):
     """How a host serves: its services, each with its own unit, and the folders and programs that they share."""
 
     services: tuple[ServicePlan, ...]
-    folders: tuple[str, ...]  # of models, and those of the host that the containers get beside
-    compiles: bool  # whether a service needs the folder of what vLLM compiles
-    shelves: tuple[str, ...]  # folders of warm caches
-    sums: tuple[str, ...]  # folders of what those are
-    secrets_unused: tuple[str, ...]  # files of secrets that no service has use for
-    sources: tuple[str, ...] = vllm_service.SOURCES  # of the program that the units run
+    folders: tuple[Folder, ...]
+    programs: tuple[Program, ...]
+    unused: tuple[Unused, ...]  # files that no service needs
     ray: str  # the service that runs by Ray
     sleepers: tuple[ServicePlan, ...]  # services that the first request starts
     resting: tuple[str, ...]  # services that only another layout than the first has
@@ -57,12 +56,10 @@ def plan(view: View) -> VllmPlan:
         joint_refusals=tuple(_named(made, "joint_refusals")),
         findings=tuple(_findings(made)),
         services=made,
-        folders=_once([*(each.files.cache for each in made), *(folder for each in made for folder in each.folders)]),
-        compiles=any(each.files.fetch and not each.warm for each in made),
-        shelves=tuple(each.warm.shelf for each in made if each.warm),
-        sums=tuple(each.warm.sums for each in made if each.warm),
-        secrets_unused=tuple(_unused(made)),
-        ray=_ray(made),
+        folders=tuple(vllm_shared.folders(made)),
+        programs=tuple(vllm_shared.programs(made)),
+        unused=tuple(vllm_shared.unused(made)),
+        ray=vllm_shared.by_ray(made),
         sleepers=tuple(each for each in made if each.on_demand),
         resting=tuple(sets.resting([each.name for each in made])),
         reserve_gib=vllm_budget.reserve_gib(),
@@ -85,21 +82,6 @@ def _never_asked(view: View, made: tuple[ServicePlan, ...]) -> Iterator[str]:
                 f"{where} is true, and this host has no gateway, through which a request would start it. Set "
                 "gateway_address, or let it run always."
             )
-
-
-def _ray(made: tuple[ServicePlan, ...]) -> str:
-    return next((each.name for each in made if each.by_ray), "")
-
-
-def _unused(made: tuple[ServicePlan, ...]) -> Iterator[str]:
-    for each in made:
-        yield from () if each.secrets else (each.env_file,)
-        yield from () if each.join_for else (each.join_file,)
-    yield from () if _ray(made) else (vllm_service.RAY_TOKEN,)
-
-
-def _once(texts: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(texts))
 
 
 def _only_short(made: tuple[ServicePlan, ...]) -> bool:

@@ -104,7 +104,7 @@ class ServicePlan(RolePlan):
     warm: WarmCache | None = None
     argv: tuple[str, ...] = ()
     join_for: str = ""  # what the secret of the cluster is for: another cluster, or other settings, have another
-    join_kept: str = ""  # its digest, where all hosts have it
+    join_kept: Mapping[str, str] = field(default_factory=dict)  # its digest as `sha256`, where all hosts have it
     program: Mapping[str, Any] = field(default_factory=dict)  # what the unit's program reads (programs/vllm_unit)
 
 
@@ -316,12 +316,13 @@ def _api(service: Service) -> dict[str, Any] | None:
     return {"address": address, "port": service.said.vllm_port}
 
 
-def _kept_key(service: Service, purpose: str) -> str:
-    """The digest of the secret that all hosts of the cluster have for this purpose; empty where they need a new one."""
+def _kept_key(service: Service, purpose: str) -> dict[str, str]:
+    """The digest of the secret that all hosts of the cluster have for this purpose; none where they need a new one."""
     view = service.view
     held = [_held(service.name, view.cluster_facts.get(member) or {}) for member in view.members]
     digests = {each.get("sha256", "") for each in held if each.get("for") == purpose}
-    return str(digests.pop()) if len(digests) == 1 and all(each == held[0] for each in held) else ""
+    kept = str(digests.pop()) if len(digests) == 1 and all(each == held[0] for each in held) else ""
+    return {"sha256": kept} if kept else {}
 
 
 def _held(name: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -126,7 +126,7 @@ def test_the_secret_of_a_named_service_is_kept_by_its_own_fact() -> None:
     for known in (seen.own_facts, *seen.peers.values()):
         known["join_keys"] = {"chat": key}  # type: ignore[index]
         known["join_key"] = {"for": first.join_for, "sha256": "2" * 64}  # type: ignore[index]
-    assert vllm.plan(seen).services[0].join_kept == "1" * 64
+    assert vllm.plan(seen).services[0].join_kept == {"sha256": "1" * 64}
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,14 @@ def keyed(*keys: dict[str, str] | None, **variables: Any) -> list[ServicePlan]:
 def test_the_secret_of_a_cluster_is_kept_while_all_have_it_and_new_with_each_change() -> None:
     first, other = keyed(None, None)
     assert first.join_for == other.join_for and len(first.join_for) == 64
-    assert first.join_kept == other.join_kept == "" and first.program["join"]["key"] == "/etc/gb10-fleet/join.key"
+    assert first.join_kept == other.join_kept == {} and first.program["join"]["key"] == "/etc/gb10-fleet/join.key"
     held = {"for": first.join_for, "sha256": "1" * 64}
-    assert [plan.join_kept for plan in keyed(held, dict(held))] == ["1" * 64] * 2
+    assert [plan.join_kept for plan in keyed(held, dict(held))] == [{"sha256": "1" * 64}] * 2
     for mine, theirs in ((held, None), (None, held), (held, held | {"sha256": "2" * 64}), (held | {"for": "x"},) * 2):
-        assert [plan.join_kept for plan in keyed(mine, theirs)] == ["", ""]
+        assert [plan.join_kept for plan in keyed(mine, theirs)] == [{}, {}]
     moved = keyed(held, held, vllm_max_model_len=4096)
-    assert [plan.join_kept for plan in moved] == ["", ""] and moved[0].join_for != first.join_for
-    assert alone().join_for == alone().join_kept == ""
+    assert [plan.join_kept for plan in moved] == [{}, {}] and moved[0].join_for != first.join_for
+    assert (alone().join_for, alone().join_kept) == ("", {})
 
 
 @pytest.mark.parametrize("pair", [False, True])

@@ -164,14 +164,6 @@ def test_a_service_over_several_hosts_has_none() -> None:
     assert any("2 hosts serve together" in text for text in paired(**ON).refusals)
 
 
-def test_the_folders_follow_from_the_services() -> None:
-    plan = vllm.plan(view({"chat": HOST}))
-    assert plan.shelves == ("/var/cache/gb10-warm/vllm-chat",) and not plan.compiles
-    assert plan.sums == ("/var/lib/gb10-warm/vllm-chat",)
-    mixed = vllm.plan(view({"chat": HOST, "more": CHAT | {"memory_gib": 8, "port": 8001, "served_model_name": "x"}}))
-    assert mixed.compiles and len(mixed.shelves) == 1
-
-
 def test_only_root_speaks_on_the_port_that_it_travels_by() -> None:
     assert "29502" in firewall.plan(view({"chat": HOST}, hosts=2)).own
     assert "29502" not in firewall.plan(view({"chat": HOST | {"warm_cache_gib": 0}}, hosts=2)).own
