@@ -18,7 +18,7 @@ import tarfile
 import time
 import tomllib
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -61,9 +61,10 @@ _PLAYS = ("test_*_action", "test_*_passwords", "test_benchmark_play", "test_call
 _CHECKOUT_PACKAGES = re.compile(r"^\s*(?:from|import) (?:benchmarks|gb10_fleet|lab|scripts)\b", re.MULTILINE)
 _OTHER_TESTS = re.compile(r"^from (?:tests\.unit)?(?:\.\w+)*\.(test_\w+) import", re.MULTILINE)
 _CHECKOUT_FOLDERS = {"cli", "lab", "repository", "rollout"}
-# One process: gates run side by side, and each further process of pytest-xdist collects all tests once more. With two
-# of them the collection's tests need 174 CPU seconds instead of 128.
+# No pytest-xdist: each of its processes collects all tests. With two of them the collection's tests need 174 CPU
+# seconds instead of 128.
 _QUIETLY = ("-q",)
+_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 def source_files() -> list[Path]:
@@ -131,7 +132,7 @@ def changelog(gate: Gate) -> None:
 
 def units(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> None:
     """Those that need the checkout. All others run in the installed collection, where each can do less."""
-    gate.run("pytest", *sorted(_checkout_tests() - _plays() - elsewhere), *_QUIETLY, tests=True)
+    _in_processes(gate, 2, sorted(_checkout_tests() - _plays() - elsewhere), "pytest")
 
 
 def _plays() -> set[Path]:
@@ -202,15 +203,23 @@ def collection_units(gate: Gate, elsewhere: frozenset[Path] = frozenset()) -> No
     shutil.copy(ROOT / "pyproject.toml", fleet)  # pytest's settings
     python = _environment_without_checkout(gate, work / "venv", _bin(path) / "python")
     files = sorted((fleet / "tests/unit").rglob("test_*.py"))
+    _in_processes(gate, 3, files, python, "-m", "pytest", cwd=fleet, env={**alone, "PYTHONPATH": str(fleet.parents[2])})
 
-    def half(number: int, gate: Gate) -> None:
-        gate.run(
-            python, "-m", "pytest", *files[number::2], *_QUIETLY, "-p", "no:cacheprovider", cwd=fleet, tests=True,
-            env={**alone, "PYTHONPATH": str(fleet.parents[2])},
-        )  # fmt: skip
 
-    # Half of their time they wait: for a limit that is tested, a child, a server on loopback.
-    gate.side_by_side([partial(half, 0), partial(half, 1)])
+def _in_processes(
+    gate: Gate,
+    count: int,
+    files: Sequence[Path],
+    *pytest: str | Path,
+    cwd: Path = ROOT,
+    env: Mapping[str, str] = _NO_VARIABLES,
+) -> None:
+    """A share of the files in each. Half of their time they wait: for a limit that is tested, a child, a server."""
+
+    def share(number: int, gate: Gate) -> None:
+        gate.run(*pytest, *files[number::count], *_QUIETLY, "-p", "no:cacheprovider", cwd=cwd, env=env, tests=True)
+
+    gate.side_by_side([partial(share, number) for number in range(count)])
 
 
 def _environment_without_checkout(gate: Gate, environment: Path, like: Path) -> Path:
@@ -323,7 +332,7 @@ def _fill(gate: Gate, environment: Path, dependencies: list[str]) -> None:
         (environment / "complete").touch()
 
 
-def every_unit(gate: Gate, path: Mapping[str, str] = MappingProxyType({})) -> None:
+def every_unit(gate: Gate, path: Mapping[str, str] = _NO_VARIABLES) -> None:
     """All unit tests but the plays, as the checkout has them: with this Python, or with that of a PATH."""
     left_out = [f"--ignore-glob=*/{pattern}.py" for pattern in _PLAYS]
     gate.run(_bin(path) / "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", *left_out, env=path, tests=True)
