@@ -219,7 +219,7 @@ def _in_processes(
     def share(number: int, gate: Gate) -> None:
         gate.run(*pytest, *files[number::count], *_QUIETLY, "-p", "no:cacheprovider", cwd=cwd, env=env, tests=True)
 
-    gate.side_by_side([partial(share, number) for number in range(count)])
+    gate.side_by_side([partial(share, number) for number in range(min(count, len(files)))])
 
 
 def _environment_without_checkout(gate: Gate, environment: Path, like: Path) -> Path:

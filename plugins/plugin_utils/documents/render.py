@@ -234,7 +234,9 @@ def load(name: str, root: Path | None = None) -> Role:
     try:
         content = catalog.read(folder / "desired.yml")
         if not {"resources"} <= set(content) <= {"resources", "orphans"} or not isinstance(content["resources"], list):
-            raise RenderError(f"role {name}, desired.yml: expected the key resources with a list, and no other")
+            raise RenderError(
+                f"role {name}, desired.yml: expected the key resources with a list, and no other but orphans"
+            )
         if content.get("orphans", "remove") != "remove":
             raise RenderError(f"role {name}, desired.yml: orphans is remove, or is left out")
         return Role(name, list(_entries(folder, "resources", content["resources"])), "orphans" in content)
@@ -265,7 +267,7 @@ def _entries(folder: Path, where: str, listed: list[Any], blocks: tuple[_Code, .
         elif not isinstance(raw["block"], list):
             raise RenderError(f"role {folder.name}, {place}.block: expected a list")
         else:
-            condition = _expression(str(raw["when"]), f"{place}.when")
+            condition = _expression(folder.name, raw["when"], f"{place}.when")
             yield from _entries(folder, f"{place}.block", raw["block"], (*blocks, condition))
 
 
@@ -279,7 +281,7 @@ def _resource(folder: Path, where: str, raw: dict[str, Any], blocks: tuple[_Code
     return _Resource(
         {key: _compile(value, f"{where}.{key}") for key, value in rest.items()},
         loop=_compile(raw["loop"], f"{where}.loop") if "loop" in raw else None,
-        when=_expression(str(raw["when"]), f"{where}.when") if "when" in raw else None,
+        when=_expression(folder.name, raw["when"], f"{where}.when") if "when" in raw else None,
         template=template,
         blocks=blocks,
     )
@@ -296,8 +298,10 @@ def _compile(value: Any, where: str) -> Any:
     return _code(value, where)
 
 
-def _expression(source: str, where: str) -> _Code:
-    """Of a `when`, which stands without braces."""
+def _expression(role: str, source: Any, where: str) -> _Code:
+    """Of a `when`, which stands without braces. A list would be true, whatever it lists, and nothing would be false."""
+    if not isinstance(source, str) or not source.strip():
+        raise RenderError(f"role {role}, {where}: expected an expression")
     return _code("{{ (" + source + "\n) }}", where)
 
 

@@ -213,7 +213,7 @@ def test_a_template_is_text_even_where_it_is_one_expression(render: Any) -> None
         ("resources: [{file: /x, mode: '{{ plan.nothing }}'}]", r"resources\[0\]\.mode, on spark-a: .*nothing"),
         ("resources: [{when: missing, block: [{file: /x}]}]", r"resources\[0\]\.when, on spark-a: .*'missing'"),
         (
-            "resources: [{when: true, block: [{file: /x}, {loop: [1], file: '/{{ missing }}'}]}]",
+            "resources: [{when: 'true', block: [{file: /x}, {loop: [1], file: '/{{ missing }}'}]}]",
             r"resources\[0\]\.block\[1\]\.file, on spark-a: .*'missing'",
         ),
         (  # the item is that of a resource
@@ -231,7 +231,7 @@ def test_an_error_names_role_place_and_host(render: Any, document: str, says: st
     ("document", "says"),
     [
         ("resource: []", "expected the key resources with a list, and no other"),
-        ("resources: []\nvars: {}", "expected the key resources with a list, and no other"),
+        ("resources: []\nvars: {}", "expected the key resources with a list, and no other but orphans"),
         ("resources: {}", "expected the key resources with a list, and no other"),
         ("resources: ['{{ [] }}']", r"resources\[0\]: expected a mapping"),
         ("resources: [[1]]", r"resources\[0\]: expected a mapping"),
@@ -241,6 +241,11 @@ def test_an_error_names_role_place_and_host(render: Any, document: str, says: st
         ("resources: [{file: x, template: absent.j2}]", "absent.j2"),
         ("resources: [{when: a, block: [], loop: [1]}]", rf"resources\[0\]\.loop: {ONLY_WHEN_AND_BLOCK}"),
         ("resources: [{when: a, block: [], name: b}]", rf"resources\[0\]\.name: {ONLY_WHEN_AND_BLOCK}"),
+        *(
+            (f"resources: [{{when: {wrong}, {rest}}}]", r"resources\[0\]\.when: expected an expression")
+            for wrong in ("", "' '", "[a, b]", "false", "{a: b}")
+            for rest in ("block: []", "file: /x")
+        ),
         ("resources: [{block: []}]", rf"resources\[0\]\.when: {ONLY_WHEN_AND_BLOCK}"),
         ("resources: [{when: a, block: {file: /x}}]", r"resources\[0\]\.block: expected a list"),
         ("resources: [{when: a, block: [[1]]}]", r"resources\[0\]\.block\[0\]: expected a mapping"),
