@@ -356,6 +356,19 @@ def test_scripts_can_be_run() -> None:
         assert os.access(ROOT / name, os.X_OK), name
 
 
+def test_an_environment_of_another_python_is_made_anew(tmp_path: Path) -> None:
+    """Without an index pip ends with an error, behind the environment and before the checkout."""
+    other = tmp_path / "bin/python"
+    other.parent.mkdir()
+    other.write_text("#!/bin/sh\necho /opt/other 3 12 1\n")
+    other.chmod(0o755)
+    argv = [ROOT / "scripts/venv", tmp_path, "run", sys.executable]
+    done = subprocess.run(argv, env={**os.environ, "PIP_NO_INDEX": "1"}, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "No matching distribution" in done.stderr
+    ask = [other, "-c", "import ssl, sys; print(sys.version)"]
+    assert subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip() == sys.version
+
+
 # --- the checkout and the collection are one
 
 
