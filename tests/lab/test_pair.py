@@ -42,6 +42,8 @@ def refused(pair: Pair, *said: tuple[str, str, str], args: tuple[str, ...] = ())
 
 
 class TestDoctorRefuses:
+    """Who does not get in, or may not become root, is asked on containers: tests/fleet/test_ways_in.py."""
+
     def test_everything_that_is_wrong_in_one_run(self, pair: Pair) -> None:
         pair.ssh("spark-a", "for l in $(ls /sys/class/infiniband); do sudo rdma link delete $l; done")
         pair.ssh(
@@ -67,28 +69,6 @@ class TestDoctorRefuses:
             "sudo rm /filler",
         )
         pair.ssh("spark-a", "sudo systemctl restart lab-rails.service")
-
-    def test_unknown_ssh_host_key(self, pair: Pair, tmp_path: Path) -> None:
-        empty = tmp_path / "known_hosts"
-        empty.touch()
-        common = f"-oUserKnownHostsFile={empty} -oStrictHostKeyChecking=yes -oControlPath=none"
-        refused(pair, ("spark-a", "host_key", "spark-a"), args=("-e", f"ansible_ssh_common_args='{common}'"))
-
-    def test_no_sudo(self, pair: Pair) -> None:
-        for host in pair.hosts:
-            pair.ssh(
-                host,
-                "sudo useradd -m -s /bin/bash guest && sudo cp -r ~/.ssh ~guest/ && sudo chown -R guest: ~guest/.ssh",
-            )
-        refused(pair, ("spark-a", "no_sudo", "sudo"), args=("-e", "ansible_user=guest"))
-        for host in pair.hosts:
-            pair.ssh(host, "sudo userdel -rf guest 2>/dev/null || true")
-
-    def test_powered_off(self, pair: Pair) -> None:
-        """A host that does not answer stops the run for all, which Ansible's own any_errors_fatal does not do."""
-        run = pair.play("-e", '{"ansible_port": 1}', "--limit", "spark-b", playbook="playbooks/doctor.yml")
-        assert run.rc != 0
-        assert "unreachable" in run.output and "spark-b" in run.output
 
 
 class TestProvision:
