@@ -40,7 +40,7 @@ class Proxy:
     package: str
     unit: str
     files: tuple[str, ...]
-    secret: str  # a file, too
+    keys_file: str  # a secret
 
 
 _NGINX = Proxy(
