@@ -178,7 +178,9 @@ def machines() -> list[Gate]:
 
 def patient() -> list[Gate]:
     """The lane of what may take as long as it likes: it gets what the machines leave."""
-    os.nice(19)  # on Linux of this thread alone, and of what it starts
+    # Of this thread alone, and of what it starts. A machine that wakes up takes the core at once, as it does not from a
+    # process that is only nice.
+    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     rehearsal = Gate("release: the whole of it in a copy", release.rehearsal)
     return run_all([*(gate for gate in check.gates() if gate.patient), *check.packages(), rehearsal], workers=1)
 
