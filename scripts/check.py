@@ -64,7 +64,6 @@ _CHECKOUT_FOLDERS = {"cli", "lab", "repository", "rollout"}
 # No pytest-xdist: each of its processes collects all tests. With two of them the collection's tests need 174 CPU
 # seconds instead of 128.
 _QUIETLY = ("-q",)
-_NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 
 
 def source_files() -> list[Path]:
@@ -212,7 +211,7 @@ def _in_processes(
     files: Sequence[Path],
     *pytest: str | Path,
     cwd: Path = ROOT,
-    env: Mapping[str, str] = _NO_VARIABLES,
+    env: Mapping[str, str] | None = None,
 ) -> None:
     """A share of the files in each. Half of their time they wait: for a limit that is tested, a child, a server."""
 
@@ -332,7 +331,7 @@ def _fill(gate: Gate, environment: Path, dependencies: list[str]) -> None:
         (environment / "complete").touch()
 
 
-def every_unit(gate: Gate, path: Mapping[str, str] = _NO_VARIABLES) -> None:
+def every_unit(gate: Gate, path: Mapping[str, str] = MappingProxyType({})) -> None:
     """All unit tests but the plays, as the checkout has them: with this Python, or with that of a PATH."""
     left_out = [f"--ignore-glob=*/{pattern}.py" for pattern in _PLAYS]
     gate.run(_bin(path) / "pytest", "tests/unit", *_QUIETLY, "-p", "no:cacheprovider", *left_out, env=path, tests=True)
