@@ -276,8 +276,8 @@ def test_an_ipv6_address_stands_in_brackets_in_a_url(host: str, url: str) -> Non
 
 def test_the_cache_directory_is_stated_without_owner_and_mode() -> None:
     document = vllm(vllm_cache_directory="/data/models")
-    said = {key: value for key, value in declared(document, "file", "/data/models").items() if value is not None}
-    assert said == {"file": "/data/models", "state": "directory"}
+    not_given = {"mode": None, "with_files": None}
+    assert declared(document, "file", "/data/models") == {"file": "/data/models", "state": "directory", **not_given}
 
 
 def test_a_service_of_a_later_layout_rests_and_no_other_unit_says_so() -> None:
