@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -43,7 +44,7 @@ def files(package: str) -> dict[str, str]:
 
 
 def run(package: str, root: Path) -> subprocess.CompletedProcess[str]:
-    """The program as it is on a host, below `root`, started as its first line says."""
+    """The program as it is on a host, below `root`, started as its first line says; as a unit of Type=notify."""
     launcher = PROGRAMS[package][1]
     for path, text in files(package).items():
         if path == launcher or path.startswith(f"{LIBRARY}/{package}/"):
@@ -53,7 +54,10 @@ def run(package: str, root: Path) -> subprocess.CompletedProcess[str]:
     program = root / launcher.lstrip("/")
     interpreter, _, options = program.read_text().partition("\n")[0].partition(" ")
     assert interpreter == "#!/usr/bin/python3"
-    return subprocess.run([sys.executable, options, program], capture_output=True, text=True, check=False)
+    environment = {**os.environ, "NOTIFY_SOCKET": "@gb10-nobody"}
+    return subprocess.run(
+        [sys.executable, options, program], env=environment, capture_output=True, text=True, check=False
+    )
 
 
 @programs

@@ -870,13 +870,33 @@ def test_a_cable_that_comes_out_ends_it_and_is_awaited(hosts: Callable[..., list
 # -- parts -------------------------------------------------------------------------------------------------------------
 
 
+def started(*words: str) -> int:
+    """As systemd starts it; main takes the address out of the environment."""
+    os.environ["NOTIFY_SOCKET"] = "@gb10-nobody"
+    return main.main(words)
+
+
+@pytest.mark.parametrize("words", [[], ["chat"], ["status"], ["--help"]])
+def test_started_by_hand_it_touches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    """A life begins with the removal of the container that there is, and that may be the one that serves."""
+    monkeypatch.setattr(main, "CONFIG", str(tmp_path / "{stem}.json"))
+    monkeypatch.setattr(main, "STATUS", str(tmp_path / "status.json"))
+    monkeypatch.setattr(main, "Life", None)
+    monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
+    assert main.main(words) == 2
+    assert "systemctl status 'gb10-vllm*'" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_file_that_nobody_can_read_is_a_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(main, "CONFIG", str(tmp_path / "vllm.json"))
     monkeypatch.setattr(main, "STATUS", str(tmp_path / "status.json"))
     for text in (None, "{", "{}", "[]"):
         if text:
             (tmp_path / "vllm.json").write_text(text)
-        assert main.main() == 1
+        assert started() == 1
         assert read_status(tmp_path / "status.json")["failure"]["verdict"] == "bad_settings"
 
 
@@ -887,7 +907,7 @@ def test_a_way_out_names_the_unit_that_failed(
     monkeypatch.setattr(main, "STATUS", str(tmp_path / "status.json"))
     monkeypatch.setattr(main, "CONFIG", str(tmp_path / "{stem}.json"))
     monkeypatch.setitem(failures.WAYS_OUT, "bad_settings", failures.WAYS_OUT["start_failed"])
-    assert main.main(words) == 1
+    assert started(*words) == 1
     said = f"the first error in `journalctl -u {unit}` is the cause"
     assert read_status(tmp_path / "status.json")["failure"]["way_out"] == said
     assert capsys.readouterr().out.endswith(f"; {said}\n")
@@ -898,9 +918,9 @@ def test_a_named_service_has_settings_and_status_of_its_own(tmp_path: Path, monk
     monkeypatch.setattr(main, "CONFIG", str(tmp_path / "{stem}.json"))
     monkeypatch.setattr(main, "STATUS", str(tmp_path / "{stem}-status.json"))
     (tmp_path / "vllm-chat.json").write_text("{")
-    assert main.main(["chat"]) == 1
+    assert started("chat") == 1
     assert str(tmp_path / "vllm-chat.json") in read_status(tmp_path / "vllm-chat-status.json")["failure"]["text"]
-    assert main.main() == 1
+    assert started() == 1
     assert "No such file" in read_status(tmp_path / "vllm-status.json")["failure"]["text"]
 
 

@@ -25,15 +25,23 @@ from .failures import Failure
 from .life import Life
 from .status import Notify, Status, say
 
+BY_HAND = (
+    "gb10-vllm: systemd alone starts this program: started by hand, it would end the container that serves. "
+    "`systemctl status 'gb10-vllm*'` shows the units; `sudo systemctl start --no-block gb10-vllm` starts one"
+)
 CONFIG = "/etc/gb10-fleet/{stem}.json"
 STATUS = "/run/gb10-{stem}/status.json"
 
 
 def main(words: Sequence[str] = ()) -> int:
-    """`words`: the name of the service, where it has one."""
+    """`words`: the name of the service, where it has one. 2: somebody started it by hand, and nothing was touched."""
+    address = os.environ.pop("NOTIFY_SOCKET", "")  # nobody below us speaks for the unit
+    if not address:
+        print(BY_HAND, file=sys.stderr)
+        return 2
     stem = "-".join(("vllm", *words[:1]))
     settings, state = Path(CONFIG.format(stem=stem)), Path(STATUS.format(stem=stem))
-    notify = Notify(os.environ.pop("NOTIFY_SOCKET", ""))  # nobody below us speaks for the unit
+    notify = Notify(address)
     try:
         text = settings.read_text(encoding="utf-8")
         config = parse_config(text)
