@@ -113,12 +113,14 @@ class TestProvision:
             state = pair.ssh(
                 host,
                 "cat /sys/class/net/enp1s0f0np0/mtu /sys/class/net/enP2p1s0f0np0/mtu;"
-                "ip -br -4 addr show enp1s0f0np0; apt-mark showhold; systemctl is-active gb10-vllm docker;"
+                "ip -br -4 addr show enp1s0f0np0; apt-mark showhold; sudo gb10-vllm; echo by hand: $?;"
+                "systemctl is-active gb10-vllm docker;"
                 "sudo docker ps --format '{{.Names}} {{.Image}}'",
             )
             assert state.count("9000\n") == 2
             assert f"192.168.100.1{index}/24" in state
             assert "nvidia-driver-580-open" in state
+            assert "by hand: 2" in state, "a life of its own would have ended the container"
             assert state.count("active") == 2 and "inactive" not in state
             assert "gb10-vllm" in state
 
