@@ -11,10 +11,7 @@ import os
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from io import FileIO
+from io import FileIO
 
 CHUNK = 2**16  # bytes
 KILL_S = 5.0  # for a child that was killed to be gone
