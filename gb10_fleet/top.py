@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import patient, timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Look
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.rows import Row, ServiceRow, row
@@ -36,7 +37,7 @@ _COLOURS = {"error": "red", "warn": "yellow", "info": ""}
 
 def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json: bool) -> Outcome:
     """Ask every host once, and print how it is."""
-    rules = patient.rules()
+    rules = limits.rules()
     order = Order(PLAYBOOK, inventory, limit, words=words)
     outcome, report = run(order, quiet=True)
     rows = [row(host, found["looks"], found["silent"], rules) for host, found in report.glances.items()]
@@ -110,7 +111,7 @@ class Fleet:
     """What the hosts have said last, in the order of their names."""
 
     def __init__(self) -> None:
-        self._rules = patient.rules()
+        self._rules = limits.rules()
         self._looks: dict[str, list[Look]] = {}
         self.rows: dict[str, Row] = {}
 

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import patient, timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Load
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load, schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
@@ -29,12 +30,12 @@ def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> 
 
 def _loaded(image: str | None) -> dict[str, Any]:
     """A sample each second while the load runs; the last one is behind its end, should it start late."""
-    wish = own_load.wish(patient.rules(), image)
+    wish = own_load.wish(limits.rules(), image)
     return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
 
 
 def answers(readings: Mapping[str, Any], days: float) -> list[Answer]:
-    rules = patient.rules()
+    rules = limits.rules()
     for host, reading in readings.items():
         if wrong := schema.problem(reading):
             raise WrongAnswer(f"{host}: {wrong}; look at what runs on that host, its answer is not ours")

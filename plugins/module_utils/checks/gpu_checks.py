@@ -15,9 +15,9 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
     median,
     passed_s,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.benchmark import THROTTLING
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu as gpu_reader
 
-SLOWED = frozenset(THROTTLING.values())
+SLOWED = frozenset(gpu_reader.THROTTLING.values())
 POWER_CAP = "sw_power_cap"
 _DOCTOR = "`gb10 doctor` says whether driver, kernel and hardware fit"
 _SILENT_STATES = {

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks, memory_checks, part_checks
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient, Rules
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Reading
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Reading
 
 CHECKS = (
     *(gpu_checks.check_answer, gpu_checks.check_power_fault, gpu_checks.check_throttled),

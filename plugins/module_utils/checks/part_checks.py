@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Rail
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Rail
 
 _COLD = (
     "power both hosts off, unplug power and QSFP cables for 60 s, put the QSFP cables back in, then the power;"

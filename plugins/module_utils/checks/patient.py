@@ -9,12 +9,11 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Union
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Gpu, Reading, Sample, Serving
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Gpu, Reading, Sample, Serving
 
 GIB, DAY_S = 2**30, 86400
 
@@ -32,22 +31,6 @@ class Rules:
     step: float
 
 
-def rules() -> Rules:
-    """Those of the catalog. The figures of a load test, of a rail and of fragmentation hold here as well."""
-    thresholds, health = catalog.load("thresholds"), catalog.load("health")
-    fragmentation = catalog.load("memory")["fragmentation"]
-    figures = {**thresholds["benchmark"], **thresholds["thresholds"], **fragmentation, **health["limits"]}
-    return Rules(
-        limits={name: entry["value"] for name, entry in figures.items()},
-        rail_errors=frozenset([*thresholds["error_counters"]["value"], *health["link_errors"]["value"]]),
-        xids=health["xids"]["value"],
-        events={entry["value"]: entry for entry in health["events"]},
-        causes=health["causes"],
-        sure=health["sure"]["value"],
-        step=health["step"]["value"],
-    )
-
-
 @dataclass(frozen=True)
 class Unsure:
     """A detector that cannot tell, and why. It is no finding, and no clean bill either."""
@@ -56,7 +39,7 @@ class Unsure:
     reason: str
 
 
-Said = Finding | Unsure
+Said = Union[Finding, Unsure]
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import (
     Boot,
     Change,
     Event,
@@ -19,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import (
     Reading,
     Service,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT, long_name
 
 # Said by the kernel at each boot; only another value than before is news.
 CHANGES = {"kernel": "kernel_changed", "firmware": "firmware_changed", "driver": "driver_changed"}
@@ -41,7 +41,7 @@ class Entry:
 
 def utc(at_s: float) -> str:
     try:
-        return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromtimestamp(at_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
     except (OverflowError, ValueError, OSError):  # a host may say anything
         return "an impossible time"
 
@@ -108,7 +108,7 @@ def _failure(reading: Reading, name: str, service: Service | None) -> Iterator[E
     if not service or not service["verdict"] or not service["at"]:
         return
     try:
-        at_s = datetime.strptime(service["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+        at_s = datetime.strptime(service["at"], "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc).timestamp()
     except ValueError:
         return
     told = {

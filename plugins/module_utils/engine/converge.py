@@ -32,6 +32,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Plan, Resource, Step
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import stop_requests
 from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Manifest, Owner
@@ -58,7 +59,7 @@ def converge(
         )
         orphans = [(role, label) for role, label in orphans if label not in going]
         system.forget()
-    known = known._replace(wishes=wishes.in_force(known.wishes, now))
+    known = known._replace(wishes=stop_requests.in_force(known.wishes, now))
     try:
         steps, plan, recorded = _converge(document, known, system, run, check_mode=check_mode)
     except HostError as error:
@@ -73,7 +74,7 @@ def converge(
         diff=[step.as_diff() for step in steps],
         orphans=[{"role": role, "resource": label} for role, label in orphans],
         recorded=recorded and not (removed and check_mode),
-        wishes=wishes.told(known.wishes, now),
+        wishes=stop_requests.told(known.wishes, now),
     )
 
 

@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.kinds import KINDS
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Pending, Plan, Step
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import stop_requests
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
@@ -49,7 +50,7 @@ def drift(system: System) -> Outcome | None:
             if entry.orphan
         ],
         recorded=known.unfinished is None,
-        wishes=[*wishes.told(known.wishes, now), *wishes.asleep(known, system)],
+        wishes=[*stop_requests.told(known.wishes, now), *stop_requests.asleep(known, system)],
     )
 
 

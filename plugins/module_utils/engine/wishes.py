@@ -27,7 +27,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import Resource
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit, inactive_of
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import STAMPS, Unit
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import in_force, local, told
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import UTC, Manifest, Wish
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
@@ -74,11 +75,6 @@ PrivateTmp=yes
 
 
 # -- what a wish means for a plan --------------------------------------------------------------------------------------
-
-
-def in_force(wishes: Mapping[str, Wish], now: str) -> dict[str, Wish]:
-    """Those whose time is not over. Times are UTC and of one form, so they compare as text."""
-    return {label: wish for label, wish in wishes.items() if not wish.until or now < wish.until}
 
 
 def from_the_start(known: Manifest, resources: Iterable[Resource], now: str) -> Manifest:
@@ -150,43 +146,9 @@ def _names(unit: Resource) -> tuple[str, str, str]:
     return f"{stem}.timer", f"{stem}.service", f"{STAMPS}/stamp-{stem}.timer"
 
 
-def told(wishes: Mapping[str, Wish], now: str) -> list[dict[str, str]]:
-    """For people: `shown` is the end as the clock of this host has it, with its zone."""
-    return [
-        {"unit": label.partition(":")[2], **wish._asdict(), "shown": _shown(wish.until, now)}
-        for label, wish in in_force(wishes, now).items()
-    ]
-
-
-def asleep(known: Manifest, system: System) -> list[dict[str, str]]:
-    """The units that stand still until a request starts them, in the form of a wish without an end."""
-    counting = in_force(known.wishes, system.clock.utc())
-    names = [
-        str(entry.declared[Unit.KIND])
-        for label, entry in known.resources.items()
-        if entry.declared.get("woken_by") and not entry.orphan and label not in counting
-    ]
-    still = inactive_of(system, names) if names else ()
-    nobody = Wish(manifests.ON_DEMAND, "", "")._asdict()
-    return [{"unit": name, **nobody, "shown": ""} for name in names if name in still]
-
-
-def _shown(until: str, now: str) -> str:
-    if not until:
-        return ""
-    end, today = _local(until), _local(now)
-    near = end - today < timedelta(days=1)
-    return f"{end:%H:%M} {end.tzname()}" if near else f"{end:%Y-%m-%d %H:%M} {end.tzname()}"
-
-
-def _local(utc: str) -> datetime:
-    """In the zone of this host."""
-    return datetime.strptime(utc, UTC).replace(tzinfo=timezone.utc).astimezone()
-
-
 def end(text: str, now: str) -> str:
     """When a wish ends, in UTC: a time of the day is the next one on this host. HostError for what is no such time."""
-    today = _local(now)
+    today = local(now)
     clock, span = re.match(_CLOCK, text), re.match(_SPAN, text)
     if clock:
         moment = _next(today, int(clock[1]), int(clock[2]))

@@ -45,6 +45,9 @@ REASONS = {
     0x80: "hw_power_brake_slowdown",
     0x100: "display_clocks_setting",
 }
+# Those that a driver gives when it lowers the clock of a busy GPU. Left out: what is normal on a GB10 (idle, settings,
+# the software's power cap).
+THROTTLING = {bit: REASONS[bit] for bit in (0x8, 0x20, 0x40, 0x80)}
 FIELDS = (*TEXTS.values(), *(field for field, _least, _most in NUMBERS.values()), REASON_BITS)
 _NAMES = {field: name for name, (field, _least, _most) in NUMBERS.items()}
 _UNKNOWN_FIELD = re.compile(r'Field "([\w.]+)" is not a valid field to query')

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Protocol
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs import load_run as load
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     apt_history,
     boots,
@@ -37,12 +36,21 @@ Make = Callable[[HostReader, str], Ask]
 Seen = Callable[[dict[str, Any]], None]
 
 
+class Load(Protocol):
+    """A load of ours that runs while samples are taken: programs/load_run.py."""
+
+    def begin(self, before: dict[str, Any]) -> None: ...
+    def watch(self, sample: dict[str, Any]) -> None: ...
+    def end(self) -> None: ...
+    def as_dict(self) -> dict[str, Any]: ...
+
+
 def collect(
     host: HostReader,
     samples: int = 1,
     every_s: float = 1.0,
     server: Make = service.asker,
-    loaded: load.Load | None = None,
+    loaded: Load | None = None,
 ) -> dict[str, Any]:
     """The whole reading; docs/health.md lists the keys. With `loaded` the samples are those of a load of ours."""
     notes = Notes()
@@ -103,7 +111,7 @@ def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) ->
 
 
 def _under(
-    loaded: load.Load | None, host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks
+    loaded: Load | None, host: HostReader, notes: Notes, count: int, every_s: float, asks: Asks
 ) -> list[dict[str, Any]]:
     """The samples, under a load of ours where one is wished for and may be."""
     if loaded is None:

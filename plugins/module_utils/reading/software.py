@@ -10,14 +10,14 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import (
     DPKG_LOCK,
     Database,
     lock_holder,
     read_database,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import COMMAND_DEADLINE_S
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest

@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_disks
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.software import PACKAGES

@@ -18,7 +18,7 @@ from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import rebuilds
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.driver_pins import OUR_PREFERENCES
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import host_set
 from ansible_collections.gb10.fleet.plugins.module_utils.releases.host_set import HostSet

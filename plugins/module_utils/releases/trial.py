@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.grub import (
     Entry,
     parse_environment,

@@ -14,12 +14,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.engine import apt_errors
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
-    APT_OPTIONS,
-    read_database,
-    run_locked,
-    simulate,
-)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import APT_OPTIONS, run_locked, simulate
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial
 from ansible_collections.gb10.fleet.plugins.module_utils.system.driver_packages import moves_on_purpose
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System

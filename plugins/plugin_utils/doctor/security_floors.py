@@ -12,6 +12,7 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import upstream_version
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.subject import Subject
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import faults, is_faulty
 
 
 def check_security_floors(subject: Subject) -> Iterator[Finding]:
@@ -65,23 +66,3 @@ def _image_contents(subject: Subject, images: Sequence[Mapping[str, Any]]) -> Ma
         if match:
             return {**entry.get("contains", {}), **match.groupdict()}
     return {}
-
-
-def faults(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """What a component may have, the newest fault first."""
-    yield entry
-    yield from ({**entry, **each} for each in entry.get("older", ()))
-
-
-def is_faulty(version: str, entry: Mapping[str, Any]) -> bool:
-    """Whether a version has what the entry warns of: it is below the floor, and not older than the fault."""
-    return is_below(version, str(entry["value"])) and not is_below(version, str(entry.get("since", "0")))
-
-
-def is_below(version: str, floor: str) -> bool:
-    return _numbers(version) < _numbers(floor)
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    # A host may say anything, and Python converts no more than 4300 digits.
-    return tuple(int(number) for number in re.findall("[0-9]{1,18}", version))

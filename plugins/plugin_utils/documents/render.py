@@ -28,7 +28,7 @@ from typing import Any
 from ansible.plugins.filter import core as core_filters
 from ansible.plugins.filter import mathstuff
 from ansible.plugins.test import core as core_tests
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, plan, run, settings
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, plan, programs, run, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -89,14 +89,6 @@ class _Catalogs:
 
 
 @cache
-def module_source(name: str) -> str:
-    """The text of plugins/module_utils/programs/NAME.py, for one that is also a program on the host."""
-    return (catalog.collection_root() / "plugins" / "module_utils" / "programs" / f"{name}.py").read_text(
-        encoding="utf-8"
-    )
-
-
-@cache
 def _owner(variable: str) -> str | None:
     """The role that declares a variable."""
     return next((role for role, options in catalog.declared_variables().roles.items() if variable in options), None)
@@ -146,7 +138,11 @@ class _Scope:
         elif name == "inventory_hostname":
             self._known[name] = self.view.host
         elif name == "source":
-            self._known[name] = module_source
+            self._known[name] = programs.source
+        elif name == "modules_of":
+            self._known[name] = programs.modules_of
+        elif name == "installed":
+            self._known[name] = programs.installed
         elif name == "secret_of_run":
             self._known[name] = run.secret
         elif (owner := _owner(name)) is not None:  # also of another role, as any role of Ansible's sees it

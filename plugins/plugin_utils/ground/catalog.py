@@ -60,7 +60,7 @@ class CatalogError(Exception):
 
 def collection_root() -> Path:
     """The collection's folder: of a checkout, of an installed collection or of the wheel."""
-    return Path(__file__).parents[2]
+    return Path(__file__).parents[3]
 
 
 @cache

@@ -15,6 +15,8 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Annotated, Any, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Clock, MemoryBlocks
+
 SHOWN = 60  # characters of a wrong value
 _MOST = 2**63  # of a number; the kernel has no larger ones
 
@@ -96,11 +98,6 @@ class PortOwner(TypedDict):
     renderer: str | None
 
 
-class MemoryBlocks(TypedDict):
-    free_bytes: int
-    large_bytes: int | None
-
-
 class Gpu(TypedDict):
     present: bool
     name: str | None
@@ -175,12 +172,6 @@ class Docker(TypedDict):
     version: str | None
     running: bool
     cgroup_driver: str | None
-
-
-class Clock(TypedDict):
-    epoch_s: float | None
-    source: str | None
-    synchronized: bool | None
 
 
 class Wish(TypedDict):
@@ -271,7 +262,8 @@ _NAMES = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 @cache
 def _keys(kind: Any) -> tuple[tuple[str, Any, bool], ...]:
     """Of each key of a mapping its name, its type, and whether it has to be there."""
-    hints = get_type_hints(kind, include_extras=True)
+    # The types of what travels to a host cannot import NotRequired there.
+    hints = get_type_hints(kind, localns={"NotRequired": NotRequired}, include_extras=True)
     return tuple((key, _bare(hint), get_origin(hint) is not NotRequired) for key, hint in hints.items())
 
 

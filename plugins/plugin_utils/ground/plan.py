@@ -71,7 +71,10 @@ def _shown(value: Any) -> Any:
 @cache
 def _planner(role: str) -> Callable[[View], RolePlan] | None:
     """Imported where a host has the role: what the rules of serving rest on takes a while to read."""
-    if not (Path(__file__).parent / f"{role}.py").is_file():
+    plans = Path(__file__).parents[1] / "plans"
+    name = next((name for name in (role, f"{role}/planner") if (plans / f"{name}.py").is_file()), None)
+    if name is None:
         return None
-    planner: Callable[[View], RolePlan] = import_module(f"{__name__.rpartition('.')[0]}.{role}").plan
+    package = __name__.rpartition(".ground.")[0]
+    planner: Callable[[View], RolePlan] = import_module(f"{package}.plans.{name.replace('/', '.')}").plan
     return planner

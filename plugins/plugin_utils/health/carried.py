@@ -17,16 +17,10 @@ from functools import cache
 from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
-# A test compares them with what is imported on a host.
-SOURCES = (
-    *(f"engine/{name}.py" for name in ("commands", "folders", "system")),
-    *("reading/gpu_identity.py", "system/host_reader.py", "reading/memory_blocks.py"),
-    *(f"health/{name}.py" for name in ("glance", "gpu", "memory", "rails", "sensors", "texts")),
-    "reading/counters.py",
-)
 # Root's own, in memory. What nobody uses is removed there by name, with old engines.
 CACHE = "/run/gb10-fleet"
 # A host that has the sources compiles no more than this.
@@ -49,7 +43,7 @@ if usable():
     sys.path.insert(0, place)
 else:
     sys.meta_path.insert(0, InMemory(sources))
-from {package}.health import glance
+from {package}.reading import glance
 glance.main({every_s!a})
 """
 
@@ -83,4 +77,11 @@ def _digest() -> str:
 
 @cache
 def _packed() -> str:
-    return base64.b64encode(zlib.compress(json.dumps(transport.sources_of(SOURCES)).encode(), 9)).decode()
+    return base64.b64encode(
+        zlib.compress(
+            json.dumps(
+                transport.sources_of(f"{module}.py" for module in programs.modules_of("reading/glance"))
+            ).encode(),
+            9,
+        )
+    ).decode()

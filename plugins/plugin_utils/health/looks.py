@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NotRequired, TypedDict
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import types
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.glance import LINE
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
@@ -40,7 +41,7 @@ class Served(TypedDict):
 
 
 class Look(TypedDict):
-    reading: schema.Reading
+    reading: types.Reading
     services: list[Served]
 
 

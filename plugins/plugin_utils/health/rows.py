@@ -11,9 +11,9 @@ from typing import Any, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.judge import judge
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import GIB, Rules, passed_s
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import types
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names import SHORT
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.looks import Counters, Look, Served
 
 
@@ -80,7 +80,7 @@ def row(host: str, looks: Sequence[Look], silent: str | None, rules: Rules) -> R
     )
 
 
-def _joined(looks: Sequence[Look]) -> schema.Reading:
+def _joined(looks: Sequence[Look]) -> types.Reading:
     """All looks as one reading. An engine that hangs is seen in the counters of its service.
 
     As in health_facts, counters have no name where nothing but the service of vllm_model counts: its unit is the one
@@ -98,11 +98,11 @@ def _joined(looks: Sequence[Look]) -> schema.Reading:
         }
         for look, services in zip(looks, counted, strict=True)
     ]
-    return cast(schema.Reading, {**looks[-1]["reading"], "samples": samples})
+    return cast(types.Reading, {**looks[-1]["reading"], "samples": samples})
 
 
 def _serving(counters: Counters) -> dict[str, float | None]:
-    return {name: counters[name] for name in schema.Serving.__annotations__}  # type: ignore[literal-required]
+    return {name: counters[name] for name in types.Serving.__annotations__}  # type: ignore[literal-required]
 
 
 def service_row(last: Served, former: Served | None) -> ServiceRow:

@@ -9,8 +9,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks, patient
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import gpu_checks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, limits
 
 # The words of alerts that people route by, for those of findings.
 SEVERITIES = {"error": "critical", "warn": "warning", "info": "info"}
@@ -19,7 +19,7 @@ _NAME = re.compile(r"<([a-z_]+)>")
 
 def figures(**others: Any) -> dict[str, Any]:
     """All that an expression may name; `others` replace some."""
-    rules = patient.rules()
+    rules = limits.rules()
     own = {name: entry["value"] for name, entry in catalog.load("monitoring")["figures"].items()}
     lists = {
         "slowed": gpu_checks.SLOWED,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -35,6 +35,20 @@ class FlightRecorderPlan(RolePlan):
     following: str = ""
     before: str = ""
     settings: Mapping[str, Any]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules that both programs import."""
+        return programs.modules_of("programs/recorder/keep", "programs/recorder/send")
+
+    @property
+    def restart_on(self) -> tuple[str, ...]:
+        """The files that both units read."""
+        return (
+            "/etc/gb10-fleet/recorder.key",
+            "/etc/gb10-fleet/recorder.json",
+            *(programs.installed("recorder", module) for module in self.modules),
+        )
 
 
 def plan(view: View) -> FlightRecorderPlan:

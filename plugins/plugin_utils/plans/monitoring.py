@@ -9,22 +9,15 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import patient
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog, limits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
 
-PROGRAM = "programs/metrics/main"  # below plugins/module_utils, where everything lies that a host may need
 PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"
 _GRAFANA, DASHBOARDS = "/etc/grafana/provisioning", "/usr/local/share/gb10-fleet/dashboards"
-_IMPORT = re.compile(
-    r"^\s*from (ansible_collections\.gb10\.fleet\.plugins\.module_utils\.|\.)([\w.]*) import (.+)", re.MULTILINE
-)
 _TARGET = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]+))?\Z")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
 _STATE, _ETC = "/var/lib/prometheus", "/etc/prometheus"
@@ -98,14 +91,9 @@ class MonitoringPlan(RolePlan):
     grafana: bool
 
     @property
-    def modules(self) -> tuple[str, ...]:
-        """The collector, and all of plugins/module_utils that it imports."""
-        return _modules()
-
-    @property
     def settings(self) -> str:
         """What the collector goes by."""
-        content, rules = catalog.load("monitoring"), patient.rules()
+        content, rules = catalog.load("monitoring"), limits.rules()
         known = {
             "recent_days": rules.limits["recent_days"],
             "event_s": content["figures"]["event_s"]["value"],
@@ -222,28 +210,3 @@ def _refusals(said: MonitoringSettings) -> Iterator[str]:
 def _file(name: str) -> str:
     """Written by scripts/monitoring_files.py, and for a Prometheus of the user's own as well."""
     return (catalog.collection_root() / "roles/monitoring/files" / name).read_text(encoding="utf-8")
-
-
-@cache
-def _modules() -> tuple[str, ...]:
-    """What `PROGRAM` imports, and so on: paths below plugins/module_utils without their suffix."""
-    root, found, left = catalog.collection_root() / "plugins/module_utils", set[str](), [PROGRAM]
-    while left:
-        module = left.pop()
-        if module not in found:
-            found.add(module)
-            left += _imports(root, module)
-    return tuple(sorted(found))
-
-
-def _imports(root: Path, module: str) -> Iterator[str]:
-    """A name that is imported is a module of its own, or something within one."""
-    text = (root / f"{module}.py").read_text(encoding="utf-8").replace("(\n", "").replace(",\n", ", ")
-    for dots, package, names in _IMPORT.findall(text):
-        base = Path(module).parent if dots == "." else Path()
-        place = base / package.replace(".", "/")
-        if (root / f"{place}.py").is_file():
-            yield str(place)
-        else:
-            words = [name.split(" as ")[0].strip(" )") for name in names.split(",")]
-            yield from (str(place / word) for word in words if (root / place / f"{word}.py").is_file())

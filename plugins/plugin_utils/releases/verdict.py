@@ -11,9 +11,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of, upstream_version
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.security_floors import is_below
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
+from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import is_below
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Check, Recipe, Score
 
 GIB = 2**30

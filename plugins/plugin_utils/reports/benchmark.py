@@ -19,6 +19,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import THROTTLING
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import draft_figures
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
@@ -32,14 +33,6 @@ VERDICTS = (
     *("throttled", "power_fault", "failed"),
 )
 GOOD = frozenset({"as_expected", "no_expectation"})
-# Event reasons that a driver gives when it lowers the clock of a busy GPU. Left out: what is normal on a GB10 (idle,
-# settings, the software's power cap).
-THROTTLING = {
-    0x8: "hw_slowdown",
-    0x20: "sw_thermal_slowdown",
-    0x40: "hw_thermal_slowdown",
-    0x80: "hw_power_brake_slowdown",
-}
 _KEPT = (
     *("duration", "completed", "failed", "num_prompts", "total_input_tokens", "total_output_tokens"),
     *("output_throughput", "total_token_throughput", "request_throughput", "max_concurrency"),

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import coherence as judgement
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.coherence import against_the_next_boot, judge
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources import dpkg
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import dpkg
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence import main as program
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver as installed
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import driver_pins as apt

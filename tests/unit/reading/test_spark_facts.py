@@ -15,10 +15,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import meanings as readings
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import network
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rails as rail_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.spark_facts import collect
 from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader

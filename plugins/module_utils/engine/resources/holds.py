@@ -20,13 +20,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
     Resource,
     Step,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
-    PACKAGE,
-    Database,
-    in_order,
-    read_database,
-    run_locked,
-)
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import PACKAGE, in_order, run_locked
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import Database, read_database
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 _EXPRESSION = re.compile(r"(?!.*(\{\{|\{%))[ -~]+\Z")

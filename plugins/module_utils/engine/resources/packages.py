@@ -27,13 +27,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import (
     APT_OPTIONS,
     PACKAGE,
-    STATUS,
-    Database,
-    Installed,
     Simulation,
     in_order,
-    read_automatic,
-    read_database,
     run_locked,
     simulate,
     wait_for_dpkg,
@@ -41,6 +36,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg i
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_paths import is_apt_source
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.holds import Hold
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_sources
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import (
+    STATUS,
+    Database,
+    Installed,
+    read_automatic,
+    read_database,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.system.manifest import Entry
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 

@@ -30,6 +30,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_content import meaning
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.file_resource import File
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_states import (
+    DOWN,
+    Live,
+    read_units,
+)
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError, System
 
 OWED_RESTARTS = "/var/lib/gb10-fleet/owed-restarts.json"
@@ -43,13 +48,8 @@ SOCKET = r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.socket\Z"
 UNIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9:_.\\@-]*(?<!@)\.(service|socket|timer|path|mount|target|slice)\Z")
 _INPUT = r"(?!.*(\{\{|\{%))(/[^/]|package:[a-z0-9])[ -~]*\Z"
 _ARGUMENT = r"(?!.*(\{\{|\{%))[!-~][ -~]*\Z"
-_PROPERTIES = (
-    "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,InvocationID,Type,Job,CanReload,"
-    "StateChangeTimestampMonotonic"
-)
 _JOURNAL_LINES = 15
 PROBE_DEADLINE_S = 10.0
-_DOWN = ("inactive", "failed")
 _ON_DISK = ("unmask", "enable", "disable")  # links that systemd reads at its next reload; `mask` waits for a stop
 
 
@@ -82,38 +82,6 @@ class Unit(Resource):
     def read_again(self) -> tuple[str, ...]:
         """`reload_on` as labels of resources."""
         return _labels(self.reload_on)
-
-
-@dataclass(frozen=True)
-class Live:
-    """What systemd says of a unit, in its own words."""
-
-    load: str
-    active: str
-    sub: str
-    file_state: str
-    reload_owed: bool
-    invocation: str
-    type: str  # of a service
-    queued: bool  # whether systemd still has something to do with it
-    reloaded: str = ""  # of a unit that can be told to read its files again, when its state last changed, as then
-
-    @property
-    def reading(self) -> str:
-        """Another one each time that the unit may have read its files."""
-        return f"{self.invocation} {self.reloaded}".strip()
-
-    @property
-    def running(self) -> bool:
-        """Up or on its way up; one that waits for its next automatic restart has just died.
-
-        What is queued for a unit that is down can only be its start, which waits for a unit before it.
-        """
-        return (
-            self.active in ("active", "reloading")
-            or (self.active == "activating" and self.sub != "auto-restart")
-            or (self.active in _DOWN and self.queued)
-        )
 
 
 @dataclass(frozen=True)
@@ -156,8 +124,7 @@ class UnitKind(Kind[Unit, UnitState]):
 
     def read(self, system: System, resources: Sequence[Unit]) -> UnitState:
         names = [resource.name for resource in resources]
-        text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names])
-        live = parse_show(names, text)
+        live = read_units(system, names)
         probed = [resource for resource in resources if resource.probe and live[resource.name].running]
         done = {resource.name: system.run(resource.probe, timeout=PROBE_DEADLINE_S) for resource in probed}
         lost = {name: answer.words for name, answer in done.items() if answer.rc != 0}
@@ -174,7 +141,7 @@ class UnitKind(Kind[Unit, UnitState]):
                 raise HostError(
                     f"{resource.label}: systemd has no such unit, and nothing earlier in the document brings it"
                 )
-            if not (gone and resource.lenient and live.active in _DOWN):
+            if not (gone and resource.lenient and live.active in DOWN):
                 self._plan_unit(resource, state, plan)
 
     def _plan_unit(self, resource: Unit, state: UnitState, plan: Plan) -> None:
@@ -202,7 +169,7 @@ class UnitKind(Kind[Unit, UnitState]):
             step("enable", f"{live.file_state or 'absent'} -> enabled")
         if resource.enabled is False and live.file_state in ("enabled", "enabled-runtime", "alias"):
             step("disable", f"{live.file_state} -> disabled")
-        if resource.state == "stopped" and live.active not in _DOWN:
+        if resource.state == "stopped" and live.active not in DOWN:
             # A document that stops a unit says so in plain words; that an undo stops one has to be consented to.
             (disrupt if resource.lenient else step)("stop", f"{live.active} -> inactive")
         if starts:
@@ -330,33 +297,6 @@ class UnitKind(Kind[Unit, UnitState]):
         return f"\nIts last lines in the journal:\n{journal}" if journal else ""
 
 
-def parse_show(names: Sequence[str], text: str) -> dict[str, Live]:
-    """`systemctl show` of many units: one block each, in the order asked for."""
-    blocks = [dict(line.partition("=")[::2] for line in block.splitlines()) for block in text.strip().split("\n\n")]
-    if len(blocks) != len(names):
-        raise HostError(f"systemctl show answered for {len(blocks)} units instead of {len(names)}: {', '.join(names)}")
-    return {
-        name: Live(
-            load=block.get("LoadState", ""),
-            active=block.get("ActiveState", ""),
-            sub=block.get("SubState", ""),
-            file_state=block.get("UnitFileState", ""),
-            reload_owed=block.get("NeedDaemonReload") == "yes",
-            invocation=block.get("InvocationID", ""),
-            type=block.get("Type", ""),
-            queued=block.get("Job", "0") not in ("", "0"),
-            reloaded=block.get("StateChangeTimestampMonotonic", "") if block.get("CanReload") == "yes" else "",
-        )
-        for name, block in zip(names, blocks)
-    }
-
-
-def inactive_of(system: System, names: Sequence[str]) -> set[str]:
-    """Those of these units that stand still without having failed."""
-    text = system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names])
-    return {name for name, live in parse_show(names, text).items() if live.active == "inactive" and not live.running}
-
-
 def daemon_reload(system: System, progress: Progress) -> None:
     system.ask(["systemctl", "daemon-reload"])
     progress.unit_files.clear()
@@ -401,7 +341,7 @@ def note_loaded(system: System, units: Sequence[Unit]) -> None:
     if not units:
         return
     names = [unit.name for unit in units]
-    live = parse_show(names, system.ask(["systemctl", "show", f"--property={_PROPERTIES}", "--", *names]))
+    live = read_units(system, names)
     read = {
         unit.name: (live[unit.name].reading, {path: _says(system, path) for path in _files_of(unit)}) for unit in units
     }

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog, programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import PlanError, RolePlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View, digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
@@ -34,23 +34,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault import registry
 
 LAUNCHER = "/usr/local/sbin/gb10-vllm"
-PROGRAM = "/usr/local/lib/gb10-fleet/vllm_unit"
-SOURCES = (
-    "before_start",
-    "causes",
-    "config",
-    "door",
-    "failures",
-    "life",
-    "link",
-    "log",
-    "main",
-    "seal",
-    "sockets",
-    "status",
-    "turn",
-    "warm",
-)
+PROGRAM = "programs/vllm_unit/main"  # what each unit runs, below plugins/module_utils
 RAY_TOKEN = "/etc/gb10-fleet/ray.token"  # noqa: S105 - a path
 RAY_START = "/usr/local/lib/gb10-fleet/gb10-ray-start"
 _TIMING = ("heartbeat", "silence", "greeting", "retry", "gate", "stop", "gone", "door")
@@ -199,7 +183,7 @@ def _restart_on(names: Names) -> tuple[str, ...]:
         names.secrets,
         names.config,
         LAUNCHER,
-        *(f"{PROGRAM}/{source}.py" for source in SOURCES),
+        *(programs.installed("vllm_unit", module) for module in programs.modules_of(PROGRAM)),
         RAY_TOKEN,
         names.join_key,
         RAY_START,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.warm import SUMS
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import programs as modules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import container as vllm_container
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import warm as vllm_warm
@@ -34,7 +35,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Program:
-    """A file of a program. Its text is `first_line` and the source of that name in module_utils/programs."""
+    """A file of a program. Its text is `first_line` and that of plugins/module_utils/SOURCE.py."""
 
     path: str
     source: str
@@ -73,10 +74,11 @@ def _of_warm_caches(top: str, inside: Sequence[str]) -> Iterator[Folder]:
 def programs(made: Sequence[ServicePlan]) -> Iterator[Program]:
     """What units and containers run, beside gb10-vllm itself."""
     if by_ray(made):
-        yield Program(vllm_service.RAY_START, "ray_start", "#!/usr/bin/python3\n", _EXECUTABLE)
-    yield from (Program(f"{vllm_service.PROGRAM}/{name}.py", f"vllm_unit/{name}") for name in vllm_service.SOURCES)
+        yield Program(vllm_service.RAY_START, "programs/ray_start", "#!/usr/bin/python3\n", _EXECUTABLE)
+    imported = modules.modules_of(vllm_service.PROGRAM)
+    yield from (Program(modules.installed("vllm_unit", module), module) for module in imported)
     if any(each.on_demand for each in made):
-        yield Program(_WAKE, "wake", "#!/usr/bin/python3 -ISB\n", _EXECUTABLE)
+        yield Program(_WAKE, "programs/wake", "#!/usr/bin/python3 -ISB\n", _EXECUTABLE)
 
 
 def unused(made: Sequence[ServicePlan]) -> Iterator[Unused]:

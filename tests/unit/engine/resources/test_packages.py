@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import ApplyError
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import LOCK_TIMEOUT_S, parse_status
+from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.dpkg import LOCK_TIMEOUT_S
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.packages import parse_policy
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.dpkg import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError
 
 if TYPE_CHECKING:

@@ -1,0 +1,25 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the catalog says of health, in the form in which the checks take it."""
+
+from __future__ import annotations
+
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Rules
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+
+
+def rules() -> Rules:
+    """Those of the catalog. The figures of a load test, of a rail and of fragmentation hold here as well."""
+    thresholds, health = catalog.load("thresholds"), catalog.load("health")
+    fragmentation = catalog.load("memory")["fragmentation"]
+    figures = {**thresholds["benchmark"], **thresholds["thresholds"], **fragmentation, **health["limits"]}
+    return Rules(
+        limits={name: entry["value"] for name, entry in figures.items()},
+        rail_errors=frozenset([*thresholds["error_counters"]["value"], *health["link_errors"]["value"]]),
+        xids=health["xids"]["value"],
+        events={entry["value"]: entry for entry in health["events"]},
+        causes=health["causes"],
+        sure=health["sure"]["value"],
+        step=health["step"]["value"],
+    )

@@ -1,0 +1,30 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a version of a component has against it, by catalog/security_floors.yml. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def faults(entry: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """What a component may have, the newest fault first."""
+    yield entry
+    yield from ({**entry, **each} for each in entry.get("older", ()))
+
+
+def is_faulty(version: str, entry: Mapping[str, Any]) -> bool:
+    """Whether a version has what the entry warns of: it is below the floor, and not older than the fault."""
+    return is_below(version, str(entry["value"])) and not is_below(version, str(entry.get("since", "0")))
+
+
+def is_below(version: str, floor: str) -> bool:
+    return _numbers(version) < _numbers(floor)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    # A host may say anything, and Python converts no more than 4300 digits.
+    return tuple(int(number) for number in re.findall("[0-9]{1,18}", version))
