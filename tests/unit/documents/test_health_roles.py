@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.hang import Rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import installed, modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import clock_lock, watchdog
 
@@ -49,10 +50,8 @@ def test_what_the_watchdog_goes_by() -> None:
     assert unit(made) | {"restart_on": 0} == {
         "unit": "gb10-watchdog.timer", "enabled": True, "state": "started", "restart_on": 0,
     }  # fmt: skip
-    installed = {Path(path).stem for path in files(made) if "/watchdog/" in path}
-    assert installed == {
-        path.stem for path in Path(watchdog.__file__).parents[2].glob("module_utils/programs/watchdog/*.py")
-    }
+    sources = [installed("watchdog", module) for module in modules_of("programs/watchdog/main")]
+    assert {path for path in files(made) if "/watchdog/" in path} == set(sources)
 
 
 def test_a_hang_takes_longer_than_a_pause() -> None:

@@ -533,10 +533,12 @@ def test_the_program_takes_what_the_role_writes() -> None:
 def test_the_program_is_installed_whole_and_each_of_its_files_restarts_the_unit(tmp_path: Path) -> None:
     document, home = vllm(), Path("/usr/local/lib/gb10-fleet")
     files = [Path(found["file"]) for found in document.resources if f"{home}/vllm_unit/" in found.get("file", "")]
-    (tmp_path / "vllm_unit").mkdir()
     for file in files:
-        (tmp_path / file.relative_to(home)).write_text(content(document, str(file)))
-    program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import vllm_unit.main"
+        target = tmp_path / file.relative_to(home)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(content(document, str(file)))
+    package = "ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit"
+    program = f"import sys; sys.path.insert(0, {str(tmp_path / 'vllm_unit')!r}); import {package}.main"
     ran = subprocess.run([sys.executable, "-IS", "-c", program], check=False)
     assert ran.returncode == 0, "it imports a file that the role does not install"
     assert {str(file) for file in files} <= set(declared(document, "unit", "gb10-vllm.service")["restart_on"])

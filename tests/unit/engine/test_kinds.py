@@ -142,7 +142,7 @@ def test_the_glossary_names_every_kind() -> None:
 # --------------------------------------------------------------------------------------------------------- the engine
 
 
-@pytest.mark.parametrize("name", ["engine", "converge", "drift", "undo", "manifest"])
+@pytest.mark.parametrize("name", ["engine", "converge", "drift", "undo"])
 def test_the_engine_asks_no_kind_by_name(name: str) -> None:
     """A kind has verbs for what is special about it."""
     tree = ast.parse((ENGINE / f"{name}.py").read_text())

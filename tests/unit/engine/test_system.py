@@ -37,7 +37,7 @@ def test_a_call_and_a_look_import_nothing_that_takes_long() -> None:
     """To import subprocess takes an eighth of what a look at a host costs."""
     room = "ansible_collections.gb10.fleet.plugins.module_utils"
     code = f"import sys; sys.path.insert(0, {str(COLLECTIONS)!r}); from {room}.bootstrap import install, texts; " \
-           f"from {room}.health import glance; glance.look(glance.HostReader()); print(*sys.modules)"  # fmt: skip
+           f"from {room}.reading import glance; glance.look(glance.HostReader()); print(*sys.modules)"  # fmt: skip
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
-    assert f"{room}.engine.commands" in done.stdout.split()
+    assert f"{room}.system.commands" in done.stdout.split()
     assert {"ctypes", "hashlib", "subprocess", "signal"}.isdisjoint(done.stdout.split())

@@ -13,6 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import glance
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks, rows
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import Reply
 
@@ -41,7 +42,7 @@ def test_a_host_needs_nothing_but_the_program_and_every_source_is_used(tmp_path:
     end = text.rindex(b"glance.main(")
     listing = text[:end] + b"print(*[name for name in sys.modules if name.startswith('ansible_coll')])\n"
     names = set(host_run(b"#%d\n%b" % (len(listing), listing)).split())
-    assert {f"{carried.PACKAGE}.{name[:-3].replace('/', '.')}" for name in carried.SOURCES} <= names
+    assert {f"{carried.PACKAGE}.{name.replace('/', '.')}" for name in modules_of("reading/glance")} <= names
 
 
 def served(tokens: float = 1000, running: float = 1, at_s: float = NOW, **more: Any) -> Record:

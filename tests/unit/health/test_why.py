@@ -186,7 +186,7 @@ def test_every_event_of_the_catalog_is_a_kind_of_the_reader() -> None:
 
 def test_the_manual_explains_every_finding() -> None:
     page = (Path(__file__).parents[3] / "docs/health.md").read_text(encoding="utf-8")
-    folder = catalog.collection_root() / "plugins/plugin_utils/health"
+    folder = catalog.collection_root() / "plugins/module_utils/checks"
     code = "".join(path.read_text() for path in folder.glob("*_checks.py"))
     given = {*re.findall(r"patient\.(?:error|warn|info)\(\s*\"(\w+)\"", code), "xid", "log"}
     given |= {f"gpu_{state}" for state in gpu_checks._SILENT_STATES}
@@ -195,8 +195,9 @@ def test_the_manual_explains_every_finding() -> None:
 
 
 def test_every_limit_is_used() -> None:
-    folder = catalog.collection_root() / "plugins/plugin_utils/health"
-    code = "".join(path.read_text() for path in folder.glob("*.py"))
+    plugins = catalog.collection_root() / "plugins"
+    folders = (plugins / "module_utils/checks", plugins / "plugin_utils/health")
+    code = "".join(path.read_text() for folder in folders for path in folder.glob("*.py"))
     assert [name for name in catalog.load("health")["limits"] if f'"{name}"' not in code] == []
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, monitoring
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring import MonitoringPlan
@@ -187,8 +188,8 @@ def test_no_plan_shows_the_receivers_of_alerts() -> None:
 
 
 def test_the_collector_travels_with_all_that_it_imports() -> None:
-    modules = set(made(**ON).modules)
-    assert "health/gpu" in modules and "programs/metrics/services" in modules
+    modules = set(modules_of("programs/metrics/main"))
+    assert "reading/gpu" in modules and "programs/metrics/services" in modules
     for module in modules:
         for node in ast.walk(ast.parse((UTILS / f"{module}.py").read_text())):
             if isinstance(node, ast.ImportFrom) and (node.level or "module_utils" in str(node.module)):

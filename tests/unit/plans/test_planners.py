@@ -14,11 +14,13 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan as plans
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import RoleSettings
 
-ROOM = Path(plans.__file__).parent
-PACKAGE = plans.__name__.rpartition(".")[0]
-MODULES = [import_module(f"{PACKAGE}.{path.stem}") for path in sorted(ROOM.glob("*.py"))]
+ROOM = Path(plans.__file__).parents[1] / "plans"
+PACKAGE = f"{plans.__name__.rpartition('.ground.')[0]}.plans"
+PATHS = [path.relative_to(ROOM).with_suffix("") for path in sorted(ROOM.rglob("*.py"))]
+MODULES = [import_module(".".join((PACKAGE, *path.parts))) for path in PATHS]
 SETTINGS = RoleSettings.__subclasses__()
-PLANNED = [role for role in catalog.declared_variables().roles if (ROOM / f"{role}.py").is_file()]
+ROLES = catalog.declared_variables().roles
+PLANNED = {path.parts[0]: path for path in PATHS if path.parts[0] in ROLES and path.parts[1:] in ((), ("planner",))}
 SIMPLE = {"str": str, "path": str, "int": int, "float": float, "bool": bool, "raw": Any}
 
 
@@ -57,7 +59,7 @@ def test_each_role_has_its_settings_once() -> None:
 
 @pytest.mark.parametrize("role", PLANNED)
 def test_a_planner_gives_a_frozen_plan_of_its_role(role: str) -> None:
-    planner = import_module(f"{PACKAGE}.{role}").plan
+    planner = import_module(".".join((PACKAGE, *PLANNED[role].parts))).plan
     result = get_type_hints(planner)["return"]
     assert result.__name__.lower() == f"{role.replace('_', '')}plan"
     assert issubclass(result, plans.RolePlan)
@@ -68,7 +70,7 @@ def test_a_planner_gives_a_frozen_plan_of_its_role(role: str) -> None:
 @pytest.mark.parametrize("role", PLANNED)
 def test_no_planner_needs_jinja(role: str) -> None:
     """Decisions are plain Python: nothing of Ansible's filters and tests."""
-    tree = ast.parse((ROOM / f"{role}.py").read_text())
+    tree = ast.parse((ROOM / f"{PLANNED[role]}.py").read_text())
     imported = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     imported |= {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     assert not [name for name in imported if name.split(".")[0] in ("ansible", "jinja2")]

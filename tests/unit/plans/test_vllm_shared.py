@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import planner as vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service as vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.shared import Folder, Unused
@@ -56,8 +57,12 @@ def test_the_folders_follow_from_the_services(entries: dict[str, Any], folders: 
     [
         ({"chat": CHAT}, 1, []),
         ({"chat": CHAT}, 2, []),
-        ({"chat": CHAT | RAY}, 2, [(RAY_START, "ray_start", "#!/usr/bin/python3\n")]),
-        ({"chat": CHAT | {"on_demand": True}}, 1, [("/usr/local/sbin/gb10-wake", "wake", "#!/usr/bin/python3 -ISB\n")]),
+        ({"chat": CHAT | RAY}, 2, [(RAY_START, "programs/ray_start", "#!/usr/bin/python3\n")]),
+        (
+            {"chat": CHAT | {"on_demand": True}},
+            1,
+            [("/usr/local/sbin/gb10-wake", "programs/wake", "#!/usr/bin/python3 -ISB\n")],
+        ),
     ],
 )
 def test_a_program_is_there_where_a_service_needs_it(
@@ -68,7 +73,7 @@ def test_a_program_is_there_where_a_service_needs_it(
     assert found == more
     imported = [each for each in programs if each.mode is None]
     assert len(imported) + len(more) == len(programs) and not any(each.first_line for each in imported)
-    assert [each.source for each in imported] == [f"vllm_unit/{name}" for name in vllm_service.SOURCES]
+    assert [each.source for each in imported] == list(modules_of(vllm_service.PROGRAM))
 
 
 @pytest.mark.parametrize(

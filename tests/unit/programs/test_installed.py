@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import render
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import installed, modules_of, source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
-SOURCES = Path(__file__).parents[3] / "plugins/module_utils/programs"
 LIBRARY = "/usr/local/lib/gb10-fleet"
 FACTS: dict[str, Any] = {
     "memory_bytes": 130662436864,
@@ -37,6 +37,10 @@ def resources(package: str) -> list[dict[str, Any]]:
     assert not document.refusals
     parse_documents([(document.role, document.resources)], {})
     return document.resources
+
+
+def needed(package: str) -> tuple[str, ...]:
+    return modules_of(f"programs/{package}/main")
 
 
 def files(package: str) -> dict[str, str]:
@@ -62,9 +66,8 @@ def run(package: str, root: Path) -> subprocess.CompletedProcess[str]:
 
 @programs
 def test_every_source_is_installed_and_nothing_else(package: str) -> None:
-    folder = f"{LIBRARY}/{package}/"
-    installed = {path.removeprefix(folder): text for path, text in files(package).items() if path.startswith(folder)}
-    assert installed == {path.name: path.read_text() for path in (SOURCES / package).glob("*.py")}
+    found = {path: text for path, text in files(package).items() if path.startswith(f"{LIBRARY}/{package}/")}
+    assert found == {installed(package, module): source(module) for module in needed(package)}
     (launcher,) = (entry for entry in resources(package) if entry.get("file") == PROGRAMS[package][1])
     assert launcher["mode"] == "0755"
 
@@ -76,15 +79,14 @@ def test_the_unit_restarts_for_each_of_its_sources() -> None:
 
 
 @programs
-def test_a_source_imports_the_standard_library_and_its_neighbours_only(package: str) -> None:
-    for path in (SOURCES / package).glob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+def test_a_source_imports_the_standard_library_and_ours_only(package: str) -> None:
+    ours = "ansible_collections.gb10.fleet.plugins.module_utils."
+    for module in needed(package):
+        for node in ast.walk(ast.parse(source(module))):
             if isinstance(node, ast.Import):
-                assert {name.name.partition(".")[0] for name in node.names} <= sys.stdlib_module_names, path
-            elif isinstance(node, ast.ImportFrom) and node.level == 0:
-                assert (node.module or "").partition(".")[0] in sys.stdlib_module_names, path
-            elif isinstance(node, ast.ImportFrom):
-                assert node.level == 1 and (SOURCES / package / f"{node.module}.py").is_file(), path
+                assert {name.name.partition(".")[0] for name in node.names} <= sys.stdlib_module_names, module
+            elif isinstance(node, ast.ImportFrom) and not node.level and not f"{node.module}.".startswith(ours):
+                assert (node.module or "").partition(".")[0] in sys.stdlib_module_names, module
 
 
 def test_the_gate_runs_isolated(tmp_path: Path) -> None:
@@ -111,5 +113,5 @@ def test_the_unit_runs_isolated(tmp_path: Path) -> None:
 def test_a_program_leaves_no_compiled_files(package: str, tmp_path: Path) -> None:
     """An undo removes the folder, so it holds what the role put there and nothing else."""
     run(package, tmp_path)
-    left = {path.name for path in (tmp_path / LIBRARY.lstrip("/")).rglob("*") if path.is_file()}
-    assert left == {path.name for path in (SOURCES / package).glob("*.py")}
+    left = {f"/{path.relative_to(tmp_path)}" for path in (tmp_path / LIBRARY.lstrip("/")).rglob("*") if path.is_file()}
+    assert left == {installed(package, module) for module in needed(package)}

@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics import
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.families import FAMILIES
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, System
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.programs import modules_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import monitoring
 
 from scripts import monitoring_files
@@ -207,7 +208,7 @@ def test_it_runs_alone_with_what_travels(tmp_path: Path) -> None:
     """As on a host: isolated, without the project, from the files that the role writes."""
     plan = monitoring.plan(monitoring.View("spark-a", {}, {"monitoring_enabled": True}))
     base = tmp_path / "ansible_collections/gb10/fleet/plugins/module_utils"
-    for module in plan.modules:
+    for module in modules_of("programs/metrics/main"):
         (base / module).parent.mkdir(parents=True, exist_ok=True)
         (base / f"{module}.py").write_text((UTILS / f"{module}.py").read_text())
     code = (
