@@ -43,22 +43,22 @@ def answers(readings: Mapping[str, Any], days: float) -> list[Answer]:
 
 
 def lines(found: Answer) -> Iterator[str]:
-    """For people. What could not be read is counted; --json has the reasons."""
-    up = "an unknown time" if found.uptime_s is None else _span(found.uptime_s)
-    yield f"{found.host}: up for {up}, read at {timeline.utc(found.at_s)} UTC"
+    """For people, the answer first. What could not be read is counted; --json has the reasons."""
+    loud = [finding for finding in found.judgement.findings if finding.severity != "info"]
     if not found.causes:
-        unexplained = "no cause is known for what is found below"
-        yield f"  {unexplained if found.judgement.findings else 'nothing wrong was found'}"
+        yield f"{found.host}: {f'no cause is known: {loud[0].fact}' if loud else 'nothing found'}"
     for number, cause in enumerate(found.causes):
-        yield f"  {cause.sure}{' as well' if number else ''}: {cause.fact}"
+        yield f"  {cause.sure} as well: {cause.fact}" if number else f"{found.host}: {cause.sure}: {cause.fact}"
         for sign in cause.signs:
             yield f"      because: {sign}"
         yield f"      way out: {cause.way_out}"
     for finding in found.judgement.findings:
         yield f"  {finding.severity}: {finding.id}: {finding.fact}"
         yield f"      way out: {finding.way_out}"
-    for id_, reason in found.judgement.unsure.items():
-        yield f"  cannot tell: {id_}: {reason}"
+    if found.judgement.unsure:
+        yield f"  cannot tell: {', '.join(map(_seen_by, found.judgement.unsure))}; --json has the reasons"
+    up = "an unknown time" if found.uptime_s is None else _span(found.uptime_s)
+    yield f"  up for {up}, read at {timeline.utc(found.at_s)} UTC"
     if found.load:
         yield f"  {_load(found.load)}"
     if found.timeline:
@@ -68,6 +68,17 @@ def lines(found: Answer) -> Iterator[str]:
     if found.unknown:
         count = len(found.unknown)
         yield f"  {count} value{'s' if count > 1 else ''} could not be read (--json has the reasons)"
+
+
+def _seen_by(id_: str) -> str:
+    """What could not be told, with the way to see it where there is one."""
+    ways = {
+        "power_fault": "--load, or while it works",
+        "engine_hung": f"--watch {limits.rules().limits['hang_s'] + 4 * EVERY_S}",
+        "rail_degraded": "gb10 validate",
+        "rail_errors": f"--watch {EVERY_S}",
+    }
+    return f"{id_} ({ways[id_]})" if id_ in ways else id_
 
 
 def _load(load: Load) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 FINE, STILL, HUNG, OPEN = "fine", "still", "hung", "open"
+RESTING = ("ready", "waiting", "stopped", "failed")  # phases of a unit; in the other ones it starts
 
 
 class Rules(NamedTuple):
@@ -33,6 +34,7 @@ class Look(NamedTuple):
     tokens: float | None
     prompts: float | None
     power_w: float | None
+    held: bool = False  # busy at a clock so low that its power does not tell whether it works
 
 
 class Still(NamedTuple):
@@ -49,7 +51,7 @@ def follow(still: Still | None, look: Look, rules: Rules) -> Still | None:
     """What stands still with this look; None where something moves, rests or is unknown."""
     if look.phase != "ready" or look.running is None or not look.running > 0 or look.tokens is None:
         return None
-    if look.power_w is None or not 0 <= look.power_w < rules.power_w:  # NaN is no low power either
+    if look.held or look.power_w is None or not 0 <= look.power_w < rules.power_w:  # NaN is no low power either
         return None
     began = Still(look.at_s, look.at_s, look.life, look.tokens, look.prompts)
     if still is None or (still.life, still.tokens, still.prompts) != (look.life, look.tokens, look.prompts):
@@ -57,6 +59,20 @@ def follow(still: Still | None, look: Look, rules: Rules) -> Still | None:
     if not 0 <= look.at_s - still.last_s <= rules.gap_s:
         return began
     return still._replace(last_s=look.at_s)
+
+
+def follow_all(looks: Sequence[Look], rules: Rules) -> Still | None:
+    """What stands still with the last of these looks."""
+    still = None
+    for look in looks:
+        still = follow(still, look, rules)
+    return still
+
+
+def stands(looks: Sequence[Look]) -> bool:
+    """Whether requests run in each look, and nothing comes out of them or is taken in, whatever the GPU does."""
+    asked = all(look.running is not None and look.running > 0 for look in looks)
+    return asked and len({(look.life, look.tokens, look.prompts) for look in looks}) == 1
 
 
 def verdict(still: Still | None, restarts: Sequence[float], now_s: float, rules: Rules, before: str = FINE) -> str:

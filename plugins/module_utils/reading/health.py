@@ -9,6 +9,7 @@ Nothing here raises: what cannot be read is None, and `unknown` has the reason u
 from __future__ import annotations
 
 import os
+import re
 from functools import partial
 from typing import Any, Callable, Optional, Protocol
 
@@ -30,6 +31,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
 
 SCHEMA_VERSION = 1
+LOCK_UNIT = "/etc/systemd/system/gb10-clock-lock.service"
+_LOCK = re.compile(r"^ExecStart=\S+/gb10-clock-lock \d{1,5} (\d{1,5})$", re.MULTILINE)
 PRESSURES = ("cpu", "memory", "io")
 Asks = dict[str, Optional[Ask]]
 Make = Callable[[HostReader, str], Ask]
@@ -71,6 +74,7 @@ def collect(
         # Of the command line this alone: the rest may hold what is nobody's business.
         "kho_off": None if command_line is None else "kho=off" in command_line.split(),
         "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
+        "clock_lock_mhz": _clock_lock(host),
         "clock": read_clock(host),
         "samples": taken,
         **({"load": loaded.as_dict()} if loaded else {}),
@@ -87,6 +91,12 @@ def collect(
         "certificates": notes.read("certificates", lambda: certificates.read_certificates(host)),
         "unknown": notes.reasons,
     }
+
+
+def _clock_lock(host: HostReader) -> float | None:
+    """The highest clock that the role clock_lock allows, as its unit has it; None where there is none."""
+    found = _LOCK.search(host.read(LOCK_UNIT) or "")
+    return float(found[1]) if found else None
 
 
 def _word(host: HostReader, path: str) -> str | None:

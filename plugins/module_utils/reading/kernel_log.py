@@ -56,7 +56,8 @@ KINDS = (
     (
         "nic_firmware",
         r"\A(mlx5_core [0-9a-f:.]{12,}): .{0,120}"
-        r"(?:wait_func_handle_exec_timeout: .{0,80}timeout|timeout\. Will cause a leak of a command resource|device's health compromised|"
+        r"(?:wait_func_handle_exec_timeout: .{0,80}timeout|timeout\. Will cause a leak of a command resource|"
+        r"device's health compromised|"
         r"Fatal error \d+ detected|Health issue observed, firmware internal error|wait vital counter)",
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),

@@ -222,7 +222,7 @@ def entry(message: Any, at_s: float = 1000, boot: str = "a" * 32) -> str:
         ("Kernel panic - not syncing: Fatal exception", "panic", "Kernel panic - not syncing"),
         ("thermal thermal_zone0: acpitz: critical temperature reached, shutting down", "critical_temperature",
          "critical temperature reached"),
-        ("NVRM: GPU0 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8 heartbeat 1 diff 6070", "xid", "119"),
+        ("NVRM: GPU0 _kgspIsHeartbeatTimedOut: Heartbeat timed out, currentTimeMs 8 diff 6", "xid", "119"),
         ("NVRM: _kgspRpcRecvPoll: GSP RPC timeout, function 76", "xid", "119"),
         ("              NVRM: fallen off the bus and is not responding to commands.", "xid", "79"),
         ("NVRM: The NVIDIA GPU 000f:01:00.0\nNVRM: (PCI ID: 10de:2e12) installed in this system has\n"
@@ -319,7 +319,7 @@ def test_a_login_s_names_make_no_fault(name: str) -> None:
     [
         ("earlyoom.service", 'sending SIGTERM to process 812 uid 1000 "python3": badness 900, VmRSS 9 MiB',
          'uid 1000 "python3"'),
-        ("systemd-oomd.service", "Killed /system.slice/docker-1.scope due to memory pressure for /system.slice being 70%",
+        ("systemd-oomd.service", "Killed /system.slice/docker-1.scope due to memory pressure for /system.slice",
          "/system.slice/docker-1.scope"),
     ],
 )  # fmt: skip
