@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from ansible_collections.gb10.fleet.plugins.module_utils.checks import hang
+from ansible_collections.gb10.fleet.plugins.module_utils.checks import hang, part_checks
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
     SLOWED,
     Patient,
@@ -94,9 +94,10 @@ def _low_clock(patient: Patient, clock: float, power: float) -> Iterator[Said]:
         yield patient.say("power_fault", f"{fact}: the power supply has fallen back")
     elif power < high:
         fact = f"{fact}: the power supply has fallen back, or somebody locked the clocks"
-        yield patient.say(
-            "power_fault", fact, "warn", way_out=_LOCKS_FIRST + patient.rules.signs["power_fault"]["way_out"]
-        )
+        clocks = [gpu["clock_mhz"] for gpu in patient.busy if gpu["clock_mhz"] is not None]
+        steady = max(clocks) - min(clocks) <= patient.limit("lock_steady_mhz")
+        way_out = _LOCKS_FIRST + patient.rules.signs["power_fault"]["way_out"]
+        yield patient.say("power_fault", fact, "info" if steady else "warn", way_out)
     else:
         yield patient.say("gpu_clock_low", fact)
 
@@ -198,7 +199,13 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
         return
     most = max(look.power_w or 0 for look in looks)
     fact = f"{known[-1]['running']:.0f} requests run, no token came for {span_s:.0f} s, and the GPU takes {most:.0f} W"
-    yield patient.say("engine_hung", server.says(fact), unit=server.unit)
+    way_out = patient.rules.signs["engine_hung"]["way_out"]
+    if part_checks.loses_packets(patient):
+        fact, way_out = f"{fact}, while a rail loses packets", _SWITCH_FIRST + way_out
+    yield patient.say("engine_hung", server.says(fact), way_out=way_out, unit=server.unit)
+
+
+_SWITCH_FIRST = "look at the switch first (MTU, flow control, speed of each port) and run `gb10 validate`; then "
 
 
 def _look(patient: Patient, sample: Sample, each: Serving) -> hang.Look:

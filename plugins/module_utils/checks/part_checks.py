@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import D
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Rail, Service
 
 NO_ADAPTER = "there is no RDMA device"  # how the reader's reason begins
-PARTED = "link_downed"
+PARTED, BROKEN = "link_downed", "req_transport_retries_exceeded"
 
 
 def check_rails(patient: Patient) -> Iterator[Said]:
@@ -69,28 +69,42 @@ def check_rail_errors(patient: Patient) -> Iterator[Said]:
     if first is None or last is None or len(patient.samples) < 2:
         yield Unsure("rail_errors", patient.why("rails") if last is None else "it takes two samples")
         return
-    before = {(rail["hca"], rail["port"]): rail["counters"] for rail in first}
-    for rail in last:
+    for rail, old, more in _risen(patient):
+        told = ", ".join(
+            f"{name} from {old.get(name, 0)} to {old.get(name, 0) + count}" for name, count in more.items()
+        )
+        fact = f"errors of {rail['hca']} rise: {told}"
+        yield patient.say("rail_errors", fact, "" if serious(patient, more) else "info")
+
+
+def _risen(patient: Patient) -> Iterator[tuple[Rail, Mapping[str, int], Mapping[str, int]]]:
+    """Each rail whose errors rose: what it counted before, and how many more."""
+    before = {(rail["hca"], rail["port"]): rail["counters"] for rail in patient.samples[0]["rails"] or ()}
+    for rail in patient.last["rails"] or ():
         old = before.get((rail["hca"], rail["port"]), {})
-        risen = {
+        more = {
             name: count - old.get(name, 0)
             for name, count in rail["counters"].items()
             if name in patient.rules.rail_errors and count > old.get(name, 0)
         }
-        if risen:
-            told = ", ".join(
-                f"{name} from {old.get(name, 0)} to {old.get(name, 0) + more}" for name, more in risen.items()
-            )
-            severity = "" if serious(patient, risen) else "info"
-            yield patient.say("rail_errors", f"errors of {rail['hca']} rise: {told}", severity)
+        if more:
+            yield rail, old, more
 
 
-def serious(patient: Patient, risen: Mapping[str, int]) -> bool:
+def serious(patient: Patient, more: Mapping[str, int]) -> bool:
     """Whether it is more than what a sound fabric loses, and than a peer that was rebooted."""
-    lost = sum(more for name, more in risen.items() if name in patient.rules.losses)
+    lost = sum(count for name, count in more.items() if name in patient.rules.losses)
     span_s = passed_s(patient.samples[0], patient.last)
     many = lost >= patient.limit("loss_least") and lost >= patient.limit("loss_per_s") * span_s
-    return many or bool(set(risen) - patient.rules.losses - {PARTED})
+    return many or bool(set(more) - patient.rules.losses - {PARTED})
+
+
+def loses_packets(patient: Patient) -> bool:
+    """Whether a rail loses more packets than a sound fabric does, or a connection broke over it."""
+    lossy = patient.rules.losses | {BROKEN}
+    return len(patient.samples) > 1 and any(
+        serious(patient, more) and lossy & set(more) for _rail, _old, more in _risen(patient)
+    )
 
 
 def check_disks(patient: Patient) -> Iterator[Said]:

@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.gpu_checks import BRAKE
+from ansible_collections.gb10.fleet.plugins.module_utils.checks.part_checks import loses_packets
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import Patient
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.timeline import (
     APT,
@@ -41,7 +42,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 _DRIVER, _KERNEL = re.compile(r"\bnvidia-(driver|kernel)\S*|\blibnvidia-\S+"), re.compile(r"\blinux-(image|modules)\S*")
 _GSP = ("119", "120")  # Xids of the GPU's system processor
 _NAME = re.compile(r"\bname=([^,]{1,40}),")
-_BROKEN = "req_transport_retries_exceeded"
 _UNIT = re.compile(r"\bgb10-vllm(-[a-z0-9-]*[a-z0-9])?\b")
 _SERVING = re.compile(r"gb10-vllm|vllm", re.IGNORECASE)
 
@@ -107,10 +107,8 @@ def _told(patient: Patient, found: Mapping[str, Sign]) -> Iterator[tuple[str, Si
     answers = bool(patient.gpus) and len(patient.gpus) == len(patient.samples)
     if xids and answers and not any(patient.of_this_boot(event) for event in xids):
         yield "gpu_back", Sign("the GPU answers since the boot after it", now_s)
-    if "rail_errors" in found:
-        lost = [name for name in patient.rules.losses if name in found["rail_errors"].text]
-        if lost or _BROKEN in found["rail_errors"].text:
-            yield "rail_loss", found["rail_errors"]
+    if "rail_errors" in found and loses_packets(patient):
+        yield "rail_loss", found["rail_errors"]
 
 
 def _starts(patient: Patient) -> bool:

@@ -35,7 +35,7 @@ KINDS = (
     ("xid", r"\ANVRM: Xid \(PCI:[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.\d)?\): (\d+)"),
     (
         "xid",
-        r"\A\s{0,40}NVRM: (?:GPU [0-9a-fA-F:.]+: GPU has |The NVIDIA GPU [0-9a-fA-F][\s\S]{0,200}?)?"
+        r"\A\s{0,40}NVRM: (?:GPU (?:at PCI:)?[0-9a-fA-F:.]+: GPU has |The NVIDIA GPU [0-9a-fA-F][\s\S]{0,200}?)?"
         r"(fallen off the bus)",
     ),
     ("xid", r"\ANVRM: (?:GPU\d+ )?_kgsp\w+: (?:\*+ )?(Heartbeat timed out|GSP Timeout|GSP RPC timeout)"),
@@ -62,15 +62,24 @@ KINDS = (
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
     ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked for more than \d+ seconds"),
-    ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected stalls? on CPU"),
-    ("panic", r"\A(Kernel panic - not syncing|Internal error: Oops|BUG: soft lockup - CPU|watchdog: BUG: soft lockup)"),
+    ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls? on CPU"),
+    (
+        "panic",
+        r"\A(Kernel panic - not syncing|Internal error: Oops|BUG: soft lockup - CPU|watchdog: BUG: soft lockup|"
+        r"watchdog: Watchdog detected hard LOCKUP)",
+    ),
     (
         "critical_temperature",
         r"\A(?:thermal thermal_zone\d+: .{0,60}|reboot: )"
         r"(critical temperature reached|HARDWARE PROTECTION shutdown \(Temperature)",
     ),
-    ("disk", r"\Anvme (nvme\d+): (?:controller is down|I/O \d+ .{0,40}timeout, (?:reset|disable) controller)"),
+    (
+        "disk",
+        r"\Anvme (nvme\d+): (?:controller is down|Device not ready; aborting|Disabling device after|"
+        r"I/O \d+ .{0,40}timeout, (?:reset|disable) controller)",
+    ),
     ("disk", r"\AEXT4-fs \((\w+)\): Remounting filesystem read-only"),
+    ("disk", r"\AEXT4-fs error \(device (\w+)\): "),
     ("disk", r"\A(?:critical medium|I/O) error, dev (nvme\w+), sector"),
     ("wifi_reset", r"\A(mt79\w+) [0-9a-f:.]{12,}: .{0,40}(?:chip reset|driver own failed)"),
     ("kernel", r"\ALinux version (\S+) \("),

@@ -76,7 +76,7 @@ def _rails(after: Mapping[str, Any], before: Mapping[str, Any], kernel_log: str)
 
 
 def _latched(kernel_log: str) -> bool:
-    """Whether the kernel says all that the sign needs beside rails that are gone; one line of it comes at sound boots."""
+    """Whether the kernel says all that the sign needs beside rails that are gone; its own line comes at sound boots."""
     said = {f"log_{kind}" for kind in kernel_lines.kinds_of(kernel_log)}
     return "log_slot_power" in said and {*limits.rules().signs["log_slot_power"]["needs"]} <= {*said, "rail_gone"}
 

@@ -212,7 +212,7 @@ def test_whoever_pulls_the_fabrics_cable_is_told_to_put_it_back_before_the_power
     ways = [entry["way_out"] for entry in (*known["signs"], *known["causes"])]
     ways += [finding.way_out for finding in said(narrow).findings]
     pulled = [way for way in ways if "QSFP" in way]
-    assert len(pulled) == 8
+    assert len(pulled) == 9
     assert all("put the QSFP cables back in, then the power" in way for way in pulled), pulled
 
 

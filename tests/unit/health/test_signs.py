@@ -130,7 +130,9 @@ def test_a_hang_beside_lost_packets_names_the_switch_first() -> None:
     record["samples"][-1]["rails"] = [rail(counters={"packet_seq_err": 4830, "req_transport_retries_exceeded": 8})]
     first = why(record).causes[0]
     assert first.id == "fabric_hang"
-    assert first.way_out.index("switch") < first.way_out.index("restart")
+    hung = next(one for one in judge("a", record, RULES).findings if one.id == "engine_hung")  # type: ignore[arg-type]
+    for way_out in (first.way_out, hung.way_out):
+        assert way_out.index("switch") < way_out.index("restart")
 
 
 def test_a_power_brake_is_the_supply_and_not_heat() -> None:
@@ -146,16 +148,20 @@ def test_a_power_brake_is_the_supply_and_not_heat() -> None:
     ("clock", "power", "more", "severity"),
     [
         (700, 13, {}, "error"),
-        (900, 28, {}, "warn"),
-        (900, 35, {}, "warn"),
-        (1395, 20, {"clock_lock_mhz": 1400.0}, None),
-        (1395, 20, {"clock_lock_mhz": 2200.0}, "error"),
+        (900, 28, {}, "info"),
+        (900, 35, {}, "info"),
+        (1395, 17, {"clock_lock_mhz": 1400.0}, None),
+        (1395, 17, {"clock_lock_mhz": 2200.0}, "error"),
     ],
 )
 def test_thirty_watts_are_a_band_and_our_own_lock_is_no_fault(
     clock: float, power: float, more: Record, severity: str | None
 ) -> None:
     assert found(of_gpus(*[busy(clock, power)] * 6, **more)).get("power_fault") == severity
+
+
+def test_a_low_clock_that_moves_is_not_locked() -> None:
+    assert found(of_gpus(*[busy(900 + 50 * place, 28) for place in range(6)])) == {"power_fault": "warn"}
 
 
 @pytest.mark.parametrize(("between", "fault"), [(2223, True), (600, False)])
