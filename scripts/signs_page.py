@@ -49,8 +49,8 @@ def page(text: str) -> str:
     for name, told in parts().items():
         begin, end = _marks(name)
         found = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
-        whole = f"{begin}\n\n{told.strip()}\n\n{end}"
-        text = found.sub(lambda _found, whole=whole: whole, text)
+        whole = f"{begin}\n\n{told.strip()}\n\n{end}".replace("\\", "\\\\")
+        text = found.sub(whole, text)
     return text
 
 
