@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from scripts.gates import ROOT
 
 PAGE = ROOT / "docs" / "health.md"
 PARTS = ("temperatures", "findings", "base rates")
+WIDTH = 150
 _SEVERITIES = {"error": "Error", "warn": "Warning", "info": "Information"}
 _WORDS = {"many": "{least} lines or more in one boot", "shutdown": "a shutdown in good order within {shutdown_s} s"}
 
@@ -66,9 +68,11 @@ def _findings(rules: Rules) -> Iterator[str]:
         filled = {**rules.limits, "unit": "gb10-vllm"}
         meaning = sign["meaning"].format_map(filled)
         stop = "" if meaning.endswith(".") else "."
+        begin = meaning if meaning.startswith("nvidia") else f"{meaning[0].upper()}{meaning[1:]}"
         yield f"### {name}"
-        yield f"{_severity(name, sign)}. {meaning[0].upper()}{meaning[1:]}{stop}"
-        yield f"Way out: {sign['way_out'].format_map(filled)}.\n"
+        for told in (f"{_severity(name, sign)}. {begin}{stop}", f"Way out: {sign['way_out'].format_map(filled)}."):
+            yield from textwrap.wrap(told, WIDTH, break_long_words=False, break_on_hyphens=False)
+        yield ""
 
 
 def _severity(name: str, sign: Mapping[str, Any]) -> str:
