@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Optional
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
@@ -111,8 +111,12 @@ _FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE"
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
 
 
-def read_events(host: HostReader, booted_s: float | None, since_s: float | None = None) -> list[Event]:
+def read_events(
+    host: HostReader, booted_s: float | None, since_s: float | None = None, *, this_boot: bool = False
+) -> list[Event]:
     """Of all boots from the journal; of this boot from the kernel's own buffer where there is no journal.
+
+    `this_boot`: all of it, too, whatever the clock said at its beginning, when it may have been far behind.
 
     Kernel and units are asked apart, and the units for their own lines alone: what a container logs, however much, must
     leave no line of the kernel out.
@@ -123,7 +127,9 @@ def read_events(host: HostReader, booted_s: float | None, since_s: float | None 
         if own.rc not in (0, 1):
             raise Unknown(f"journalctl failed: {quoted(own.words)}")
         guards = _asked(host, since_s, GUARD_GREP, *(f"_SYSTEMD_UNIT={unit}" for unit in GUARDS))
-        return parse_journal(done.stdout, own.stdout, guards.stdout if guards.rc == 0 else "")
+        early = _asked(host, None, GREP, "_TRANSPORT=kernel", "--boot") if this_boot else None
+        more = [each.stdout for each in (guards, early) if each and each.rc == 0]
+        return parse_journal(done.stdout, own.stdout, *more)
     buffer = host.system.run(["dmesg"], timeout=DEADLINE_S)
     if buffer.rc or booted_s is None:
         raise Unknown(
@@ -186,11 +192,22 @@ def _of_unit(message: str, entry: dict[str, Any]) -> str:
 
 def parse_journal(*texts: str) -> list[Event]:
     """Of several answers."""
-    entries = [entry for text in texts for entry in _entries(text)]
+    entries = list(_once(entry for text in texts for entry in _entries(text)))
     entries.sort(key=lambda entry: float(entry["at_s"]))
     marked = any("_KERNEL_DEVICE" in entry for entry in entries)
     entries = [entry for entry in entries if not marked or _of_its_device(entry)]
     return _events((entry["at_s"], entry["boot"], entry["MESSAGE"], entry["speaker"]) for entry in entries)
+
+
+def _once(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Each entry of the journal once, where several answers have it."""
+    seen: set[str] = set()
+    for entry in entries:
+        cursor = entry.get("__CURSOR")
+        if not isinstance(cursor, str) or cursor not in seen:
+            yield entry
+        if isinstance(cursor, str):
+            seen.add(cursor)
 
 
 def _of_its_device(entry: dict[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from ansible.template import Templar, trust_as_template
 from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, why
-from tests.support.health import FORMER, NOW, Record, boot, event, gpu, reading, sample
+from tests.support.health import FORMER, GIB, NOW, Record, boot, event, gpu, reading, sample
 
 CLI = CliRunner()
 PLAYBOOK = Path(__file__).parents[3] / "playbooks/why.yml"
@@ -73,7 +73,10 @@ XID = "NVRM: Xid (PCI:000f:01:00): 119, pid=3849, name=KMS thread, Timeout after
         (reading(HUNG), "very likely: vLLM's engine hangs behind"),
         (reading(events=[event("xid", NOW - 60, "119", XID)]), "very likely: the driver lost the GPU"),
         (reading(events=[event("slot_power", NOW - 60, "mlx5_core 0000:01:00.0")]), "nothing found"),
-        (reading(events=[event("hung_task", NOW - 60, "x:1")]), "no cause is known: a task hung in the kernel"),
+        (
+            reading([sample(blocks={"free_bytes": 100 * GIB, "large_bytes": GIB})]),
+            "no cause is known: 100 GiB are free",
+        ),
     ],
 )
 def test_the_first_line_is_the_answer(monkeypatch: pytest.MonkeyPatch, record: Record, first: str) -> None:

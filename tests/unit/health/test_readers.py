@@ -338,6 +338,23 @@ def test_what_a_gpu_asks_for_last_is_kept() -> None:
     assert [event["text"] for event in events] == texts
 
 
+def test_the_beginning_of_a_young_boot_is_read_whatever_its_clock_said(tmp_path: Path) -> None:
+    """--since leaves out what the kernel said before the clock was set."""
+    (tmp_path / "var/log/journal/x").mkdir(parents=True)
+    xid = json.loads(entry("NVRM: Xid (PCI:000f:01:00): 79, pid=1", 1000))
+    late = {**json.loads(entry("Kernel panic - not syncing", 9000)), "__CURSOR": "b"}
+
+    def journal(argv: Sequence[str], _stdin: str | None, _timeout: float) -> Completed:
+        kernel = "_TRANSPORT=kernel" in argv
+        early = [{**xid, "__CURSOR": "a"}] if "--boot" in argv else []
+        return Completed(tuple(argv), 0, "\n".join(map(json.dumps, [*early, late])) if kernel else "")
+
+    host = HostReader(system=System(tmp_path, journal))
+    assert [one["kind"] for one in kernel_log.read_events(host, None, since_s=8000)] == ["panic"]
+    young = kernel_log.read_events(host, None, since_s=8000, this_boot=True)
+    assert [(one["kind"], one["count"]) for one in young] == [("xid", 1), ("panic", 1)]
+
+
 def test_where_journald_names_devices_a_line_of_one_needs_it() -> None:
     line = "mlx5_core 0000:01:00.0: Detected insufficient power on the PCIe slot (27W)."
     marked = json.dumps({**json.loads(entry(line, 2000)), "_KERNEL_DEVICE": "+pci:0000:01:00.0"})
