@@ -192,6 +192,10 @@ EXAMPLES: dict[str, tuple[Example, Example]] = {
         Example("a Spark without a cable",
                 reading([sample(rails=None)], unknown={"rails": "there is no RDMA device with hardware in /sys"})),
     ),
+    "rail_down": (
+        Example("NVIDIA forum 374275, a cable taken out", of_rails(rail(), rail(state="DOWN", carrier=False))),
+        Example("a port that never had a cable", of_rails(rail(state="DOWN"), rail(state="DOWN"))),
+    ),
     "rail_slow_link": (
         Example("some switches before they are set to 200G", of_rails(rail(), rail(rate_gbps=100.0))),
         Example("NVIDIA forum 378459", of_rails(rail(), rail())),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import hang, part_checks
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
@@ -18,7 +19,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import (
     median,
     passed_s,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Gpu, Sample, Serving
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Sample, Serving
 
 POWER_CAP, BRAKE = "sw_power_cap", "hw_power_brake_slowdown"
 LOCKED = "applications_clocks_setting"
@@ -184,11 +185,11 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
         why = _gpu_why(patient, "power_w")
         yield Unsure("engine_hung", server.says(f"no token comes, and the GPU's power is unknown: {why}"))
         return
-    if any(look.held for look in looks):
+    rules = _rules(patient)
+    if any(hang.held(look, rules) for look in looks):
         held = f"no token comes, and the GPU is busy below {patient.limit('held_clock_mhz')} MHz"
         yield Unsure("engine_hung", server.says(f"{held}: its power does not tell whether it works; see --watch"))
         return
-    rules = hang.Rules(patient.limit("hang_s"), patient.limit("hang_power_w"), math.inf, 0)
     still = hang.follow_all(looks, rules)
     if still is None or still.since_s > looks[0].at_s:
         return  # a long prefill
@@ -208,19 +209,20 @@ def _hung(patient: Patient, server: Server) -> Iterator[Said]:
 _SWITCH_FIRST = "look at the switch first (MTU, flow control, speed of each port) and run `gb10 validate`; then "
 
 
-def _look(patient: Patient, sample: Sample, each: Serving) -> hang.Look:
+def _look(patient: Patient, sample: Sample, each: Serving | None = None) -> hang.Look:
+    """Of a server that counts; without one the GPU's alone."""
     gpu = sample["gpu"]
-    power = gpu["power_w"] if gpu else None
-    return hang.Look(
-        passed_s(patient.samples[0], sample), "ready", "", each["running"], each["generated_tokens"],
-        each["prompt_tokens"], power, bool(gpu) and _held(patient, gpu),
-    )  # fmt: skip
+    power, clock, busy = (gpu["power_w"], gpu["clock_mhz"], gpu["utilization_percent"]) if gpu else (None, None, None)
+    look = hang.Look(passed_s(patient.samples[0], sample), "ready", "", None, None, None, power, clock, busy)
+    if each is None:
+        return look
+    return look._replace(running=each["running"], tokens=each["generated_tokens"], prompts=each["prompt_tokens"])
 
 
-def _held(patient: Patient, gpu: Gpu | None) -> bool:
-    """Whether a busy GPU is held so low that it could not take more power if it worked."""
-    clock = gpu["clock_mhz"] if gpu else None
-    return bool(gpu and patient.is_busy(gpu) and clock is not None and clock < patient.limit("held_clock_mhz"))
+def _rules(patient: Patient) -> hang.Rules:
+    names = ("hang_s", "hang_power_w", "busy_percent", "held_clock_mhz")
+    after_s, power_w, busy_percent, held_clock_mhz = (patient.limit(name) for name in names)
+    return hang.Rules(after_s, power_w, math.inf, 0, busy_percent, held_clock_mhz)
 
 
 def _phase(patient: Patient, server: Server) -> str | None:
@@ -231,15 +233,20 @@ def _phase(patient: Patient, server: Server) -> str | None:
 def _start_hung(patient: Patient, server: Server) -> Iterator[Said]:
     """Before its server counts anything: the GPU is busy all the while, and does not work."""
     span_s = passed_s(patient.samples[0], patient.last)
-    powers = [gpu["power_w"] for gpu in patient.gpus if patient.is_busy(gpu) and not _held(patient, gpu)]
-    known = [power for power in powers if power is not None]
-    spins = len(known) == len(patient.samples) > 1 and max(known) < patient.limit("hang_power_w")
+    rules = _rules(patient)
+    busy = [look for look in map(partial(_look, patient), patient.samples) if _spins(look, rules)]
+    known = [look.power_w for look in busy if look.power_w is not None]
+    spins = len(known) == len(patient.samples) > 1 and max(known) < rules.power_w
     if spins and span_s >= patient.limit("hang_s"):
         fact = f"the service starts, and the GPU is busy for {span_s:.0f} s at no more than {max(known):.0f} W"
         yield patient.say("engine_hung", server.says(fact), "warn", way_out=_STARTS, unit=server.unit)
     else:
         why = "the service still starts: `gb10 top` shows how far it is"
         yield Unsure("engine_hung", server.says(f"{why}; see --watch" if spins else why))
+
+
+def _spins(look: hang.Look, rules: hang.Rules) -> bool:
+    return (look.busy_percent or 0) >= rules.busy_percent and not hang.held(look, rules)
 
 
 _STARTS = (

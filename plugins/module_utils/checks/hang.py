@@ -5,7 +5,8 @@
 
 An engine hangs where, for `after_s` and in every look, requests run, no token comes, no prompt is taken, and the GPU
 takes less than `power_w`. A long prefill takes more power, an idle server runs nothing, a server that loads is not
-ready. What is unknown speaks for nothing: the time begins anew.
+ready. A busy GPU that is held below `held_clock_mhz`, by a lock of its clocks or a fault of its power supply, takes
+little power in a prefill too. What is unknown speaks for nothing: the time begins anew.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ class Rules(NamedTuple):
     power_w: float
     gap_s: float  # so long between two looks, nobody knows what was in between
     breaker_s: float  # within this time after a restart there is no other
+    busy_percent: float
+    held_clock_mhz: float
 
 
 class Look(NamedTuple):
@@ -34,7 +37,8 @@ class Look(NamedTuple):
     tokens: float | None
     prompts: float | None
     power_w: float | None
-    held: bool = False  # busy at a clock so low that its power does not tell whether it works
+    clock_mhz: float | None = None
+    busy_percent: float | None = None
 
 
 class Still(NamedTuple):
@@ -47,11 +51,18 @@ class Still(NamedTuple):
     prompts: float | None
 
 
+def held(look: Look, rules: Rules) -> bool:
+    """Whether the GPU is busy at a clock so low that its power does not tell whether it works."""
+    if look.clock_mhz is None or look.busy_percent is None:
+        return False
+    return look.busy_percent >= rules.busy_percent and look.clock_mhz < rules.held_clock_mhz
+
+
 def follow(still: Still | None, look: Look, rules: Rules) -> Still | None:
     """What stands still with this look; None where something moves, rests or is unknown."""
     if look.phase != "ready" or look.running is None or not look.running > 0 or look.tokens is None:
         return None
-    if look.held or look.power_w is None or not 0 <= look.power_w < rules.power_w:  # NaN is no low power either
+    if held(look, rules) or look.power_w is None or not 0 <= look.power_w < rules.power_w:  # NaN is no low power either
         return None
     began = Still(look.at_s, look.at_s, look.life, look.tokens, look.prompts)
     if still is None or (still.life, still.tokens, still.prompts) != (look.life, look.tokens, look.prompts):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from ansible_collections.gb10.fleet.plugins.module_utils.checks.patient import DAY_S, Patient, Said, Unsure, passed_s
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Rail, Service
@@ -23,13 +23,24 @@ def check_rails(patient: Patient) -> Iterator[Said]:
     up = [rail for rail in rails if rail["state"] == "ACTIVE"]
     for rail in up:
         yield from _degraded(patient, rail)
+    yield from _down(patient, rails)
     if up:
         yield Unsure("rail_degraded", "what a rail carries shows in a measurement alone: `gb10 validate`")
 
 
+def _down(patient: Patient, rails: Sequence[Rail]) -> Iterator[Said]:
+    """Rails that were up in this boot. A port that never had a cable has nothing to say."""
+    before = {rail["hca"] for rail in patient.samples[0]["rails"] or () if rail["state"] == "ACTIVE"}
+    parted = "cable_removed" in patient.kinds
+    down = [rail["hca"] for rail in rails if rail["state"] != "ACTIVE" and (parted or rail["hca"] in before)]
+    if down:
+        waits = any(_waits_for_rail(status) for status in patient.services)
+        yield patient.say("rail_down", f"{', '.join(down)}: no link any more", "warn" if waits else "")
+
+
 def check_functions(patient: Patient) -> Iterator[Said]:
     """Functions of the adapter that are not on the bus, where the journal tells of it. Without a cable none is."""
-    rails, kinds = patient.last["rails"], {event["kind"] for event in patient.events if patient.of_this_boot(event)}
+    rails, kinds = patient.last["rails"], patient.kinds
     absent = rails is None and patient.why("rails").startswith(NO_ADAPTER)
     if patient.reading["events"] is None or (rails is None and not absent):
         return

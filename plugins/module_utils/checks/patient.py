@@ -138,6 +138,11 @@ class Patient:
     def recent(self, at_s: float) -> bool:
         return self.reading["at_s"] - at_s <= float(self.limit("recent_days")) * DAY_S
 
+    @cached_property
+    def kinds(self) -> set[str]:
+        """What the lines of this boot tell."""
+        return {event["kind"] for event in self.events if self.of_this_boot(event)}
+
     def of_this_boot(self, event: Event) -> bool:
         return self.reading["boot"] in (None, event["boot"]) or event["boot"] == "this boot"
 

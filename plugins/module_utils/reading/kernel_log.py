@@ -61,6 +61,7 @@ KINDS = (
         r"Fatal error \d+ detected|Health issue observed, firmware internal error|wait vital counter)",
     ),
     ("cable_removed", r"\A(cx7-pcie-hotplug \S{4,20}): Cable removal"),
+    ("cable_removed", r"\A(mlx5_core [0-9a-f:.]{12,}): Port module event: module \d+, Cable unplugged"),
     ("hung_task", r"\AINFO: task (.{1,15}:\d+) blocked for more than \d+ seconds"),
     ("hung_task", r"\Arcu: INFO: (rcu_\w+) (?:self-)?detected (?:expedited )?stalls? on CPU"),
     (

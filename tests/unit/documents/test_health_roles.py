@@ -44,7 +44,10 @@ def test_what_the_watchdog_goes_by() -> None:
     assert settings == {
         "services": ["chat"],
         "kept": 5,
-        "rules": {"after_s": 300, "power_w": 30, "gap_s": 60, "breaker_s": 21600},
+        "rules": {
+            **{"after_s": 300, "power_w": 30, "gap_s": 60, "breaker_s": 21600},
+            **{"busy_percent": 80, "held_clock_mhz": 1800},
+        },
     }
     assert set(settings["rules"]) == set(Rules._fields)
     assert unit(made) | {"restart_on": 0} == {

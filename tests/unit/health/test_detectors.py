@@ -224,7 +224,8 @@ def test_whoever_pulls_the_fabrics_cable_is_told_to_put_it_back_before_the_power
         (rail(), rail(pcie={"gigatransfers": 16.0}), ["rail_degraded"]),
         (rail(), rail(pcie={"width": None, "gigatransfers": None}), []),
         (rail(), rail(rate_gbps=100.0), ["rail_slow_link"]),
-        (rail(), rail(state="DOWN", rate_gbps=2.5), []),  # no cable
+        (rail(state="DOWN"), rail(state="DOWN", rate_gbps=2.5), []),  # no cable
+        (rail(), rail(state="DOWN", rate_gbps=2.5), ["rail_down"]),
         (rail(), rail(counters={"out_of_sequence": 8}), ["rail_errors"]),
         (rail(counters={}), rail(counters={"symbol_error": 1}), ["rail_errors"]),
         (rail(counters={}), rail(counters={"np_cnp_sent": 9}), []),  # congestion is no error

@@ -188,7 +188,7 @@ def test_every_sign_of_a_cause_is_one_that_can_be_there() -> None:
         *(f"gpu_{state}" for state in gpu_checks._SILENT_STATES),
         *("power_fault", "gpu_hot", "gpu_throttled", "soc_hot", "engine_hung", "kho", "disk_worn"),
         *("memory_not_returned", "memory_fragmented", "memory_pressure", "page_cache_pressure"),
-        *("rail_degraded", "rail_errors", "rail_gone", "gpu_clock_low", "slow_steps"),
+        *("rail_degraded", "rail_errors", "rail_gone", "rail_down", "gpu_clock_low", "slow_steps"),
     }
     named = {
         sign for cause in RULES.causes for role in ("all", "any", "supports", "against") for sign in cause.get(role, ())
