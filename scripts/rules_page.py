@@ -56,7 +56,7 @@ with a date.
 COMMAND_LINE = """\
 ## The command line
 
-`catalog/vllm_cli` holds the flags, values and `VLLM_` variables of vLLM {versions}. `python -m scripts.vllm_cli
+`catalog/vllm_cli.json` holds the flags, values and `VLLM_` variables of vLLM {versions}. `python -m scripts.vllm_cli
 VERSION` reads them from the released source, and runs none of it. A version between two of them may use what either
 one has. Outside their range an objection is only a warning.
 """
