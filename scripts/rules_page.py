@@ -25,6 +25,8 @@ INTRODUCTION = """\
   another version a rule still fires, and says that it was not verified for it.
 - Where the image's version is not known, a rule that depends on it only warns. `--image-version` or `vllm_version`
   gives the version.
+- Of a build of the main branch that is on its way out of a rule's versions, the rule only warns.
+- Of a model whose files nobody here has, the name is read. What rests on that only warns, and says so.
 
 An error is let through by its id, with a reason:
 

@@ -113,6 +113,14 @@ def release(version: str | None) -> Version | None:
     return Version(parsed.base_version)
 
 
+def leads_to(version: str | None) -> Version | None:
+    """Name the release after a build of the main branch: after 0.26.0 it calls itself 0.26.1rc1.dev608 up to 0.27.0."""
+    here = release(version)
+    if here is None or not here.micro or not is_development(version):
+        return None
+    return Version(f"{here.major}.{here.minor + 1}.0")
+
+
 def is_development(version: str | None) -> bool:
     """Whether a build between releases, with flags of a later release, or of a fork."""
     try:
@@ -329,7 +337,8 @@ def _check(read: Words, name: str, flag: Flag, found: list[str], args: Sequence[
             fold = _folded if flag.get("fold") else str
             if fold(value) not in map(fold, choices):
                 fact = f"{name} {value}: this version knows {', '.join(choices)}"
-                read.wrong.append(("bad_choice", fact, _nearest(value, choices)))
+                id_ = "bad_quantization" if name == "--quantization" else "bad_choice"
+                read.wrong.append((id_, fact, _nearest(value, choices)))
 
 
 def _reads_as(kind: str, value: str) -> bool:
