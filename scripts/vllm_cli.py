@@ -515,7 +515,7 @@ def _changes_of(states: list[dict[str, Any] | None], releases: list[str]) -> dic
 
 def _change(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
     """The fields that differ, null for one that went; of choices only those that came and went."""
-    change = {key: after.get(key) for key in [*after, *before] if after.get(key) != before.get(key)}
+    change: dict[str, Any] = {key: after.get(key) for key in [*after, *before] if after.get(key) != before.get(key)}
     if before.get("choices") and change.get("choices"):
         old, new = set(before["choices"]), set(change.pop("choices"))
         change |= {key: sorted(part) for key, part in (("more", new - old), ("fewer", old - new)) if part}
