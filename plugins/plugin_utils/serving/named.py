@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
 
 _TOTAL = re.compile(r"(?:^|[-_/ ])(\d+(?:[.]\d+)?)([BT])(?![a-z])", re.IGNORECASE)  # 397B, 2.4T; not the 17B of A17B
