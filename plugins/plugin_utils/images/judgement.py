@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import kernels
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.kernels import Kernels
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import faults
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
     from packaging.requirements import InvalidRequirement, Requirement
@@ -86,13 +86,14 @@ def known(facts: Facts, gap: tuple[str, ...] | None) -> models.Image:
         lacks=frozenset(lacks),
         source="its own files",
         confidence="read",
+        cuda=facts["versions"]["cuda"],
     )
 
 
 def wanted(version: str | None) -> tuple[str, ...]:
     """Names of the extensions that need kernels in this version of vLLM; empty where nobody has counted."""
     for entry in catalog.load("image_rules")["extensions"]:
-        if vllm_cli.release(version) and models.within(version, entry["versions"]):
+        if models.within(version, entry["versions"]):
             return tuple(entry["value"])
     return ()
 

@@ -13,12 +13,11 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names, vllm_cli
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, ModelFacts
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
     from packaging.specifiers import SpecifierSet
-    from packaging.version import InvalidVersion, Version
 
 Flags = Mapping[str, str | None]
 CHAT = "generate"  # the task of a model that answers in text; all others are in `tasks` of catalog/models.yml
@@ -145,19 +144,18 @@ class Image:
     lacks: frozenset[str]
     source: str
     confidence: str
+    cuda: str | None = None
 
 
 def within(version: str | None, specifier: str, unknown: bool = False) -> bool:
-    """Whether a version of vLLM is in a PEP 440 range; a nightly or release candidate counts as what it leads to."""
+    """Whether a version of vLLM is in a PEP 440 range; a nightly or release candidate counts as what it leads to.
+
+    `unknown`: the answer for a version that tells no release.
+    """
     if not specifier:
         return True
-    if version is None:
-        return unknown
-    try:
-        parsed = Version(version)
-    except InvalidVersion:
-        return unknown
-    return SpecifierSet(specifier).contains(parsed.base_version)
+    here = vllm_cli.release(version)
+    return unknown if here is None else SpecifierSet(specifier).contains(here)
 
 
 @cache
@@ -275,6 +273,7 @@ def _image(entry: Mapping[str, Any], reference: str, digest: str, version: str |
         lacks=frozenset(entry.get("lacks", ())),
         source=entry["source"],
         confidence=entry["confidence"],
+        cuda=entry.get("cuda"),
     )
 
 

@@ -118,6 +118,6 @@ def _is_asked(checkpoint: Checkpoint, only: str) -> bool:
 
 def _against(model: Model, checkpoint: Checkpoint, version: str | None) -> str | None:
     for needed in (model.min_version, checkpoint.min_version):
-        if version and needed and not within(version, f">={needed}"):
+        if needed and not within(version, f">={needed}", unknown=True):
             return f"it takes vLLM {needed} or newer, and the image has {version}"
     return checkpoint.avoided(version)

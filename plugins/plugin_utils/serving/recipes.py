@@ -237,6 +237,7 @@ def judged(recipe: Recipe, accepted: Mapping[str, str], driver: str | None = Non
         image=recipe.reference,
         version=recipe.version or (image.version if image else None),
         contains=image.contains if image else frozenset(),
+        cuda=image.cuda if image else None,
         args=recipe.served,
         environment={**serving_plan.OF_EACH_HOST, **recipe.environment},
         hosts=recipe.hosts,

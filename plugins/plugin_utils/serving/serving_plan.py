@@ -459,11 +459,13 @@ def _judged(
         image=found.image,
         version=found.version,
         contains=found.known_image.contains if found.known_image else frozenset(),
+        cuda=found.known_image.cuda if found.known_image else None,
         args=found.args,
         environment={**OF_EACH_HOST, **found.environment},
         hosts=found.hosts,
         executor=executor,
         driver=driver,
+        encoder_missing=found.model.facts.encoder_missing if found.model.facts else False,
     )
     fired = (judge or rules.judge)(profile, accepted)
     # What the role refuses whatever is accepted, is refused here too.

@@ -194,6 +194,7 @@ def test_a_stranger_is_known_from_itself() -> None:
     image = judgement.judge(facts(names=["lab/x:1"], digests=["lab/x@sha256:0a"])).image
     assert (image.version, image.name, image.digest) == ("0.33.0", "lab/x:1", "sha256:0a")
     assert image.contains == {"fastsafetensors", "sm120_cubins"} and image.lacks == {"ray", "instanttensor"}
+    assert image.cuda == "13.0.2"
 
 
 def test_where_the_catalog_says_otherwise_the_image_holds() -> None:

@@ -83,7 +83,8 @@ def test_nothing_fits() -> None:
 
 
 def test_the_way_out_is_a_number_of_hosts_only_where_one_helps() -> None:
-    assert plan("zai-org/GLM-5", TWO).hosts_needed is None  # no kernels, on any number
+    assert plan("zai-org/GLM-5", TWO, version="0.23.0").hosts_needed is None  # no kernels, on any number
+    assert plan("zai-org/GLM-5", TWO, version="0.24.0").hosts_needed == 7
     assert plan("Qwen/Qwen3.5-397B-A17B-FP8", TWO).hosts_needed == 4
     assert plan("openai/gpt-oss-120b", [64 * GIB]).hosts_needed == 2
 

@@ -310,9 +310,9 @@ def test_equal_profiles_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 PAYS = """
 import sys
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from tests.support.proofs import facts
 
 read, whole = [], catalog.read

@@ -118,6 +118,11 @@ class ModelFacts:
         return kept / GIB
 
     @property
+    def encoder_missing(self) -> bool:
+        """Whether the configuration names an encoder for images and no tensor of the weights belongs to one."""
+        return self.vision and self.weights.basis == "headers" and not self.weights.vision
+
+    @property
     def traits(self) -> frozenset[str]:
         """Words of catalog/models.yml."""
         kinds = {each.kind for each in self.attention}
