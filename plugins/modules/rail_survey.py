@@ -9,8 +9,8 @@ module: rail_survey
 short_description: Read GID tables, neighbours and pings of a Spark's rails in one call
 version_added: "0.1.0"
 description:
-  - Does what M(gb10.fleet.show_gids) and M(gb10.fleet.rail_neighbours) do. While it listens for neighbours, it pings every given
-    peer from a given address of a given interface, with the Don't Fragment bit set, all at once.
+  - Does what M(gb10.fleet.show_gids) and M(gb10.fleet.rail_neighbours) do. While it listens for neighbours, it pings
+    every given peer from a given address of a given interface, with the Don't Fragment bit set, all at once.
   - One packet more than C(count) is sent, because the first one may be lost while ARP resolves.
   - A ping that fails is a result with a name and a way out; the module itself only fails on wrong arguments.
   - It is one call, because a task costs a host more than each of the three.
@@ -38,8 +38,8 @@ options:
     default: []
   pings:
     description:
-      - What to ping, which M(gb10.fleet.plan) calls C(fabric.pings). Each has C(name), C(interface), C(source) and C(peer)
-        (IPv4 addresses), C(size_bytes) (8972 fills a packet of MTU 9000) and C(count), how many answers are needed.
+      - What to ping, which M(gb10.fleet.plan) calls C(fabric.pings). Each has C(name), C(interface), the IPv4 addresses
+        C(source) and C(peer), C(size_bytes) (8972 fills a packet of MTU 9000) and C(count), how many answers are needed.
     type: list
     elements: dict
     default: []
