@@ -56,10 +56,7 @@ class ActionModule(OwnAction):
             self._connection.reset()
         try:
             with bounds.named(host):
-                done = self._low_level_execute_command(  # type: ignore[no-untyped-call]
-                    "cat /proc/sys/kernel/random/boot_id", sudoable=False
-                )
-                bounds.fit(done["stdout"])
+                done = self._low_level_execute_command("cat /proc/sys/kernel/random/boot_id", sudoable=False)
         except AnsibleActionFail:  # of bounds
             raise
         except AnsibleError:

@@ -39,7 +39,7 @@ options:
   pings:
     description:
       - What to ping, which M(gb10.fleet.plan) calls C(fabric.pings). Each has C(name), C(interface), the IPv4 addresses
-        C(source) and C(peer), C(size_bytes) (8972 fills a packet of MTU 9000) and C(count), how many answers are needed.
+        C(source) and C(peer), C(size_bytes) (8972 fills a packet of MTU 9000) and C(count), the answers needed.
     type: list
     elements: dict
     default: []

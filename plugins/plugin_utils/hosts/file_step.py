@@ -59,8 +59,7 @@ class FileStepAction(LongStepAction):
 
     def _progress(self) -> dict[str, Any] | None:
         with bounds.named(self._name):
-            done = self._low_level_execute_command(f"cat {PROGRESS}")  # type: ignore[no-untyped-call]
-            bounds.fit(done["stdout"])
+            done = self._low_level_execute_command(f"cat {PROGRESS}")
         try:
             now = json.loads(done["stdout"])
             return {"doing": str(now["doing"]), **{key: float(now[key]) for key in ("done", "total", "at")}}
