@@ -18,6 +18,7 @@ class ModuleFront(LongStepAction):
     """
 
     _supports_async = True
+    _has_options = False  # the module itself judges its arguments
     answer = ""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:

@@ -40,13 +40,14 @@ class OwnAction(ActionBase):
     _supports_diff = False
     own: tuple[str, ...] = ()  # options of the module that the action itself fills in
     facts: tuple[str, ...] = ()  # facts that the module may set; no other reaches Ansible
+    _has_options = True
     _documented: ClassVar[dict[str, dict[str, Any]]] = {}
     _asked = "the host"  # by name, once a module is asked for
 
     def __init_subclass__(cls, **more: Any) -> None:
         """Read the documentation when the action is imported: once, before Ansible forks."""
         super().__init_subclass__(**more)
-        if cls.__name__ == "ActionModule":
+        if cls.__name__ == "ActionModule" and cls._has_options:
             options = documented(cls.__module__.rpartition(".")[2])
             cls._documented = {name: option for name, option in options.items() if name not in cls.own}
 
