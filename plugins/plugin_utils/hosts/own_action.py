@@ -56,11 +56,11 @@ class OwnAction(ActionBase):
         _, options = self.validate_argument_spec(argument_spec=self._documented, **conditions)  # type: ignore[no-untyped-call]
         return dict(options)
 
-    def _execute_module(self, *, task_vars: dict[str, Any], **more: Any) -> dict[str, Any]:
+    def _execute_module(self, *, task_vars: dict[str, Any], **more: Any) -> dict[str, Any]:  # type: ignore[override]
         """Run a module; a host that says too much, or something else than an answer, fails by name."""
         self._asked = str(self._task.delegate_to or task_vars["inventory_hostname"])
         with bounds.named(self._asked), _plainly():
-            said: dict[str, Any] = super()._execute_module(task_vars=task_vars, **more)  # type: ignore[no-untyped-call]
+            said: dict[str, Any] = super()._execute_module(task_vars=task_vars, **more)
         return said
 
     def _low_level_execute_command(self, *args: Any, **more: Any) -> dict[str, Any]:

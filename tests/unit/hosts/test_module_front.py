@@ -90,6 +90,15 @@ def test_no_text_of_a_host_steers_the_terminal(tmp_path: Path) -> None:
     assert r"Welcome \\x1b[2J" in output or r"Welcome \x1b[2J" in output
 
 
+@pytest.mark.parametrize(
+    ("module", "arguments"), [("explain", {}), ("undo", {"all": True}), ("host_state", {"roles": []})]
+)
+def test_a_banner_is_plain_where_the_engine_is_asked(tmp_path: Path, module: str, arguments: dict[str, Any]) -> None:
+    _, output = play(tmp_path, {"banner": None}, module, **arguments)
+    tally(WORDS, 1, int("\x1b" in output))
+    assert "\x1b" not in output and recap(output) == {"banner": "unreachable"}, ascii(output)
+
+
 TOO_MUCH = {
     "deep": ('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
     "rather-deep": ('{"a":' + "[" * 60 + "]" * 60 + "}", "nested too deeply"),
