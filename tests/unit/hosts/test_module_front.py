@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.gb10.fleet.plugins.action import show_gids
 
 from tests.support.attacker import tally
 from tests.support.plays import put_ssh, recap, run_playbook
@@ -181,3 +183,18 @@ def test_a_module_runs_as_before(tmp_path: Path, more: dict[str, int]) -> None:
     _, output = run_playbook(tmp_path, {"here": {"ansible_connection": "local"}}, text)
     assert recap(output) == {"here": "failed"} and "'changed', 'failed'" in output, output
     assert "address_range" in output.rpartition("fatal: ")[2], output
+
+
+@pytest.mark.parametrize("job", [{"ansible_job_id": "j1"}, {"ansible_job_id": 5, "results_file": ["/"]}], ids=str)
+def test_a_host_that_never_ends_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch, job: dict[str, Any]) -> None:
+    clock, asked = [0.0], []
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    action = show_gids.ActionModule.__new__(show_gids.ActionModule)
+    action._name, action._vars = "spark-a", {}
+    action._task = SimpleNamespace(async_val=0)  # type: ignore[assignment]
+    monkeypatch.setattr(
+        action, "_execute_module", lambda **call: asked.append(call) or (job if len(asked) == 1 else {})
+    )
+    said = action._in_background("gb10.fleet.show_gids", {}, 100, lambda: None)
+    assert said == {"failed": True, "msg": "spark-a: it did not end within 100 s"} and len(asked) < 60
