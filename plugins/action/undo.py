@@ -24,7 +24,7 @@ class ActionModule(OwnAction):
         task_vars = task_vars or {}
         options = self._options()
         if bool(options["roles"]) == options["all"]:
-            raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")  # type: ignore[no-untyped-call]
+            raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")
         target.refuse_inventory(task_vars)
         variables = host.Variables(task_vars, self._templar.template)
         said, answer = verbs.ask(
