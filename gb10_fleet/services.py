@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.wishes import is_asleep, said_of
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns, counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.services_said import Said
 
 RUNS = ("active", "activating", "reloading")

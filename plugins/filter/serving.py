@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.service_entries import VLLM
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service_entries import VLLM
 
 
 def key(services: Mapping[str, Mapping[str, Any]], name: str, common: str) -> str:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction, Said
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
 
 
 class ModuleFront(LongStepAction):

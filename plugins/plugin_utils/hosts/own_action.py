@@ -18,10 +18,10 @@ from typing import Any, ClassVar
 
 from ansible.errors import AnsibleError
 from ansible.plugins.action import ActionBase
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import cleaned, printable
 
 SHOWN = 1000  # characters of what came where an answer should be
 WARNINGS_LIMIT = 2**16  # characters of all warnings of one answer, as JSON

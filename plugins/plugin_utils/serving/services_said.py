@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.facts_schema import Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
 
 
 class Said(TypedDict):
