@@ -24,7 +24,7 @@ from rich.console import Console
 
 from gb10_fleet import __version__, catalog_cli, image, image_build, plan_cli, services_cli, top_cli
 from gb10_fleet.discover import cli as discover_cli
-from gb10_fleet.ending import answer, end, show, silent, wrong_answer, wrong_question
+from gb10_fleet.ending import answer, end, show, silent, wrong_question
 from gb10_fleet.explain import lines
 from gb10_fleet.options import Inventory, Json, Limit, NoLists, Playbook, Told, pairs
 from gb10_fleet.playbook import Order, Outcome, run
@@ -141,10 +141,7 @@ def why(
     asked = reasons.variables(watch, load=load, image=image)
     order = Order("gb10.fleet.why", inventory, host, variables=asked, words=ctx.obj)
     outcome, report = run(order, quiet=True)
-    try:
-        found = reasons.answers(report.health, days)
-    except reasons.WrongAnswer as error:
-        wrong_answer(str(error), as_json)
+    found = reasons.answers(report.health, days)
     told = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
     # Of a host without an answer its findings, which are no part of `hosts`, say why.
     document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **told}

@@ -147,8 +147,3 @@ def wrong_question(text: str, as_json: bool) -> NoReturn:
         print(json.dumps({"error": text}, indent=2))
         raise typer.Exit(2) from None
     raise typer.BadParameter(text) from None
-
-
-def wrong_answer(text: str, as_json: bool) -> NoReturn:
-    print(json.dumps({"error": text}, indent=2) if as_json else printable(text), file=None if as_json else sys.stderr)
-    raise typer.Exit(Outcome.failed)

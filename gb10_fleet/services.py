@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.services_said import Said
 
 RUNS = ("active", "activating", "reloading")
-
-
-class Said(TypedDict):
-    """One service in the answer of gb10.fleet.services."""
-
-    name: str
-    unit: str
-    state: str
-    enabled: bool
-    since: int | None
-    phase: str | None
-    load_s: float | None
-    members: list[str]
-    memory_gib: float | None
-    model: str | None
-    port: int | None
-    wish: Wish | None
 
 
 class Row(NamedTuple):
@@ -46,22 +28,13 @@ class Row(NamedTuple):
         return wish is not None and is_asleep(wish)
 
 
-class WrongAnswer(Exception):
-    """A host answered something else than services."""
-
-
 class Refused(Exception):
     """A command that must not begin; the text names host or service, the fact and the way out."""
 
 
 def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """Every service on every host, from the results of gb10.fleet.services."""
-    found = []
-    for host, answer in answers.items():
-        wrong = facts_schema.differs(answer.get("services"), list[Said], "services")
-        if wrong:
-            raise WrongAnswer(f"{host}: {wrong}")
-        found += [Row(host, said) for said in answer["services"]]
+    found = [Row(host, said) for host, answer in answers.items() for said in answer["services"]]
     return sorted(found, key=lambda row: (row.said["name"], row.host))
 
 

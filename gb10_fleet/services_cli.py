@@ -16,12 +16,12 @@ import typer
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet import layout_timer
-from gb10_fleet.ending import by_name, named, told, wrong_answer
+from gb10_fleet.ending import by_name, named, told
 from gb10_fleet.options import Inventory, Json, Limit, NoLists
 from gb10_fleet.playbook import Order, Outcome, Report, run
 from gb10_fleet.rollout import locks
 from gb10_fleet.rollout.journal import place
-from gb10_fleet.services import Refused, Row, WrongAnswer, chosen, document, rows, table, where, without_service
+from gb10_fleet.services import Refused, Row, chosen, document, rows, table, where, without_service
 
 app = typer.Typer()
 
@@ -88,10 +88,7 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
-    try:
-        return Fleet(order, rows(report.services), silent, report.layouts), report
-    except WrongAnswer as error:
-        _end(str(error), Outcome.failed)
+    return Fleet(order, rows(report.services), silent, report.layouts), report
 
 
 def _silent(report: Report) -> list[str]:
@@ -150,10 +147,7 @@ def _as_json(order: Order, now: datetime) -> NoReturn:
     """One object, also where no host answers or Ansible could not begin."""
     outcome, report = run(order, quiet=True)
     silent = _silent(report)
-    try:
-        answer = document(rows(report.services), silent, now)
-    except WrongAnswer as error:
-        wrong_answer(str(error), as_json=True)
+    answer = document(rows(report.services), silent, now)
     if silent:
         outcome = Outcome.unreachable
     answer |= {"outcome": outcome.name, "findings": [report.silent[host].as_dict() for host in sorted(report.silent)]}

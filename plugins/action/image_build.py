@@ -34,15 +34,11 @@ class _Failed(Exception):
 class ActionModule(LongStepAction):
     """From a base to an image that may serve, or to the reason why not."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
+    own = ("step", "request")
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={"path": {"type": "path", "default": "evidence/images"}}
-        )
+        options = self._options()
         own = host.Host(self, task_vars or {})
         self._name, self._vars, self._folder = own.name, task_vars or {}, Path.cwd() / options["path"]
         try:
