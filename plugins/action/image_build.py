@@ -78,16 +78,18 @@ class ActionModule(LongStepAction):
         return self._judged(said, made, about)
 
     def _wish(self, said: Mapping[str, Any]) -> recipes.Wish:
-        look, source = self._plan.look, said["source"]
-        wheels = [{key: value for key, value in each.items() if key != "path"} for each in said["wheels"]]
-        patches = [{key: value for key, value in each.items() if key != "path"} for each in said["patches"]]
+        look = self._plan.look
+
+        def known(kind: str) -> list[dict[str, Any]]:
+            return [{key: value for key, value in each.items() if key != "path"} for each in said[kind]]
+
         return recipes.Wish(
             recipe=look["recipe"],
             base=look["base"],
             architectures=self._plan.architectures,
-            source=recipes.Source(**source) if source else None,
-            wheels=[recipes.Wheel(**each) for each in wheels],
-            patches=[recipes.Patch(**each) for each in patches],
+            source=next((recipes.Source(**each) for each in known("source")), None),
+            wheels=[recipes.Wheel(**each) for each in known("wheels")],
+            patches=[recipes.Patch(**each) for each in known("patches")],
             jobs=self._plan.jobs,
             force=self._plan.force,
             experimental=self._plan.experimental,
@@ -110,9 +112,7 @@ class ActionModule(LongStepAction):
             "platform": self._plan.platform,
             "inputs": made.inputs,
             "dockerfile": made.dockerfile,
-            "contexts": dict(made.contexts),
-            "wheels": said["wheels"],
-            "patches": said["patches"],
+            "files": {kind: said[kind] for kind in ("source", "wheels", "patches")},
         }
         self._tell(f"{self._name}: {made.reason}")
         self._short("start", request)

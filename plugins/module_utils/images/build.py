@@ -123,10 +123,7 @@ class Build:
         context = private_folder(self.folder / "context")
         write(context / "collect.py", COLLECT)
         write(self.folder / "Dockerfile", plan["dockerfile"])
-        contexts = dict(plan["contexts"])
-        for kind in ("wheels", "patches"):
-            if kind in contexts:
-                contexts[kind] = str(self._bring(kind, plan[kind]))
+        contexts = {kind: self._bring(kind, files) for kind, files in plan["files"].items() if files}
         base = f"{BASE}:{self.tag}"
         self.ask(["docker", "tag", plan["base"], base])
         words = [
@@ -134,7 +131,7 @@ class Build:
             *("--provenance=false", "--sbom=false", "--file", str(self.folder / "Dockerfile")),
             *("--platform", plan["platform"], "--build-arg", f"BASE={base}", "--tag", self.candidate),
             *("--label", f"{LABELS}inputs={plan['inputs']}"),
-            *(word for name, path in sorted(contexts.items()) for word in ("--build-context", f"{name}={path}")),
+            *(word for kind, path in sorted(contexts.items()) for word in ("--build-context", f"{kind}={path}")),
             str(context),
         ]
         # A script, so that systemd reads no word of it as its own.

@@ -50,7 +50,7 @@ def _look(request: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "facts": docker.read(request["base"]),
         "builder": ingredients.builder(),
-        "source": ingredients.source(request["source"]) if request["source"] else None,
+        "source": [ingredients.source(each) for each in request["source"]],
         "wheels": [ingredients.wheel(each) for each in request["wheels"]],
         "patches": [ingredients.patch(each) for each in request["patches"]],
     }

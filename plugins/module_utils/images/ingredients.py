@@ -1,7 +1,11 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What goes into a build, as it lies on the builder: sources, wheels and patches; and what the builder has to give."""
+"""What goes into a build, as it lies on the builder: a source, wheels and patches; and what the builder has to give.
+
+Their folders may be somebody else's. So each is one file, proven by its SHA-256: no tool of root's works in such a
+folder, where it would take that owner's configuration.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,9 @@ import hashlib
 import json
 import os
 import re
+import tarfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +26,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import Im
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import CHUNK, existing
 
+_COMMIT = re.compile(r"[0-9a-f]{40}\Z")
+_VERSION = re.compile(r"vllm-(\d[\w.+]*)\Z")
 _CHANGED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _BUILDX = re.compile(r"\bv?(\d+\.\d+\.\d+)")
 _MOST_TEXT = 4 << 20
@@ -34,39 +42,26 @@ def sha256(path: Path) -> str:
     return total.hexdigest()
 
 
-def tree(root: Path) -> str:
-    """The digest of all files below a folder, but for git's own: what a build gets to see."""
-    total = hashlib.sha256()
-    for folder, folders, files in os.walk(root):
-        folders[:] = sorted(each for each in folders if each != ".git")
-        for name in sorted(files):
-            path = Path(folder) / name
-            what = f"-> {path.readlink()}" if path.is_symlink() else sha256(path) if path.is_file() else "-"
-            total.update(f"{path.relative_to(root)}\0{what}\0".encode("utf-8", "surrogateescape"))
-    return total.hexdigest()
-
-
-def source(path: str, run: Command = command) -> dict[str, Any]:
-    """A checkout of git, or a released archive that was unpacked."""
-    if not Path(path).is_dir():
-        raise ImageError("no_source", f"vllm_image_source {path} is no folder of the builder", "check vLLM out there")
-
-    def git(*words: str) -> str:
-        done = run(["git", "-c", "safe.directory=*", "-C", path, *words])
-        return done.stdout.strip() if done.returncode == 0 else ""
-
-    commit = git("rev-parse", "HEAD") if (Path(path) / ".git").exists() else ""
-    told = {"path": path, "commit": commit, "tag": "", "version": "", "dirty": False, "digest": tree(Path(path))}
-    if commit:
-        return {
-            **told,
-            "tag": git("describe", "--tags", "--exact-match"),
-            "dirty": bool(git("status", "--porcelain", "--untracked-files=no")),
-        }
-    with contextlib.suppress(OSError):
-        head = (Path(path) / "PKG-INFO").read_text(encoding="utf-8", errors="replace").split("\n\n", 1)[0]
-        told["version"] = next(iter(re.findall(r"^Version: (\S+)$", head, re.MULTILINE)), "")
-    return told
+def source(given: Mapping[str, Any]) -> dict[str, Any]:
+    """An archive of vLLM's source: that of a release, or what `git archive` makes of a commit."""
+    path = _proven(given, "source")
+    way_out = "give a release's .tar.gz, or what `git archive --prefix=vllm-VERSION/ COMMIT` writes"
+    try:
+        with tarfile.open(path) as archive:
+            first = archive.next()
+            top = first.name.partition("/")[0] if first else ""
+            archive.getmember(f"{top}/setup.py")
+            commit = archive.pax_headers.get("comment", "")
+    except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError):
+        raise ImageError("bad_source", f"{path} is no archive of one folder with a setup.py", way_out) from None
+    version = _VERSION.match(top)
+    return {
+        "name": path.name,
+        "path": str(path),
+        "sha256": given["sha256"],
+        "commit": commit if _COMMIT.match(commit) else "",
+        "version": version.group(1) if version else "",
+    }
 
 
 def wheel(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +118,7 @@ def _proven(given: Mapping[str, Any], what: str) -> Path:
         raise ImageError(f"no_{what}", f"the {what} {path} is not on the builder", "put it there")
     if sha256(path) != given["sha256"]:
         text = f"the {what} {path} has another SHA-256 than its entry says"
-        raise ImageError("checksum_wrong", text, f"fetch it again, or correct vllm_image_{what}s")
+        raise ImageError("checksum_wrong", text, "fetch it again, or correct its entry")
     return path
 
 

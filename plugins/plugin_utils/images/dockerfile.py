@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Wheel
 
 COLLECT = "collect.py"  # in the build's context
-_OUT, _BUILD = "/gb10-out", "/gb10-build"
+_OUT, _BUILD, _SOURCE = "/gb10-out", "/gb10-build", "/gb10-unpacked"
 _PIP = "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install"  # Debian's Python asks for this word; it is the image's own
 
 
@@ -39,6 +39,7 @@ def of_kernels(
     environment: Mapping[str, str],
     link: tuple[str, str],
     tools: Sequence[str],
+    source: str,
     files: Mapping[str, str],
     cache: str,
 ) -> str:
@@ -46,7 +47,8 @@ def of_kernels(
     name, target = (shlex.quote(each) for each in link)
     link_up = f"if [ ! -e {name} ] && [ -e {target} ]; then mkdir -p $(dirname {name}); ln -s {target} {name}; fi"
     compile_ = (
-        f"cp -a --update /gb10-source/. {_BUILD}/; cd {_BUILD}; rm -rf dist; "
+        f"python3 -m tarfile -e {shlex.quote(f'/gb10-source/{source}')} {_SOURCE}; "
+        f"cp -a --update {_SOURCE}/*/. {_BUILD}/; cd {_BUILD}; rm -rf dist; "
         f"python3 setup.py --quiet bdist_wheel; python3 /gb10-tools/{COLLECT} dist {_OUT} {' '.join(sorted(files))}"
     )
     mounts = [

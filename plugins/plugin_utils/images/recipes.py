@@ -43,14 +43,12 @@ class Patch:
 
 @dataclass(frozen=True)
 class Source:
-    """The source of vLLM that lies on the builder; what is not known of it is empty."""
+    """The archive of vLLM's source; what it does not say of itself is empty."""
 
-    path: str
+    name: str
+    sha256: str
     commit: str = ""
-    tag: str = ""  # of that commit
-    version: str = ""  # of a released archive of the source
-    dirty: bool = False
-    digest: str = ""  # of all its files but git's own
+    version: str = ""
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ BASE_FACTS, BASE_TOLD, _ = looked([BASE_LAYER], images.CONFIG)
 def a_plan(**changes: Any) -> BuildPlan:
     base = {**BASE_FACTS, "versions": {**BASE_FACTS["versions"], "cuda": "13.0.2"}}
     builder = build_plan.Builder(120 << 30, 100 << 30, 20, 500 << 30, "0.31.1")
-    made = build_plan.plan(base, Wish("kernels", "lab/vllm", source=Source("/srv", "f" * 40, tag="v0.33.0")), builder)
+    made = build_plan.plan(base, Wish("kernels", "lab/vllm", source=Source("x.tar", "0", version="0.33.0")), builder)
     assert made.verdict == build_plan.BUILD, made.refusals
     return made
 

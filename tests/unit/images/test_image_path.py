@@ -19,16 +19,17 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.action import image_build
-from ansible_collections.gb10.fleet.plugins.module_utils.images import build, difference, docker
+from ansible_collections.gb10.fleet.plugins.module_utils.images import build, difference, docker, ingredients
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import host_files, host_tools
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm, vllm_image
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer
 
 from tests.support import images
+from tests.support.archive import packed
 from tests.support.proofs import facts
 from tests.unit.images.test_acceptance import BASE_SERVED, INSIDE, NATIVE, SERVED, STOCK
-from tests.unit.images.test_build_flow import BUILDER, SOURCE
+from tests.unit.images.test_build_flow import BUILDER
 from tests.unit.serving.test_model_files import Daemon, needs_rsync, quiet
 
 BASE = f"lab/vllm@sha256:{'1' * 64}"
@@ -116,7 +117,8 @@ class Builder:
         step, request = arguments["step"], arguments["request"]
         if step == "look":
             read = docker.read(request["base"], self.docker, self.docker.saved)
-            return {"facts": read, "builder": BUILDER, "source": SOURCE, "wheels": [], "patches": []}
+            source = [ingredients.source(each) for each in request["source"]]
+            return {"facts": read, "builder": BUILDER, "source": source, "wheels": [], "patches": []}
         made = build.Build(request["name"], request["tag"], self.docker, state=self.state)
         if step == "read":
             return made.read()
@@ -148,7 +150,10 @@ def fixture_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Docker:
 def built(own: Docker, tmp_path: Path) -> dict[str, Any]:
     action = object.__new__(image_build.ActionModule)
     action._name, action._vars, action._folder = "spark-a", {}, tmp_path / "evidence"
-    said = {"vllm_image_base": BASE, "vllm_image_model": "/srv/model", "vllm_image_source": "/srv/vllm"}
+    source = tmp_path / "vllm-0.33.0.tar"
+    source.write_bytes(packed({"vllm-0.33.0/setup.py": b""}))
+    given = {"path": str(source), "sha256": ingredients.sha256(source)}
+    said = {"vllm_image_base": BASE, "vllm_image_model": "/srv/model", "vllm_image_source": given}
     action._plan = vllm_image.plan(View("spark-a", {}, said))
     action._task = SimpleNamespace(check_mode=False, async_val=0)
     action._module = Builder(own, tmp_path / "images")  # type: ignore[method-assign,assignment]
