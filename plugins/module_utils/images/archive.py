@@ -9,20 +9,21 @@ at when it comes by, and the manifest then says which of them are the layers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, BinaryIO, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Reader, Stream, unpacked
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, buffered, unpacked
 
 _LONGEST = 8 << 20  # of a document in JSON
-MOST_DOCUMENTS = 64 << 20  # bytes of all of them; an image has some ten KB
 _DEPTH = 4  # of an index in an index
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})\Z")
 _WANTED = ("linux", "arm64")
@@ -52,13 +53,28 @@ class _Parts:
 class _Blobs:
     """What has come by."""
 
-    documents: dict[str, Any] = field(default_factory=dict)
+    budget: Budget
+    documents: dict[str, bytes] = field(default_factory=dict)
     layers: dict[str, Layer | ImageError] = field(default_factory=dict)
     links: dict[str, str] = field(default_factory=dict)
-    read: int = 0  # bytes of documents
+
+    def keep(self, member: tar.Member) -> None:
+        body = buffered(member.body)
+        head = body.peek(262)[:262]
+        if head[:1] in (b"{", b"[") and not head.endswith(b"ustar"):
+            self.documents[member.path] = body.read(_LONGEST)
+            self.budget.spend("characters", len(self.documents[member.path]))
+            return
+        try:
+            self.layers[member.path] = layers.of_archive(body, self.budget)
+        except ImageError as error:  # it matters only if it is one of the layers
+            if error.name == "too_much":
+                raise
+            self.layers[member.path] = error
 
     def document(self, path: str) -> Any:
-        return self.documents.get(self.links.get(path, path))
+        raw = self.documents.get(self.links.get(path, path))
+        return None if raw is None else _json(raw, path, self.budget)
 
     def layer(self, path: str) -> Layer:
         found = self.layers.get(self.links.get(path, path))
@@ -66,6 +82,7 @@ class _Blobs:
             raise found
         if found is None:
             raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
+        self.budget.spend("nodes", 1 + len(found.taken))  # a manifest may name one of them again and again
         return found
 
 
@@ -79,56 +96,41 @@ def of_path(path: Path) -> Image:
 
 def of_stream(source: Reader) -> Image:
     """The image of an archive."""
-    blobs = _Blobs()
-    with unpacked(source) as stream:
-        for member in tar.members(stream):
+    blobs = _Blobs(budget := Budget())
+    with unpacked(source, budget) as stream:
+        for member in tar.members(stream, budget):
             if member.kind in (tar.LINK, tar.HARD_LINK):
                 beside = member.path.rpartition("/")[0] if member.kind == tar.LINK else ""
                 blobs.links[member.path] = tar.plain(f"{beside}/{member.target}")
             elif member.kind == tar.FILE:
-                _keep(blobs, member)
-    parts = _parts(blobs.document)
-    return Image(
-        _object(blobs.document(parts.config), "its configuration"),
-        [blobs.layer(path) for path in parts.layers],
-        parts.names,
-        parts.digest,
-    )
-
-
-def _keep(blobs: _Blobs, member: tar.Member) -> None:
-    body = Stream(member.body)
-    head = body.peek(262)
-    if head[:1] in (b"{", b"[") and not head.endswith(b"ustar"):
-        text = body.read(_LONGEST)
-        blobs.read += len(text)
-        if blobs.read > MOST_DOCUMENTS:
-            raise ImageError("bad_image", f"its documents have more than {MOST_DOCUMENTS} bytes", AGAIN)
-        blobs.documents[member.path] = _json(text, member.path)
-        return
-    try:
-        blobs.layers[member.path] = layers.of_archive(body)
-    except ImageError as error:  # it matters only if it is one of the layers
-        blobs.layers[member.path] = error
+                blobs.keep(member)
+    return _image(blobs.document, blobs.layer)
 
 
 def _of_folder(root: Path) -> Image:
-    def load(path: str) -> Any:
-        file = root / tar.plain(path)
-        if not file.is_file():
-            return None
-        with file.open("rb") as opened:
-            return _json(opened.read(_LONGEST), path)
+    budget = Budget()
 
-    parts = _parts(load)
-    found = []
-    for path in parts.layers:
+    def opened(path: str) -> BinaryIO | None:
         file = root / tar.plain(path)
-        if not file.is_file():  # a pipe or a device would never end
-            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
-        with file.open("rb") as blob:
-            found.append(layers.of_archive(blob))
-    return Image(_object(load(parts.config), "its configuration"), found, parts.names, parts.digest)
+        return file.open("rb") if file.is_file() else None  # a pipe or a device would never end
+
+    def document(path: str) -> Any:
+        with opened(path) or contextlib.nullcontext() as file:
+            return _json(file.read(_LONGEST), path, budget) if file else None
+
+    def layer(path: str) -> Layer:
+        with opened(path) or contextlib.nullcontext() as file:
+            if file is None:
+                raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
+            return layers.of_archive(file, budget)
+
+    return _image(document, layer)
+
+
+def _image(load: Load, layer: Callable[[str], Layer]) -> Image:
+    parts = _parts(load)
+    config = _object(load(parts.config), "its configuration")
+    return Image(config, [layer(path) for path in parts.layers], parts.names, parts.digest)
 
 
 def _parts(load: Load) -> _Parts:
@@ -181,7 +183,9 @@ def _named(entry: dict[str, Any]) -> str:
     return f"blobs/sha256/{match.group(1)}"
 
 
-def _json(raw: bytes, path: str) -> Any:
+def _json(raw: bytes, path: str, budget: Budget) -> Any:
+    budget.spend("characters", len(raw))
+    budget.spend("nodes", sum(map(raw.count, (b",", b"[", b"{"))))  # before there are any
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):

@@ -10,6 +10,7 @@ import tempfile
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images import cubins
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import CHUNK, Reader
 
 # Python's packages, also in uv's store, to which it links what it installs; the CUDA toolkit's own file; what NCCL
@@ -61,26 +62,30 @@ def says(path: str) -> bool:
     return any(pattern.search(path) for pattern in patterns) or cache_of(path) is not None
 
 
-def look(path: str, size: int, body: Reader, descriptor: int | None = None) -> Seen | None:
+def look(path: str, size: int, body: Reader, budget: Budget, descriptor: int | None = None) -> Seen | None:
     """What this file says; None where nothing. `body` is read forwards; `descriptor` is of a file on the disk."""
     if any(pattern.search(path) for pattern in _TEXTS):
         text = body.read(min(size, MOST_TEXT)).decode("utf-8", "replace")
-        return Seen(size, text.split("\n\n", 1)[0] if PACKAGE.search(path) else text)
+        kept = text.split("\n\n", 1)[0] if PACKAGE.search(path) else text
+        budget.spend("characters", len(kept))
+        return Seen(size, kept)
     if _CODE.search(path):
         head = body.read(min(size, len(_ELF)))
         if head == _ELF:
-            code, error = _code(head, size, body, descriptor)
+            code, error = _code(head, size, body, budget, descriptor)
             if code or error:
                 return Seen(size, code=code, error=error)
     return Seen(size) if cache_of(path) or NCCL_LIBRARY.search(path) else None
 
 
-def _code(head: bytes, size: int, body: Reader, descriptor: int | None) -> tuple[cubins.Code | None, str]:
+def _code(
+    head: bytes, size: int, body: Reader, budget: Budget, descriptor: int | None
+) -> tuple[cubins.Code | None, str]:
     try:
         if descriptor is not None:
-            return cubins.of_file(descriptor), ""
+            return cubins.of_file(descriptor, budget), ""
         if size <= SMALL:
-            return cubins.of_bytes(head + body.read(size)), ""
+            return cubins.of_bytes(head + body.read(size), budget), ""
         if size > MOST_CODE:
             return None, f"too_many: it has {size} bytes, more than {MOST_CODE}"
         with tempfile.TemporaryFile(dir=_WORK) as kept:  # the table of an ELF file is at its end
@@ -88,6 +93,6 @@ def _code(head: bytes, size: int, body: Reader, descriptor: int | None) -> tuple
             while piece := body.read(CHUNK):
                 kept.write(piece)
             kept.flush()
-            return cubins.of_file(kept.fileno()), ""
+            return cubins.of_file(kept.fileno(), budget), ""
     except cubins.CubinError as error:
         return None, str(error)

@@ -11,16 +11,17 @@ and BuildKit write (ustar, pax, GNU's long names), forwards only, and within bou
 from __future__ import annotations
 
 import posixpath
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
-from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import AGAIN, Part, Stream
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Part, Reader, skip
 
 _BLOCK = 512
 _LONGEST = 1 << 20  # of a header that extends another one
-# All of an archive's, for they are kept; the layers of a large image have some hundred thousand files of 80 characters.
-MOST_MEMBERS, MOST_NAMES = 2_000_000, 256 << 20
+_LONGEST_NAME = 4096  # Linux opens no longer one
 _BASE_256 = 0x80
 _CHECKSUM = slice(148, 156)
 FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
@@ -39,17 +40,16 @@ class Member:
     body: Part  # to be read before the next member
 
 
-def members(stream: Stream) -> Iterator[Member]:
+def members(stream: Reader, budget: Budget) -> Iterator[Member]:
     """Every member; then the stream is at its end. ImageError where it is no tar archive, or ends in the middle."""
     more: dict[str, str] = {}
-    begun, count, names = False, 0, 0
+    begun = False
     while True:
         block = stream.read(_BLOCK)
         if not block and begun:
             raise ImageError("bad_layer", "the archive ends without its mark", AGAIN)
         if not block.strip(b"\0"):  # two such blocks end an archive; what stands behind is padding
-            while stream.skip(1 << 30):
-                pass
+            skip(stream, sys.maxsize)
             return
         begun = True
         kind, size = _checked(block), _number(block[124:136])
@@ -62,11 +62,10 @@ def members(stream: Stream) -> Iterator[Member]:
             continue
         size = _size(more.get("size"), size) if _KINDS.get(kind) == FILE else 0
         name = more.get("path") or _joined(block)
-        count, names = count + 1, names + len(name)
-        if count > MOST_MEMBERS or names > MOST_NAMES:
-            raise ImageError(
-                "bad_layer", f"it has {count} files, their names {names} characters; no image has so many", AGAIN
-            )
+        if len(name) > _LONGEST_NAME:
+            raise ImageError("bad_layer", f"a file of the archive has a name of {len(name)} characters", AGAIN)
+        budget.spend("nodes", 1)
+        budget.spend("characters", len(name))
         body = Part(stream, size)
         target = more.get("linkpath") or _text(block[157:257].split(b"\0", 1)[0])
         yield Member(plain(name), _KINDS.get(kind, OTHER), size, target, body)
@@ -111,7 +110,7 @@ def _joined(block: bytes) -> str:
     return f"{prefix}/{name}" if prefix and block[257:263] == b"ustar\0" else name
 
 
-def _extension(stream: Stream, size: int) -> bytes:
+def _extension(stream: Reader, size: int) -> bytes:
     if size > _LONGEST:
         raise ImageError("bad_layer", f"a header of the archive has {size} bytes", AGAIN)
     text = stream.read(size)
@@ -139,6 +138,6 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _skip(stream: Stream, size: int) -> None:
-    if stream.skip(size) < size:
+def _skip(stream: Reader, size: int) -> None:
+    if skip(stream, size) < size:
         raise ImageError("bad_layer", "the archive ends in the middle of a file", AGAIN)

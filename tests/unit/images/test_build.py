@@ -257,7 +257,7 @@ def test_what_is_built_from_is_a_copy_that_was_proven_again(tmp_path: Path) -> N
     assert copy.read_bytes() == path.read_bytes()
     assert f"--build-context source={copy.parent} " in (made.folder / "run.sh").read_text()
     path.write_bytes(packed({"vllm-0.33.0/setup.py": b"2"}))
-    with pytest.raises(ImageError, match="checksum_wrong: .* has changed meanwhile"):
+    with pytest.raises(ImageError, match=r"checksum_wrong: .* has changed meanwhile"):
         made.start({**PLAN, "files": {"source": [told]}})
 
 

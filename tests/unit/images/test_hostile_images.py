@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import gzip
+import io
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.images import ingredients
+from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, ingredients
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 
 from tests.support.attacker import tally
 from tests.support.checkouts import checkout, git, traps
+from tests.support.fatbins import entry, extension
+from tests.support.images import Files, docker_archive, layer, oci_folder
 
 
 def test_a_checkout_is_no_source_and_its_configuration_runs_nothing(tmp_path: Path) -> None:
@@ -23,3 +31,70 @@ def test_a_checkout_is_no_source_and_its_configuration_runs_nothing(tmp_path: Pa
             ingredients.source({"path": str(path), "sha256": "0" * 64})
     tally("a program in the configuration of somebody's checkout, run by root", 2, int(ran.exists()))
     assert not ran.exists()
+
+
+# -- what costs too much: of each part there is little
+
+PARTS: dict[str, tuple[str, Callable[[int], Files]]] = {
+    "files": ("nodes", lambda number: {f"{number}/{file}": "" for file in range(20)}),
+    "kernels": ("nodes", lambda number: {f"{number}.so": extension(*[entry(120)] * 100)}),
+    "names": ("characters", lambda number: {f"{number}/{'x' * 250}": "" for _ in range(9)}),
+    "texts": ("characters", lambda number: {f"{number}.dist-info/METADATA": "x" * 9000}),
+    "what is packed": ("bytes", lambda number: {f"{number}": "x" * 100_000}),
+}
+
+
+def of_docker(folder: Path, parts: Sequence[Files]) -> None:
+    """In overlay2's store, where nothing is packed."""
+    for number, files in enumerate(parts):
+        for path, content in files.items():
+            file = folder / str(number) / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(content if isinstance(content, bytes) else str(content).encode())
+    upper, *lower = [str(folder / str(number)) for number in reversed(range(len(parts)))]
+    driver = {"Name": "overlay2", "Data": {"UpperDir": upper, "LowerDir": ":".join(lower)}}
+    told = json.dumps([{"Id": "sha256:0", "GraphDriver": driver}])
+    docker.read("lab/vllm:1", lambda argv, **_: subprocess.CompletedProcess(list(argv), 0, told, ""))
+
+
+def of_archive(folder: Path, parts: Sequence[Files]) -> None:
+    archive.of_stream(io.BytesIO(docker_archive([gzip.compress(layer(files)) for files in parts])))
+
+
+def of_folder(folder: Path, parts: Sequence[Files]) -> None:
+    archive.of_path(oci_folder(folder, [layer(files) for files in parts]))
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("read", [of_archive, of_folder, of_docker])
+def test_what_is_little_in_each_layer_is_too_much_in_all_of_them(
+    read: Callable[[Path, Sequence[Files]], None], part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    what, files = PARTS[part]
+    if part == "what is packed" and read is of_docker:
+        what = "nodes"
+    spent = Counter[str]()
+    with monkeypatch.context() as watched:
+        watched.setattr(budget.Budget, "spend", lambda self, name, amount: spent.update({name: amount}))
+        read(tmp_path / "one", [files(0)])
+    monkeypatch.setitem(budget.MOST, what, 2 * spent[what])
+    read(tmp_path / "again", [files(0)])
+    with pytest.raises(ImageError, match=f"^too_much: all of it together has more than .* {what}"):
+        read(tmp_path / "all", [files(number) for number in range(30)])
+    tally("an image of many small parts", 1, 0)
+
+
+def test_a_manifest_that_names_one_layer_for_ever_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = layer({f"opt/{number}": "" for number in range(50)})
+    monkeypatch.setitem(budget.MOST, "nodes", 1000)
+    archive.of_stream(io.BytesIO(docker_archive([one] * 3)))
+    with pytest.raises(ImageError, match=r"^too_much"):
+        archive.of_stream(io.BytesIO(docker_archive([one] * 30)))
+
+
+@pytest.mark.parametrize("config", ["[" * 5000 + "]" * 5000, json.dumps({"a": [[]] * 5000}), json.dumps([0] * 10_000)])
+def test_a_document_of_many_values_is_not_parsed(config: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(budget.MOST, "nodes", 1000)
+    manifest = json.dumps([{"Config": "c.json", "Layers": []}])
+    with pytest.raises(ImageError, match=r"^too_much"):
+        archive.of_stream(io.BytesIO(layer({"manifest.json": manifest, "c.json": config})))
