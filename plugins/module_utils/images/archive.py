@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, buffered, unpacked
@@ -96,7 +97,7 @@ def of_path(path: Path) -> Image:
 
 def of_stream(source: Reader) -> Image:
     """The image of an archive."""
-    blobs = _Blobs(budget := Budget())
+    blobs = _Blobs(budget := of_image())
     with unpacked(source, budget) as stream:
         for member in tar.members(stream, budget):
             if member.kind in (tar.LINK, tar.HARD_LINK):
@@ -108,7 +109,7 @@ def of_stream(source: Reader) -> Image:
 
 
 def _of_folder(root: Path) -> Image:
-    budget = Budget()
+    budget = of_image()
 
     def opened(path: str) -> BinaryIO | None:
         file = root / tar.plain(path)
@@ -185,7 +186,7 @@ def _named(entry: dict[str, Any]) -> str:
 
 def _json(raw: bytes, path: str, budget: Budget) -> Any:
     budget.spend("characters", len(raw))
-    budget.spend("nodes", sum(map(raw.count, (b",", b"[", b"{"))))  # before there are any
+    budget.spend_json(raw)
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):

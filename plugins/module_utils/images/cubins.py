@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 
 ReadAt = Callable[[int, int], bytes]  # length, offset
 

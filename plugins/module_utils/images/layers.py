@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images import places, tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images.places import Seen
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, unpacked
 

@@ -9,8 +9,8 @@ import re
 import tempfile
 from dataclasses import dataclass
 
+from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images import cubins
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import CHUNK, Reader
 
 # Python's packages, also in uv's store, to which it links what it installs; the CUDA toolkit's own file; what NCCL

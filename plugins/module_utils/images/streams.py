@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, BinaryIO, Protocol, cast
 
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
 
 CHUNK = 1 << 20

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Part, Reader, skip
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.images import budget, cubins
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ _WHOLE = elf([
 
 
 def of_bytes(content: bytes) -> cubins.Code:
-    return cubins.of_bytes(content, Budget())
+    return cubins.of_bytes(content, of_image())
 
 
 def _error(content: bytes) -> str:
@@ -126,7 +126,7 @@ def test_a_file_that_shrinks_meanwhile_is_truncated() -> None:
         return _WHOLE[offset : offset + length] if offset < 300 else b""
 
     with pytest.raises(cubins.CubinError, match=r"^truncated: it has become shorter"):
-        cubins.of(read_at, len(_WHOLE), Budget())
+        cubins.of(read_at, len(_WHOLE), of_image())
 
 
 def test_only_headers_of_a_big_file_are_read(tmp_path: Path) -> None:
@@ -158,9 +158,9 @@ def test_only_headers_of_a_big_file_are_read(tmp_path: Path) -> None:
             opened.seek(offset)
             return opened.read(length)
 
-    assert cubins.of(read_at, file.stat().st_size, Budget()).cubins == {"sm_120": 100}
+    assert cubins.of(read_at, file.stat().st_size, of_image()).cubins == {"sm_120": 100}
     with file.open("rb") as opened:
-        assert cubins.of_file(opened.fileno(), Budget()).cubins == {"sm_120": 100}
+        assert cubins.of_file(opened.fileno(), of_image()).cubins == {"sm_120": 100}
     assert file.stat().st_size > 500_000_000
     assert read < 200_000
 

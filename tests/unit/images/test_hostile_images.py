@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, ingredients
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 
@@ -75,11 +76,11 @@ def test_what_is_little_in_each_layer_is_too_much_in_all_of_them(
         what = "nodes"
     spent = Counter[str]()
     with monkeypatch.context() as watched:
-        watched.setattr(budget.Budget, "spend", lambda self, name, amount: spent.update({name: amount}))
+        watched.setattr(Budget, "spend", lambda self, name, amount: spent.update({name: amount}))
         read(tmp_path / "one", [files(0)])
     monkeypatch.setitem(budget.MOST, what, 2 * spent[what])
     read(tmp_path / "again", [files(0)])
-    with pytest.raises(ImageError, match=f"^too_much: all of it together has more than .* {what}"):
+    with pytest.raises(ImageError, match=f"^too_much: the image: all its parts together have more than .* {what}"):
         read(tmp_path / "all", [files(number) for number in range(30)])
     tally("an image of many small parts", 1, 0)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.images import budget, layers, tar
-from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import Budget
+from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import unpacked
 from hypothesis import example, given, settings
@@ -26,7 +26,7 @@ _SO = "opt/vllm/_C.abi3.so"
 
 
 def of_archive(body: bytes) -> layers.Layer:
-    return layers.of_archive(io.BytesIO(body), Budget())
+    return layers.of_archive(io.BytesIO(body), of_image())
 
 
 def _shown(*files: Files) -> set[str]:
@@ -82,7 +82,7 @@ def test_folders_of_overlay2_say_the_same(tmp_path: Path) -> None:
     (tmp_path / "etc" / "nccl.conf").write_text("NCCL_DEBUG=WARN\n")
     (tmp_path / "link.so").symlink_to("/etc/shadow")
     os.mkfifo(tmp_path / "pipe.so")
-    found = layers.of_folder(tmp_path, Budget())
+    found = layers.of_folder(tmp_path, of_image())
     assert set(found.seen) == {_SO, "etc/nccl.conf"}
     assert found.seen[_SO] == of_archive(layer({_SO: _CODE})).seen[_SO]
     assert {"link.so", "pipe.so"} < found.taken
@@ -96,7 +96,7 @@ def test_whiteouts_of_overlay2(tmp_path: Path) -> None:
         os.setxattr(tmp_path / "emptied", "trusted.overlay.opaque", b"y")
     except OSError:
         pytest.skip("no attributes of overlay2 here")
-    found = layers.of_folder(tmp_path, Budget())
+    found = layers.of_folder(tmp_path, of_image())
     assert (found.gone, found.emptied, found.taken) == ({"gone"}, {"emptied"}, set())
 
 
@@ -147,11 +147,11 @@ def test_members_are_those_of_tarfile(files: list[tuple[str, bytes]], form: int)
     body = layer(dict(files), format=form)
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         wanted = [(tar.plain(each.name), each.size) for each in archive]
-    found = [(each.path, each.size) for each in tar.members(io.BytesIO(body), Budget())]
+    found = [(each.path, each.size) for each in tar.members(io.BytesIO(body), of_image())]
     assert found == wanted
     with tarfile.open(fileobj=io.BytesIO(body)) as archive:
         bodies = [archive.extractfile(each).read() for each in archive]  # type: ignore[union-attr]
-    assert [each.body.read(2000) for each in tar.members(io.BytesIO(body), Budget())] == bodies
+    assert [each.body.read(2000) for each in tar.members(io.BytesIO(body), of_image())] == bodies
 
 
 _WHOLE = layer({"a" * 200: b"x" * 600, _SO: _CODE, "link": ("link", "a")}, format=tarfile.PAX_FORMAT)
@@ -190,7 +190,7 @@ def test_a_header_of_a_gigabyte_is_refused() -> None:
 def test_a_bomb_is_unpacked_in_pieces() -> None:
     """Zeros that pack well: no read gives more than it was asked for."""
     bomb = gzip.compress(bytes(8 << 20))
-    with unpacked(io.BytesIO(bomb), Budget()) as stream:
+    with unpacked(io.BytesIO(bomb), of_image()) as stream:
         assert {len(stream.read(1 << 20)) for _ in range(8)} == {1 << 20}
         assert stream.read(1) == b""
 
