@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -205,8 +206,8 @@ RUN --network=none set -eu; if [ ! -e /usr/local/cuda/lib64/libnvrtc.so ] && \
 [ -e {SITE}/nvidia/cu13/lib/libnvrtc.so.13 ]; then \
 mkdir -p $(dirname /usr/local/cuda/lib64/libnvrtc.so); \
 ln -s {SITE}/nvidia/cu13/lib/libnvrtc.so.13 /usr/local/cuda/lib64/libnvrtc.so; fi
-RUN set -eu; PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet --no-cache-dir 'cmake>=3.26.1' ninja \
-'packaging>=24.2' 'setuptools>=77.0.3' 'setuptools-scm>=8.0' wheel jinja2
+RUN set -eu; printf '%s\\n' PINS >/gb10-tools.txt; PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install --quiet \
+--no-cache-dir --no-deps --only-binary=:all: --require-hashes --requirement /gb10-tools.txt
 ENV TORCH_CUDA_ARCH_LIST="12.0" MAX_JOBS="4"
 RUN --mount=type=cache,id=gb10-TAG,target=/gb10-build,sharing=locked --mount=type=bind,from=source,target=/gb10-source \
 --mount=type=bind,target=/gb10-tools set -eu; python3 -m tarfile -e /gb10-source/vllm.tar.gz /gb10-unpacked; \
@@ -220,7 +221,20 @@ COPY --from=builder ["/gb10-out/_moe_C.so", "{SITE}/vllm/_moe_C.abi3.so"]
 
 def test_the_dockerfile_of_kernels_compiles_aside_and_copies_named_files() -> None:
     made = planned()
-    assert made.dockerfile == DOCKERFILE.replace("TAG", made.tag)
+    tools = catalog.load("image_recipes")["toolchain"]["tools"]["value"]
+    pins = shlex.join(" ".join([pin, *(f"--hash=sha256:{each}" for each in sums)]) for pin, sums in tools.items())
+    assert made.dockerfile == DOCKERFILE.replace("TAG", made.tag).replace("PINS", pins)
+
+
+def test_of_an_index_only_the_very_files_of_the_catalog_are_taken() -> None:
+    """Whoever has the index, or stands before it, compiles nothing of his own into an image."""
+    tools = catalog.load("image_recipes")["toolchain"]["tools"]["value"]
+    assert {pin.partition("==")[0] for pin in tools} == {
+        *("cmake", "ninja", "packaging", "setuptools", "setuptools-scm", "wheel"),
+    }
+    fetching = [line for line in planned().dockerfile.splitlines() if "pip install" in line]
+    assert all("--require-hashes" in line and "--no-deps" in line for line in fetching)
+    assert all(line.count("--hash=sha256:") == sum(map(len, tools.values())) for line in fetching)
 
 
 def test_the_dockerfile_of_an_overlay_fetches_nothing_and_keeps_the_user() -> None:
@@ -266,4 +280,4 @@ def test_no_line_break_reaches_the_dockerfile() -> None:
         with pytest.raises(ValueError, match="line break"):
             dockerfile.of_overlay(site, [replace(WHEEL, name=wheel)], [PATCH], user)
     with pytest.raises(ValueError, match="line break"):
-        dockerfile.of_kernels("12.1a", 4, {}, ("/a", "/b\nRUN x"), ["cmake"], "s", {}, "c")
+        dockerfile.of_kernels("12.1a", 4, {}, ("/a", "/b\nRUN x"), {"cmake==1": ["0"]}, "s", {}, "c")
