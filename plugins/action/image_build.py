@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
+from ansible_collections.gb10.fleet.plugins.module_utils.images import ingredients
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction
@@ -61,7 +62,7 @@ class ActionModule(LongStepAction):
     def _made(self) -> dict[str, Any]:
         look = documents.plain(self._plan.look)
         said = self._long("look", look, f"looks into {look['base']}")
-        made = build_plan.plan(said["facts"], self._wish(said), build_plan.Builder(**said["builder"]))
+        made = build_plan.plan(said["facts"], self._wish(said), ingredients.Builder(**said["builder"]))
         if made.verdict == build_plan.NOTHING:
             return {"verdict": made.verdict, "lines": [made.reason]}
         about = {"name": self._plan.name, "tag": made.tag}
@@ -78,21 +79,11 @@ class ActionModule(LongStepAction):
         return self._judged(said, made, about)
 
     def _wish(self, said: Mapping[str, Any]) -> recipes.Wish:
-        look = self._plan.look
-
-        def known(kind: str) -> list[dict[str, Any]]:
-            return [{key: value for key, value in each.items() if key != "path"} for each in said[kind]]
-
         return recipes.Wish(
-            recipe=look["recipe"],
-            base=look["base"],
-            architectures=self._plan.architectures,
-            source=next((recipes.Source(**each) for each in known("source")), None),
-            wheels=[recipes.Wheel(**each) for each in known("wheels")],
-            patches=[recipes.Patch(**each) for each in known("patches")],
-            jobs=self._plan.jobs,
-            force=self._plan.force,
-            experimental=self._plan.experimental,
+            **self._plan.wish,
+            source=next((ingredients.Source(**each) for each in said["source"]), None),
+            wheels=[ingredients.Wheel(**each) for each in said["wheels"]],
+            patches=[ingredients.Patch(**each) for each in said["patches"]],
         )
 
     def _known(self, before: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,11 +126,11 @@ class ActionModule(LongStepAction):
             served = self._long("serve", request, "serves the small model from both images")
             verdict = acceptance.judge(made, acceptance.Trial(**{**vars(trial), **served}))
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        labels = acceptance.labels(made, self._plan.look["base"], verdict, at)
+        labels = acceptance.labels(made, self._plan.wish["base"], verdict, at)
         done = self._short(
             "settle", {**about, "platform": self._plan.platform, "labels": labels, "accepted": verdict.accepted}
         )
-        told = evidence.document(made, self._name, self._plan.look["base"], verdict, done["image"], at)
+        told = evidence.document(made, self._name, self._plan.wish["base"], verdict, done["image"], at)
         lines = [f"{done['image']}: {verdict.id}", *verdict.lines]
         if verdict.accepted:
             lines += evidence.serve_lines(done["image"], done["digests"], trial.facts["versions"]["vllm"])

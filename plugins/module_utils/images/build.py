@@ -147,8 +147,8 @@ class Build:
         """Copies whose checksum is proven once more: whoever owns the originals could change them meanwhile."""
         folder = private_folder(self.folder / kind)
         for each in given:
-            shutil.copyfile(each["path"], folder / each["name"])
-            if ingredients.sha256(folder / each["name"]) != each["sha256"]:
+            copy = shutil.copyfile(each["path"], folder / Path(each["path"]).name)
+            if ingredients.sha256(copy) != each["sha256"]:
                 raise ImageError("checksum_wrong", f"{each['path']} has changed meanwhile", "run again")
         return folder
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -49,10 +50,10 @@ def _look(request: Mapping[str, Any]) -> dict[str, Any]:
     """The base's facts, what the builder has, and the ingredients."""
     return {
         "facts": docker.read(request["base"]),
-        "builder": ingredients.builder(),
-        "source": [ingredients.source(each) for each in request["source"]],
-        "wheels": [ingredients.wheel(each) for each in request["wheels"]],
-        "patches": [ingredients.patch(each) for each in request["patches"]],
+        "builder": asdict(ingredients.builder()),
+        "source": [asdict(ingredients.source(each)) for each in request["source"]],
+        "wheels": [asdict(ingredients.wheel(each)) for each in request["wheels"]],
+        "patches": [asdict(ingredients.patch(each)) for each in request["patches"]],
     }
 
 

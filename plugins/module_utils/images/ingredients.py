@@ -9,16 +9,17 @@ folder, where it would take that owner's configuration.
 
 from __future__ import annotations
 
-import configparser
-import contextlib
 import hashlib
 import json
 import os
+import posixpath
 import re
 import tarfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import PathDistribution
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,57 @@ _MOST_TEXT = 4 << 20
 _STORES = ("/var/lib/docker", "/var/lib/containerd")
 
 
+@dataclass(frozen=True)
+class Ingredient:
+    """A file on the builder."""
+
+    path: str
+    sha256: str
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+
+@dataclass(frozen=True)
+class Source(Ingredient):
+    """An archive of vLLM's source; what it does not say of itself is empty."""
+
+    commit: str = ""
+    version: str = ""
+
+
+@dataclass(frozen=True)
+class Wheel(Ingredient):
+    """A wheel of an overlay. `tops`: what it installs below the folder of packages; `scripts`: below bin."""
+
+    bytes: int
+    package: str
+    version: str
+    tops: Sequence[str]
+    scripts: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Patch(Ingredient):
+    """A patch of an overlay. `files`: what it changes, below the folder of packages."""
+
+    files: Sequence[str]
+    text: str
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The host that builds. `serving`: what runs there and has taken its share of the memory."""
+
+    memory_bytes: int
+    available_bytes: int
+    cores: int
+    free_bytes: int  # where Docker keeps its images
+    buildx: str | None
+    serving: Sequence[str] = ()
+
+
 def sha256(path: Path) -> str:
     total = hashlib.sha256()
     with path.open("rb", buffering=0) as file:
@@ -42,7 +94,7 @@ def sha256(path: Path) -> str:
     return total.hexdigest()
 
 
-def source(given: Mapping[str, Any]) -> dict[str, Any]:
+def source(given: Mapping[str, Any]) -> Source:
     """An archive of vLLM's source: that of a release, or what `git archive` makes of a commit."""
     path = _proven(given, "source")
     way_out = "give a release's .tar.gz, or what `git archive --prefix=vllm-VERSION/ COMMIT` writes"
@@ -55,61 +107,41 @@ def source(given: Mapping[str, Any]) -> dict[str, Any]:
     except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError):
         raise ImageError("bad_source", f"{path} is no archive of one folder with a setup.py", way_out) from None
     version = _VERSION.match(top)
-    return {
-        "name": path.name,
-        "path": str(path),
-        "sha256": given["sha256"],
-        "commit": commit if _COMMIT.match(commit) else "",
-        "version": version.group(1) if version else "",
-    }
+    commit = commit if _COMMIT.match(commit) else ""
+    return Source(str(path), given["sha256"], commit, version.group(1) if version else "")
 
 
-def wheel(given: Mapping[str, Any]) -> dict[str, Any]:
+def wheel(given: Mapping[str, Any]) -> Wheel:
     """`given`: `path`, and the `sha256` that it must have."""
     path = _proven(given, "wheel")
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            info = next(name for name in names if name.endswith(".dist-info/METADATA"))
-            head = archive.read(info).decode("utf-8", "replace").split("\n\n", 1)[0]
-            entries = info.replace("METADATA", "entry_points.txt")
-            points = archive.read(entries).decode("utf-8", "replace") if entries in names else ""
+            parts = [name.split("/") for name in archive.namelist()]
+            info = next(top for top, *rest in parts if top.endswith(".dist-info") and rest == ["METADATA"])
+            told = PathDistribution(zipfile.Path(archive, f"{info}/"))  # type: ignore[arg-type]
+            package, version = str(told.metadata["Name"]), str(told.metadata["Version"])
+            scripts = {each.name for each in told.entry_points if each.group == "console_scripts"}
     except (OSError, zipfile.BadZipFile, StopIteration):
         raise ImageError("bad_wheel", f"{path} is no wheel", "give the path of a .whl file") from None
-    fields = dict(re.findall(r"^(Name|Version): (\S+)$", head, re.MULTILINE))
-    tops = {name.split("/")[0] for name in names}
-    return {
-        "name": path.name,
-        "path": str(path),
-        "sha256": given["sha256"],
-        "bytes": path.stat().st_size,
-        "package": re.sub(r"[-_.]+", "-", fields.get("Name", "")).lower(),
-        "version": fields.get("Version", ""),
-        "tops": sorted(each for each in tops if not each.endswith((".dist-info", ".data"))),
-        "scripts": sorted({*_scripts(points), *_shipped(names)}),
-    }
+    scripts |= {rest[1] for top, *rest in parts if top.endswith(".data") and len(rest) == 2 and rest[0] == "scripts"}
+    return Wheel(
+        path=str(path),
+        sha256=given["sha256"],
+        bytes=path.stat().st_size,
+        package=re.sub(r"[-_.]+", "-", package).lower(),
+        version=version,
+        tops=sorted({top for top, *_ in parts if not top.endswith((".dist-info", ".data"))}),
+        scripts=sorted(scripts - {""}),
+    )
 
 
-def _scripts(points: str) -> list[str]:
-    parser = configparser.ConfigParser(delimiters=("=",))
-    parser.optionxform = str  # type: ignore[method-assign,assignment]
-    with contextlib.suppress(configparser.Error):
-        parser.read_string(points)
-    return parser.options("console_scripts") if parser.has_section("console_scripts") else []
-
-
-def _shipped(names: Sequence[str]) -> list[str]:
-    parts = (name.split("/") for name in names)
-    return [each[2] for each in parts if len(each) == 3 and each[0].endswith(".data") and each[1] == "scripts"]
-
-
-def patch(given: Mapping[str, Any]) -> dict[str, Any]:
+def patch(given: Mapping[str, Any]) -> Patch:
     path = _proven(given, "patch")
     text = path.read_bytes()[:_MOST_TEXT].decode("utf-8", "replace")
     files = sorted({each.strip() for each in _CHANGED.findall(text)} - {"/dev/null"})
     if not files or any(each.startswith("/") or ".." in each.split("/") for each in files):
         raise ImageError("bad_patch", f"{path} names no file below the packages", "give a patch with a/ and b/")
-    return {"name": path.name, "path": str(path), "sha256": given["sha256"], "files": files, "text": text}
+    return Patch(str(path), given["sha256"], files, text)
 
 
 def _proven(given: Mapping[str, Any], what: str) -> Path:
@@ -122,24 +154,20 @@ def _proven(given: Mapping[str, Any], what: str) -> Path:
     return path
 
 
-def builder(run: Command = command) -> dict[str, Any]:
+def builder(run: Command = command) -> Builder:
     """What this host has for a build."""
     memory = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE))
     done = run(["docker", "buildx", "version"])
     version = _BUILDX.search(done.stdout) if done.returncode == 0 else None
-    return {
-        "memory_bytes": int(memory["MemTotal"]) * 1024,
-        "available_bytes": int(memory["MemAvailable"]) * 1024,
-        "cores": os.cpu_count() or 1,
-        "free_bytes": min(_free(Path(each)) for each in _STORES if Path(each).exists() or each == _STORES[0]),
-        "buildx": version.group(1) if version else None,
-        "serving": serving(run),
-    }
-
-
-def _free(path: Path) -> int:
-    status = os.statvfs(existing(path))
-    return status.f_bavail * status.f_frsize
+    stores = [os.statvfs(existing(Path(each))) for each in _STORES if Path(each).exists() or each == _STORES[0]]
+    return Builder(
+        memory_bytes=int(memory["MemTotal"]) * 1024,
+        available_bytes=int(memory["MemAvailable"]) * 1024,
+        cores=os.cpu_count() or 1,
+        free_bytes=min(each.f_bavail * each.f_frsize for each in stores),
+        buildx=version.group(1) if version else None,
+        serving=serving(run),
+    )
 
 
 def serving(run: Command = command) -> list[str]:

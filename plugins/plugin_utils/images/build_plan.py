@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import dockerfile, judgement, recipes
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import KERNELS, OVERLAY, Source, Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import KERNELS, OVERLAY, Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, vllm_cli
 
@@ -24,18 +25,6 @@ NOTHING, BUILD, REFUSED = "nothing", "build", "refused"
 _OF_COMMIT = re.compile(r"\+g([0-9a-f]{7,40})(?=[.]|$)")
 _PLAIN = re.compile(r"[A-Za-z0-9_./:+~!@-]*\Z")
 _DIGITS = 12  # digits of the digest that are in a tag
-
-
-@dataclass(frozen=True)
-class Builder:
-    """The host that builds. `serving`: what runs there and has taken its share of the memory."""
-
-    memory_bytes: int
-    available_bytes: int
-    cores: int
-    free_bytes: int  # where Docker keeps its images
-    buildx: str | None
-    serving: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

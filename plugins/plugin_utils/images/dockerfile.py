@@ -13,7 +13,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Wheel
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Patch, Wheel
 
 COLLECT = "collect.py"  # in the build's context
 _OUT, _BUILD, _SOURCE, _TOOLS = "/gb10-out", "/gb10-build", "/gb10-unpacked", "/gb10-tools.txt"

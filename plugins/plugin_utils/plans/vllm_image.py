@@ -59,11 +59,8 @@ class VllmImagePlan(RolePlan):
     name: str
     look: Mapping[str, Any]
     trial: Mapping[str, Any]
-    architectures: str
     platform: str
-    jobs: int
-    force: bool
-    experimental: bool
+    wish: Mapping[str, Any]
 
 
 def plan(view: View) -> VllmImagePlan:
@@ -75,7 +72,6 @@ def plan(view: View) -> VllmImagePlan:
         name=said.vllm_image_name,
         look={
             "base": said.vllm_image_base,
-            "recipe": said.vllm_image_recipe,
             "source": _source(said) if said.vllm_image_recipe == recipes.KERNELS else [],
             "wheels": said.vllm_image_wheels,
             "patches": said.vllm_image_patches,
@@ -89,11 +85,15 @@ def plan(view: View) -> VllmImagePlan:
             "rounds": figures["rounds"]["value"],
             "tokens": figures["tokens"]["value"],
         },
-        architectures=said.vllm_image_architectures,
         platform=catalog.load("image_rules")["platform"]["value"],
-        jobs=said.vllm_image_jobs,
-        force=said.vllm_image_force,
-        experimental=said.vllm_image_experimental,
+        wish={
+            "recipe": said.vllm_image_recipe,
+            "base": said.vllm_image_base,
+            "architectures": said.vllm_image_architectures,
+            "jobs": said.vllm_image_jobs,
+            "force": said.vllm_image_force,
+            "experimental": said.vllm_image_experimental,
+        },
     )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import threading
 import zipfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -186,8 +187,8 @@ def a_wheel(path: Path) -> Path:
 def test_a_wheel_is_known_by_its_own_words(tmp_path: Path) -> None:
     path = a_wheel(tmp_path / "flash_x-1.0-py3-none-any.whl")
     told = ingredients.wheel({"path": str(path), "sha256": ingredients.sha256(path)})
-    assert (told["package"], told["version"], told["tops"]) == ("flash-x", "1.0", ["flash_x"])
-    assert told["scripts"] == ["Flash", "tool"]
+    assert (told.package, told.version, told.tops) == ("flash-x", "1.0", ["flash_x"])
+    assert told.scripts == ["Flash", "tool"]
 
 
 @pytest.mark.parametrize(
@@ -218,7 +219,7 @@ def test_a_patch_stays_below_the_packages(tmp_path: Path, text: str, files: list
         with pytest.raises(ImageError, match="bad_patch"):
             ingredients.patch(given)
     else:
-        assert ingredients.patch(given)["files"] == files
+        assert ingredients.patch(given).files == files
 
 
 @pytest.mark.parametrize(
@@ -229,14 +230,14 @@ def test_a_source_says_its_commit_and_its_release(tmp_path: Path, prefix: str, f
     checkout(tmp_path / "checkout")
     git(tmp_path / "checkout", "archive", f"--prefix={prefix}", "-o", str(path), "HEAD")
     told = ingredients.source({"path": str(path), "sha256": ingredients.sha256(path)})
-    assert (len(told["commit"]), told["version"], told["name"]) == (40, version, path.name)
+    assert (len(told.commit), told.version, told.name) == (40, version, path.name)
 
 
 def test_an_archive_of_a_release_has_no_commit(tmp_path: Path) -> None:
     path = tmp_path / "vllm-0.33.0.tar"
     path.write_bytes(packed({"vllm-0.33.0/setup.py": b"1"}))
     told = ingredients.source({"path": str(path), "sha256": ingredients.sha256(path)})
-    assert (told["commit"], told["version"]) == ("", "0.33.0")
+    assert (told.commit, told.version) == ("", "0.33.0")
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive", packed({"setup.py": b"1"}), packed({"vllm/x.py": b"1"})])
@@ -252,13 +253,13 @@ def test_what_is_built_from_is_a_copy_that_was_proven_again(tmp_path: Path) -> N
     path.write_bytes(packed({"vllm-0.33.0/setup.py": b"1"}))
     told = ingredients.source({"path": str(path), "sha256": ingredients.sha256(path)})
     made = a_build(Host(), tmp_path)
-    made.start({**PLAN, "files": {"source": [told], "wheels": []}})
+    made.start({**PLAN, "files": {"source": [asdict(told)], "wheels": []}})
     copy = made.folder / "source" / path.name
     assert copy.read_bytes() == path.read_bytes()
     assert f"--build-context source={copy.parent} " in (made.folder / "run.sh").read_text()
     path.write_bytes(packed({"vllm-0.33.0/setup.py": b"2"}))
     with pytest.raises(ImageError, match=r"checksum_wrong: .* has changed meanwhile"):
-        made.start({**PLAN, "files": {"source": [told]}})
+        made.start({**PLAN, "files": {"source": [asdict(told)]}})
 
 
 def test_who_holds_the_gpu_is_known_by_the_container() -> None:

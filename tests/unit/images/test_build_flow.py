@@ -21,7 +21,7 @@ BUILDER = {
     **{"memory_bytes": 120 << 30, "available_bytes": 100 << 30, "cores": 20, "free_bytes": 500 << 30},
     **{"buildx": "0.31.1", "serving": []},
 }
-SOURCE = {**ARCHIVE, "name": "vllm-0.33.0.tar.gz", "commit": "f" * 40, "version": "0.33.0"}
+SOURCE = {**ARCHIVE, "commit": "f" * 40, "version": "0.33.0"}
 GOOD = trial()
 
 

@@ -7,18 +7,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Patch, Source, Wheel
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_plan, dockerfile, judgement, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BUILD, NOTHING, REFUSED, BuildPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Patch, Source, Wheel, Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Wish
 
 GIB = 1 << 30
 SITE = "/usr/local/lib/python3.12/dist-packages"
 NIGHTLY = "0.17.0rc1.dev102+ge68de8adc"
 COMMIT = "e68de8adc0301babb3bb3fcd2ddccaf98e7695c8"
-BUILDER = build_plan.Builder(
-    memory_bytes=119 * GIB, available_bytes=20 * GIB, cores=20, free_bytes=500 * GIB, buildx="0.31.1"
-)
+BUILDER = Builder(memory_bytes=119 * GIB, available_bytes=20 * GIB, cores=20, free_bytes=500 * GIB, buildx="0.31.1")
 KERNELS = Wish("kernels", "vllm/vllm-openai:cu130-nightly", source=Source("vllm.tar.gz", "c" * 64, COMMIT))
 WHEEL = Wheel(
     "flashinfer_python-0.7.2-py3-none-any.whl", "a" * 64, 5 << 20, "flashinfer-python", "0.7.2", ("flashinfer",)
@@ -61,7 +60,7 @@ def facts(version: str | None = NIGHTLY, *, native: bool = False, **changes: Any
     }
 
 
-def planned(wish: Wish = KERNELS, builder: build_plan.Builder = BUILDER, **changes: Any) -> BuildPlan:
+def planned(wish: Wish = KERNELS, builder: Builder = BUILDER, **changes: Any) -> BuildPlan:
     return build_plan.plan(facts(**changes), wish, builder)
 
 
@@ -105,10 +104,18 @@ def test_recipes_and_the_rules_of_the_x_ray_name_the_same_extensions() -> None:
     ("wish", "changes", "says"),
     [
         (replace(KERNELS, source=None), {}, "vllm_image_source is empty"),
-        (replace(KERNELS, source=Source("x.tar", "0", "f" * 40)), {}, "`git archive --prefix=vllm/ e68de8adc` writes"),
+        (
+            replace(KERNELS, source=Source("x.tar", "0", "f" * 40)),
+            {},
+            "`git archive --prefix=vllm/ e68de8adc` writes",
+        ),
         (replace(KERNELS, source=Source("x.tar", "0")), {}, "x.tar is of no commit"),
         (KERNELS, {"version": "0.33.0"}, "`git archive --prefix=vllm-0.33.0/ v0.33.0` writes"),
-        (replace(KERNELS, source=Source("x.tar", "0", version="0.32.0")), {"version": "0.33.0"}, "is vLLM 0.32.0"),
+        (
+            replace(KERNELS, source=Source("x.tar", "0", version="0.32.0")),
+            {"version": "0.33.0"},
+            "is vLLM 0.32.0",
+        ),
         (replace(KERNELS, architectures="12.1"), {}, "arch_12_1_traps: 12.1"),
         (replace(KERNELS, architectures="12.0;12.1a"), {"version": "0.19.0"}, "arch_12_1_of_0_19: 12.1a"),
         (replace(KERNELS, base="nvcr.io/nvidia/vllm:26.10-py3"), {}, "vendor_fork"),
@@ -124,12 +131,12 @@ def test_recipes_and_the_rules_of_the_x_ray_name_the_same_extensions() -> None:
         (KERNELS, {"vllm_folders": ["/a/vllm", "/b/vllm"]}, "more than once"),
         (replace(OVERLAY, patches=(LOCKED,)), {"version": "0.33.0"}, "locked_patch"),
         (
-            replace(OVERLAY, wheels=(replace(WHEEL, name="transformers-5.2.0-py3-none-any.whl"),)),
+            replace(OVERLAY, wheels=(replace(WHEEL, path="transformers-5.2.0-py3-none-any.whl"),)),
             {"version": "0.33.0"},
             "full_rebuild",
         ),
         (
-            replace(OVERLAY, wheels=(replace(WHEEL, name="vllm-0.33.0+cu129-cp38-abi3-linux_aarch64.whl"),)),
+            replace(OVERLAY, wheels=(replace(WHEEL, path="vllm-0.33.0+cu129-cp38-abi3-linux_aarch64.whl"),)),
             {"version": "0.33.0"},
             "wrong_cuda",
         ),
@@ -143,7 +150,7 @@ def test_what_leads_nowhere_is_refused_with_its_reason(wish: Wish, changes: dict
 
 
 def test_a_wheel_for_the_cuda_of_the_base_is_taken() -> None:
-    wheel = replace(WHEEL, name="vllm-0.33.0+cu130-cp38-abi3-linux_aarch64.whl")
+    wheel = replace(WHEEL, path="vllm-0.33.0+cu130-cp38-abi3-linux_aarch64.whl")
     assert planned(replace(OVERLAY, wheels=(wheel,)), version="0.33.0").verdict == BUILD
 
 
@@ -164,7 +171,7 @@ def test_every_dead_end_can_be_met() -> None:
         (replace(BUILDER, serving=("gb10-vllm",), available_bytes=40 * GIB), 1),
     ],
 )
-def test_jobs_follow_from_the_memory_that_is_left(builder: build_plan.Builder, jobs: int) -> None:
+def test_jobs_follow_from_the_memory_that_is_left(builder: Builder, jobs: int) -> None:
     made = planned(builder=builder)
     assert made.jobs == jobs and f'MAX_JOBS="{jobs}"' in made.dockerfile
 
@@ -178,7 +185,7 @@ def test_jobs_follow_from_the_memory_that_is_left(builder: build_plan.Builder, j
         (replace(BUILDER, buildx=None), "docker-buildx-plugin"),
     ],
 )
-def test_a_builder_without_room_is_refused(builder: build_plan.Builder, says: str) -> None:
+def test_a_builder_without_room_is_refused(builder: Builder, says: str) -> None:
     made = planned(builder=builder)
     assert made.verdict == REFUSED and says in " ".join(made.refusals)
 
@@ -278,6 +285,6 @@ def test_an_odd_word_of_the_base_is_refused(word: str) -> None:
 def test_no_line_break_reaches_the_dockerfile() -> None:
     for site, wheel, user in ((f"{SITE}\nRUN x", "a", ""), (SITE, "a\nRUN x", ""), (SITE, "a", "0\rRUN x")):
         with pytest.raises(ValueError, match="line break"):
-            dockerfile.of_overlay(site, [replace(WHEEL, name=wheel)], [PATCH], user)
+            dockerfile.of_overlay(site, [replace(WHEEL, path=wheel)], [PATCH], user)
     with pytest.raises(ValueError, match="line break"):
         dockerfile.of_kernels("12.1a", 4, {}, ("/a", "/b\nRUN x"), {"cmake==1": ["0"]}, "s", {}, "c")

@@ -13,6 +13,7 @@ import json
 import shlex
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -117,7 +118,7 @@ class Builder:
         step, request = arguments["step"], arguments["request"]
         if step == "look":
             read = docker.read(request["base"], self.docker, self.docker.saved)
-            source = [ingredients.source(each) for each in request["source"]]
+            source = [asdict(ingredients.source(each)) for each in request["source"]]
             return {"facts": read, "builder": BUILDER, "source": source, "wheels": [], "patches": []}
         made = build.Build(request["name"], request["tag"], self.docker, state=self.state)
         if step == "read":
