@@ -9,7 +9,6 @@ at when it comes by, and the manifest then says which of them are the layers.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -77,20 +76,18 @@ class _Blobs:
         raw = self.documents.get(self.links.get(path, path))
         return None if raw is None else _json(raw, path, self.budget)
 
-    def layer(self, path: str) -> Layer:
+    def layer(self, path: str) -> Layer | None:
         found = self.layers.get(self.links.get(path, path))
         if isinstance(found, ImageError):
             raise found
-        if found is None:
-            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
-        self.budget.spend("nodes", 1 + len(found.taken))  # a manifest may name one of them again and again
+        self.budget.spend("nodes", 1 + len(found.taken) if found else 1)  # a manifest may name one again and again
         return found
 
 
 def of_path(path: Path) -> Image:
     """The image of a file or folder. OSError where it cannot be opened."""
     if path.is_dir():
-        return _of_folder(path)
+        return _of_folder(path, of_image())
     with path.open("rb") as file:
         return of_stream(file)
 
@@ -108,30 +105,29 @@ def of_stream(source: Reader) -> Image:
     return _image(blobs.document, blobs.layer)
 
 
-def _of_folder(root: Path) -> Image:
-    budget = of_image()
-
-    def opened(path: str) -> BinaryIO | None:
+def _of_folder(root: Path, budget: Budget) -> Image:
+    def read(path: str, how: Callable[[BinaryIO], Any]) -> Any:
         file = root / tar.plain(path)
-        return file.open("rb") if file.is_file() else None  # a pipe or a device would never end
+        if not file.is_file():  # a pipe or a device would never end
+            return None
+        with file.open("rb") as opened:
+            return how(opened)
 
-    def document(path: str) -> Any:
-        with opened(path) or contextlib.nullcontext() as file:
-            return _json(file.read(_LONGEST), path, budget) if file else None
-
-    def layer(path: str) -> Layer:
-        with opened(path) or contextlib.nullcontext() as file:
-            if file is None:
-                raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
-            return layers.of_archive(file, budget)
-
-    return _image(document, layer)
+    return _image(
+        lambda path: read(path, lambda file: _json(file.read(_LONGEST), path, budget)),
+        lambda path: read(path, lambda file: layers.of_archive(file, budget)),
+    )
 
 
-def _image(load: Load, layer: Callable[[str], Layer]) -> Image:
+def _image(load: Load, layer: Callable[[str], Layer | None]) -> Image:
     parts = _parts(load)
-    config = _object(load(parts.config), "its configuration")
-    return Image(config, [layer(path) for path in parts.layers], parts.names, parts.digest)
+    config, found = _object(load(parts.config), "its configuration"), []
+    for path in parts.layers:
+        one = layer(path)
+        if one is None:
+            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
+        found.append(one)
+    return Image(config, found, parts.names, parts.digest)
 
 
 def _parts(load: Load) -> _Parts:

@@ -55,19 +55,8 @@ class Build:
             raise ImageError("failed", f"{tag!r} is no digest of inputs", "run again")
         self.name, self.tag, self.run, self.state = name, tag, run, state
         self.folder = state / tag
+        self.accepted, self.refused, self.candidate = (f"{name}:{each}{tag}" for each in ("", REFUSED, CANDIDATE))
         self.unit = f"gb10-image-build-{tag}.service"
-
-    @property
-    def candidate(self) -> str:
-        return f"{self.name}:{CANDIDATE}{self.tag}"
-
-    @property
-    def refused(self) -> str:
-        return f"{self.name}:{REFUSED}{self.tag}"
-
-    @property
-    def accepted(self) -> str:
-        return f"{self.name}:{self.tag}"
 
     # -- where it is
 

@@ -63,9 +63,7 @@ class Code:
 
     cubins: Counter[str] = field(default_factory=Counter)
     ptx: Counter[str] = field(default_factory=Counter)
-    compressed: int = 0  # of all of them
-    other: int = 0  # entries of other kinds
-    fat_binaries: int = 0
+    compressed: int = 0  # of all entries
     entries: int = 0
 
     def __bool__(self) -> bool:
@@ -169,7 +167,6 @@ def _walk(file: _File, at: int, end: int, code: Code, budget: Budget) -> None:
         if header < _FAT.size or last > end:
             raise CubinError("bad_fatbin", f"the fat binary at {at} ends at {last}, its section at {end}")
         budget.spend("nodes", 1)
-        code.fat_binaries += 1
         _entries(file, at + header, last, code, budget)
         at = last
 
@@ -203,8 +200,6 @@ def _entries(file: _File, at: int, end: int, code: Code, budget: Budget) -> None
             code.cubins[f"sm_{name}"] += 1
         elif kind == _PTX:
             code.ptx[f"compute_{name}"] += 1
-        else:
-            code.other += 1
         code.entries += 1
         code.compressed += bool(compressed)
         at += header + size

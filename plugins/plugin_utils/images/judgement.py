@@ -198,10 +198,8 @@ def _code(facts: Facts, found: tuple[Kernels, ...], gap: tuple[str, ...] | None)
     if gap:
         way_out = "take an image of upstream's or NVIDIA's with this or a later version; their builds have them"
         yield Finding("no_kernels", "warn", f"{', '.join(gap)} of vLLM have no cubins that a GB10 loads", way_out)
-    for owner, names in _locked(facts, gap).items():
-        fact = (
-            f"{', '.join(names)} of {owner}: of their kernels of the family a GB10 loads none, all are of another chip"
-        )
+    for owner, name in _locked(facts, gap):
+        fact = f"{name} of {owner} has no kernels that a GB10 loads: those of its family are locked to another chip"
         yield Finding("locked_kernels", "warn", fact, f"take an image whose {owner} was built for sm_120f or sm_121a")
     patch, version = catalog.load("image_rules")["locked_patch"], facts["versions"]["vllm"]
     for each in found:
@@ -220,18 +218,16 @@ def _code(facts: Facts, found: tuple[Kernels, ...], gap: tuple[str, ...] | None)
         yield Finding("several", "warn", fact, "see which one its entrypoint starts")
 
 
-def _locked(facts: Facts, gap: tuple[str, ...] | None) -> dict[str, list[str]]:
-    """By package the extensions, in all files of that name, whose code is of the family and of another chip."""
+def _locked(facts: Facts, gap: tuple[str, ...] | None) -> Iterator[tuple[str, str]]:
+    """Package and extension, where no file of that name has code that a GB10 loads, and one has some of its family."""
     passed = {each["name"] for each in facts["caches"]}  # what does not fit there is made anew
     files: dict[tuple[str, str], list[Kernels]] = {}
     for each in map(kernels.of, facts["extensions"]):
         if each.owner not in passed and not (each.owner == "vllm" and each.name in (gap or ())):
             files.setdefault((each.owner, each.name), []).append(each)
-    found: dict[str, list[str]] = {}
-    for (owner, name), each_file in files.items():
-        if any(each.locked for each in each_file) and all(each.state == "none" for each in each_file):
-            found.setdefault(owner, []).append(name)
-    return found
+    for key, found in files.items():
+        if any(each.locked for each in found) and all(each.state == "none" for each in found):
+            yield key
 
 
 def _left_over(facts: Facts) -> Iterator[Finding]:
