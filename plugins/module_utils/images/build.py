@@ -29,22 +29,6 @@ LABELS = "gb10-fleet.image."
 CANDIDATE, REFUSED = "candidate-", "refused-"
 _LOG_TAIL = 256 << 10
 _TAG = re.compile(r"[0-9a-f]{12}\Z")
-# Takes the extensions out of the wheel that setup.py made, and nothing else of it.
-COLLECT = """\
-import glob, os, posixpath, sys, zipfile
-folder, out, names = sys.argv[1], sys.argv[2], sys.argv[3:]
-os.makedirs(out, exist_ok=True)
-(wheel,) = glob.glob(folder + "/*.whl")
-with zipfile.ZipFile(wheel) as archive:
-    for name in names:
-        found = [each for each in archive.namelist()
-                 if each.startswith("vllm/" + name + ".") and each.endswith(".so") and each.count("/") == 1]
-        if len(found) != 1:
-            sys.exit("error: the build made no vllm/" + name + ".*.so")
-        with open(posixpath.join(out, name + ".so"), "wb") as file:
-            file.write(archive.read(found[0]))
-        os.chmod(posixpath.join(out, name + ".so"), 0o755)
-"""
 
 
 class Build:
@@ -110,7 +94,6 @@ class Build:
         shutil.rmtree(self.folder, ignore_errors=True)
         private_folder(self.folder)
         context = private_folder(self.folder / "context")
-        write(context / "collect.py", COLLECT)
         write(self.folder / "Dockerfile", plan["dockerfile"])
         contexts = {kind: self._bring(kind, files) for kind, files in plan["files"].items() if files}
         base = f"{BASE}:{self.tag}"

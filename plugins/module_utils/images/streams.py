@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import io
+import shutil
 import subprocess
 import sys
 import threading
@@ -86,14 +87,13 @@ def _zstd(packed: Reader) -> Iterator[Reader]:
         raise ImageError(
             "no_tool", "a layer is packed with zstd, and that command is missing", "install zstd"
         ) from None
-    faults: list[ImageError] = []
+    faults: list[Exception] = []
 
     def feed(into: IO[bytes]) -> None:
         with contextlib.suppress(BrokenPipeError), into:
             try:
-                while piece := packed.read(CHUNK):
-                    into.write(piece)
-            except ImageError as fault:
+                shutil.copyfileobj(packed, into, CHUNK)
+            except (ImageError, EOFError, gzip.BadGzipFile, zlib.error) as fault:  # of what it is packed in
                 faults.append(fault)
 
     stdin, stdout = cast("IO[bytes]", child.stdin), cast("IO[bytes]", child.stdout)

@@ -39,7 +39,6 @@ class BuildPlan:
     recipe: str = ""
     inputs: str = ""
     jobs: int = 0
-    disk_bytes: int = 0
     dockerfile: str = ""
     expected: Mapping[str, int] = field(default_factory=dict)  # cubins of the family by extension
     exact: bool = False  # they were counted in the release that is built
@@ -213,7 +212,6 @@ def _kernels(
         recipe=entry["id"],
         inputs=inputs,
         jobs=jobs,
-        disk_bytes=_disk(wish),
         dockerfile=text(jobs, f"gb10-{inputs[:_DIGITS]}"),
         expected=dict(entry["cubins"]),
         exact=vllm_cli.release(version) == vllm_cli.release(entry["counted_in"]) and architectures == entry["value"],
@@ -239,7 +237,6 @@ def _overlay(facts: Mapping[str, Any], wish: Wish) -> BuildPlan:
         f"{OVERLAY}: {', '.join(named)} over {wish.base}",
         recipe=OVERLAY,
         inputs=digest([facts["id"], sums, text]),
-        disk_bytes=_disk(wish),
         dockerfile=text,
         may_differ=tuple(sorted(_of_overlay(site, wish))),
         packages={each.package: each.version for each in wheels},

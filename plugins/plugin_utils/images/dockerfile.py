@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Patch, Wheel
 
-COLLECT = "collect.py"  # in the build's context
-_OUT, _BUILD, _SOURCE, _TOOLS = "/gb10-out", "/gb10-build", "/gb10-unpacked", "/gb10-tools.txt"
+_OUT, _BUILD, _SOURCE, _WHEEL = "/gb10-out", "/gb10-build", "/gb10-unpacked", "/gb10-wheel"
+_TOOLS = "/gb10-tools.txt"
 _PIP = "PIP_BREAK_SYSTEM_PACKAGES=1 python3 -m pip install"  # Debian's Python asks for this word; it is the image's own
 
 
@@ -49,14 +49,16 @@ def of_kernels(
     compile_ = (
         f"python3 -m tarfile -e {shlex.quote(f'/gb10-source/{source}')} {_SOURCE}; "
         f"cp -a --update {_SOURCE}/*/. {_BUILD}/; cd {_BUILD}; rm -rf dist; "
-        f"python3 setup.py --quiet bdist_wheel; python3 /gb10-tools/{COLLECT} dist {_OUT} {' '.join(sorted(files))}"
+        f"python3 setup.py --quiet bdist_wheel; python3 -m zipfile -e dist/*.whl {_WHEEL}; mkdir {_OUT}; "
+        # Exactly one file of each, or cp fails.
+        f"for name in {' '.join(sorted(files))}; do cp {_WHEEL}/vllm/$name.*.so {_OUT}/$name.so; done; "
+        f"chmod 755 {_OUT}/*"
     )
     pins = [" ".join([pin, *(f"--hash=sha256:{each}" for each in sums)]) for pin, sums in tools.items()]
     pip = f"{_PIP} --quiet --no-cache-dir --no-deps --only-binary=:all: --require-hashes"
     mounts = [
         f"type=cache,id={cache},target={_BUILD},sharing=locked",
         "type=bind,from=source,target=/gb10-source",
-        "type=bind,target=/gb10-tools",
     ]
     lines = [
         "ARG BASE",

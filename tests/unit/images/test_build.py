@@ -298,19 +298,6 @@ def test_the_script_reads_this_python(tmp_path: Path) -> None:
     assert said["libraries"] == {"/bin/sh": []}
 
 
-def test_the_collector_takes_the_named_extensions_only(tmp_path: Path) -> None:
-    (tmp_path / "dist").mkdir()
-    with zipfile.ZipFile(tmp_path / "dist" / "vllm-0.33.0.whl", "w") as archive:
-        for name in ("vllm/_C.abi3.so", "vllm/_C_stable.abi3.so", "vllm/deep/_C.abi3.so"):
-            archive.writestr(name, name)
-    (tmp_path / "collect.py").write_text(build.COLLECT)
-    words = ["python3", str(tmp_path / "collect.py"), str(tmp_path / "dist"), str(tmp_path / "out")]
-    subprocess.run([*words, "_C"], check=True)
-    assert {path.name: path.read_text() for path in (tmp_path / "out").iterdir()} == {"_C.so": "vllm/_C.abi3.so"}
-    done = subprocess.run([*words, "_moe_C"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and "error: the build made no vllm/_moe_C.*.so" in done.stderr
-
-
 GIVEN: dict[str, Any] = {
     **{"model": "/srv/model", "port": 8009, "options": ["--device", "x"], "arguments": ["--seed", "1"]},
     **{"ready_s": 5, "rounds": 2, "tokens": 100},

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import gzip
 import shlex
+import shutil
+import subprocess
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.gb10.fleet.plugins.module_utils.images import progress
 from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Patch, Source, Wheel
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import build_plan, dockerfile, judgement, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BUILD, NOTHING, REFUSED, BuildPlan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Wish
+
+from tests.support.archive import packed
 
 GIB = 1 << 30
 SITE = "/usr/local/lib/python3.12/dist-packages"
@@ -217,9 +225,10 @@ RUN set -eu; printf '%s\\n' PINS >/gb10-tools.txt; PIP_BREAK_SYSTEM_PACKAGES=1 p
 --no-cache-dir --no-deps --only-binary=:all: --require-hashes --requirement /gb10-tools.txt
 ENV TORCH_CUDA_ARCH_LIST="12.0" MAX_JOBS="4"
 RUN --mount=type=cache,id=gb10-TAG,target=/gb10-build,sharing=locked --mount=type=bind,from=source,target=/gb10-source \
---mount=type=bind,target=/gb10-tools set -eu; python3 -m tarfile -e /gb10-source/vllm.tar.gz /gb10-unpacked; \
+set -eu; python3 -m tarfile -e /gb10-source/vllm.tar.gz /gb10-unpacked; \
 cp -a --update /gb10-unpacked/*/. /gb10-build/; cd /gb10-build; rm -rf dist; \
-python3 setup.py --quiet bdist_wheel; python3 /gb10-tools/collect.py dist /gb10-out _C _moe_C
+python3 setup.py --quiet bdist_wheel; python3 -m zipfile -e dist/*.whl /gb10-wheel; mkdir /gb10-out; \
+for name in _C _moe_C; do cp /gb10-wheel/vllm/$name.*.so /gb10-out/$name.so; done; chmod 755 /gb10-out/*
 FROM ${{BASE}}
 COPY --from=builder ["/gb10-out/_C.so", "{SITE}/vllm/_C.abi3.so"]
 COPY --from=builder ["/gb10-out/_moe_C.so", "{SITE}/vllm/_moe_C.abi3.so"]
@@ -231,6 +240,44 @@ def test_the_dockerfile_of_kernels_compiles_aside_and_copies_named_files() -> No
     tools = catalog.load("image_recipes")["toolchain"]["tools"]["value"]
     pins = shlex.join(" ".join([pin, *(f"--hash=sha256:{each}" for each in sums)]) for pin, sums in tools.items())
     assert made.dockerfile == DOCKERFILE.replace("TAG", made.tag).replace("PINS", pins)
+
+
+SETUP = """\
+import pathlib, zipfile
+pathlib.Path("dist").mkdir()
+with zipfile.ZipFile("dist/vllm-0.17.0.whl", "w") as archive:
+    for name in @MADE@:
+        archive.writestr(name, name)
+"""
+
+
+def compiled(folder: Path, made: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The step that compiles, by a shell of this machine; `made` is in the wheel."""
+    (line,) = (line for line in planned().dockerfile.splitlines() if "setup.py" in line)
+    words = line.partition(" set -eu; ")[2].replace("/gb10-", f"{folder}/gb10-")
+    for name in ("gb10-source", "gb10-build"):
+        (folder / name).mkdir(exist_ok=True)
+    source = packed({"vllm/setup.py": SETUP.replace("@MADE@", repr(made)).encode(), "vllm/csrc/x.cu": b"1"})
+    (folder / "gb10-source" / "vllm.tar.gz").write_bytes(gzip.compress(source))
+    shutil.rmtree(folder / "gb10-out", ignore_errors=True)
+    return subprocess.run(["sh", "-euc", words], capture_output=True, text=True, check=False, cwd=folder)
+
+
+def test_of_what_was_compiled_the_named_extensions_are_taken(tmp_path: Path) -> None:
+    both = ["vllm/_C.abi3.so", "vllm/_moe_C.abi3.so"]
+    done = compiled(tmp_path, [*both, "vllm/_C_stable.abi3.so", "vllm/deep/_C.abi3.so"])
+    assert done.returncode == 0, done.stderr
+    out = {path.name: (path.read_text(), path.stat().st_mode & 0o777) for path in (tmp_path / "gb10-out").iterdir()}
+    assert out == {"_C.so": (both[0], 0o755), "_moe_C.so": (both[1], 0o755)}
+    again = compiled(tmp_path, both)  # of a build that was ended: what was made is made anew only where it must be
+    assert again.returncode == 0, again.stderr
+
+
+@pytest.mark.parametrize("made", [["vllm/_C.abi3.so"], ["vllm/_C.abi3.so", "vllm/_moe_C.a.so", "vllm/_moe_C.b.so"]])
+def test_an_extension_that_is_missing_or_there_twice_fails_the_build(tmp_path: Path, made: list[str]) -> None:
+    done = compiled(tmp_path, made)
+    assert done.returncode != 0
+    assert "_moe_C" in progress.fault([f"#7 1.2 {line}" for line in done.stderr.splitlines()]).text
 
 
 def test_of_an_index_only_the_very_files_of_the_catalog_are_taken() -> None:
