@@ -5,13 +5,14 @@
 
 Python's tarfile keeps every member in memory, and takes a header of any size that the archive claims. Layers have
 hundreds of thousands of files and come from strangers, and the host's memory is the GPU's. So this reads what Docker
-and BuildKit write (ustar, pax, GNU's long names), forwards only, and within bounds.
+and BuildKit write (ustar, pax, GNU's long names), forwards only, and within bounds. A block is read by tarfile.
 """
 
 from __future__ import annotations
 
 import posixpath
 import sys
+import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -19,14 +20,12 @@ from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Part, Reader, skip
 
-_BLOCK = 512
+_BLOCK = tarfile.BLOCKSIZE
 _LONGEST = 1 << 20  # of a header that extends another one
 _LONGEST_NAME = 4096  # Linux opens no longer one
-_BASE_256 = 0x80
-_CHECKSUM = slice(148, 156)
 FILE, FOLDER, LINK, HARD_LINK, OTHER = "file", "folder", "link", "hard link", "other"
 _KINDS = {b"\0": FILE, b"0": FILE, b"7": FILE, b"1": HARD_LINK, b"2": LINK, b"5": FOLDER}
-_PAX, _PAX_OF_ALL, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
+_LONG = {tarfile.GNUTYPE_LONGNAME: "path", tarfile.GNUTYPE_LONGLINK: "linkpath"}
 
 
 @dataclass(frozen=True)
@@ -52,23 +51,23 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
             skip(stream, sys.maxsize)
             return
         begun = True
-        kind, size = _checked(block), _number(block[124:136])
-        if kind in (_PAX, _PAX_OF_ALL, _LONG_NAME, _LONG_LINK):
-            text = _extension(stream, size)
-            if kind == _PAX:
+        head = _head(block)
+        if head.type in (tarfile.XHDTYPE, tarfile.XGLTYPE, *_LONG):
+            text = _extension(stream, head.size)
+            if head.type == tarfile.XHDTYPE:
                 more.update(_records(text))
-            elif kind != _PAX_OF_ALL:
-                more["path" if kind == _LONG_NAME else "linkpath"] = _text(text.rstrip(b"\0"))
+            elif head.type in _LONG:
+                more[_LONG[head.type]] = _text(text.rstrip(b"\0"))
             continue
-        size = _size(more.get("size"), size) if _KINDS.get(kind) == FILE else 0
-        name = more.get("path") or _joined(block)
+        kind = _KINDS.get(head.type, OTHER)
+        size = _size(more.get("size"), head.size) if kind == FILE else 0
+        name = more.get("path") or head.name
         if len(name) > _LONGEST_NAME:
             raise ImageError("bad_layer", f"a file of the archive has a name of {len(name)} characters", AGAIN)
         budget.spend("nodes", 1)
         budget.spend("characters", len(name))
         body = Part(stream, size)
-        target = more.get("linkpath") or _text(block[157:257].split(b"\0", 1)[0])
-        yield Member(plain(name), _KINDS.get(kind, OTHER), size, target, body)
+        yield Member(plain(name), kind, size, more.get("linkpath") or head.linkname, body)
         _skip(stream, body.left + -size % _BLOCK)
         more = {}
 
@@ -78,23 +77,16 @@ def plain(path: str) -> str:
     return posixpath.normpath(f"/{path}").lstrip("/")
 
 
-def _checked(block: bytes) -> bytes:
-    """The kind of a header whose checksum is right."""
+def _head(block: bytes) -> tarfile.TarInfo:
     if len(block) < _BLOCK:
         raise ImageError("bad_layer", "the archive ends in the middle of a header", AGAIN)
-    told = _number(block[_CHECKSUM])
-    if told != sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" "):
-        raise ImageError("bad_layer", "what should be a tar archive has a wrong checksum", AGAIN)
-    return block[156:157]
-
-
-def _number(field: bytes) -> int:
-    if field[0] & _BASE_256:
-        return int.from_bytes(bytes([field[0] & ~_BASE_256]) + field[1:], "big")
-    digits = field.strip(b"\0 ") or b"0"
-    if digits.strip(b"01234567"):
-        raise ImageError("bad_layer", "what should be a tar archive has a field that is no number", AGAIN)
-    return int(digits, 8)
+    try:
+        head = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
+    except tarfile.TarError as error:
+        raise ImageError("bad_layer", f"what should be a tar archive is none ({error})", AGAIN) from None
+    if head.size < 0:
+        raise ImageError("bad_layer", f"a file of the archive has {head.size} bytes", AGAIN)
+    return head
 
 
 def _size(told: str | None, size: int) -> int:
@@ -103,11 +95,6 @@ def _size(told: str | None, size: int) -> int:
     if not (told.isascii() and told.isdigit() and len(told) < 20):
         raise ImageError("bad_layer", f"a file of the archive has the size {told[:30]!r}", AGAIN)
     return int(told)
-
-
-def _joined(block: bytes) -> str:
-    name, prefix = (_text(part.split(b"\0", 1)[0]) for part in (block[:100], block[345:500]))
-    return f"{prefix}/{name}" if prefix and block[257:263] == b"ustar\0" else name
 
 
 def _extension(stream: Reader, size: int) -> bytes:
