@@ -119,8 +119,9 @@ class Build:
         """Copies whose checksum is proven once more: whoever owns the originals could change them meanwhile."""
         folder = private_folder(self.folder / kind)
         for each in given:
-            copy = shutil.copyfile(each["path"], folder / Path(each["path"]).name)
-            if ingredients.sha256(copy) != each["sha256"]:
+            with (folder / Path(each["path"]).name).open("wb") as copy:
+                found = ingredients.copied(each["path"], copy)
+            if found != each["sha256"]:
                 raise ImageError("checksum_wrong", f"{each['path']} has changed meanwhile", "run again")
         return folder
 

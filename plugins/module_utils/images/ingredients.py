@@ -14,14 +14,16 @@ import json
 import os
 import posixpath
 import re
+import stat
 import tarfile
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PathDistribution
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
@@ -86,48 +88,55 @@ class Builder:
     serving: Sequence[str] = ()
 
 
-def sha256(path: Path) -> str:
+def copied(path: str, into: IO[bytes]) -> str:
+    """The SHA-256 of the very bytes that were copied: the file's owner may change it at any time."""
     total = hashlib.sha256()
-    with path.open("rb", buffering=0) as file:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would keep us waiting
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(f"{path} is no plain file")
         while chunk := file.read(CHUNK):
             total.update(chunk)
+            into.write(chunk)
+    into.flush()
     return total.hexdigest()
 
 
 def source(given: Mapping[str, Any]) -> Source:
     """An archive of vLLM's source: that of a release, or what `git archive` makes of a commit."""
-    path = _proven(given, "source")
     way_out = "give a release's .tar.gz, or what `git archive --prefix=vllm-VERSION/ COMMIT` writes"
     try:
-        with tarfile.open(path) as archive:
+        with _proven(given, "source") as file, tarfile.open(fileobj=file) as archive:
             first = archive.next()
             top = first.name.partition("/")[0] if first else ""
             archive.getmember(f"{top}/setup.py")
             commit = archive.pax_headers.get("comment", "")
     except (OSError, EOFError, tarfile.TarError, zlib.error, KeyError):
-        raise ImageError("bad_source", f"{path} is no archive of one folder with a setup.py", way_out) from None
+        raise ImageError(
+            "bad_source", f"{given['path']} is no archive of one folder with a setup.py", way_out
+        ) from None
     version = _VERSION.match(top)
     commit = commit if _COMMIT.match(commit) else ""
-    return Source(str(path), given["sha256"], commit, version.group(1) if version else "")
+    return Source(given["path"], given["sha256"], commit, version.group(1) if version else "")
 
 
 def wheel(given: Mapping[str, Any]) -> Wheel:
     """`given`: `path`, and the `sha256` that it must have."""
-    path = _proven(given, "wheel")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _proven(given, "wheel") as file, zipfile.ZipFile(file) as archive:
+            size = file.seek(0, os.SEEK_END)
             parts = [name.split("/") for name in archive.namelist()]
             info = next(top for top, *rest in parts if top.endswith(".dist-info") and rest == ["METADATA"])
-            told = PathDistribution(zipfile.Path(archive, f"{info}/"))  # type: ignore[arg-type]
-            package, version = str(told.metadata["Name"]), str(told.metadata["Version"])
+            told = PathDistribution(zipfile.Path(archive, f"{info}/"))
+            package, version = (str(told.metadata[key] or "") for key in ("Name", "Version"))
             scripts = {each.name for each in told.entry_points if each.group == "console_scripts"}
     except (OSError, zipfile.BadZipFile, StopIteration):
-        raise ImageError("bad_wheel", f"{path} is no wheel", "give the path of a .whl file") from None
+        raise ImageError("bad_wheel", f"{given['path']} is no wheel", "give the path of a .whl file") from None
     scripts |= {rest[1] for top, *rest in parts if top.endswith(".data") and len(rest) == 2 and rest[0] == "scripts"}
     return Wheel(
-        path=str(path),
+        path=given["path"],
         sha256=given["sha256"],
-        bytes=path.stat().st_size,
+        bytes=size,
         package=re.sub(r"[-_.]+", "-", package).lower(),
         version=version,
         tops=sorted({top for top, *_ in parts if not top.endswith((".dist-info", ".data"))}),
@@ -136,22 +145,29 @@ def wheel(given: Mapping[str, Any]) -> Wheel:
 
 
 def patch(given: Mapping[str, Any]) -> Patch:
-    path = _proven(given, "patch")
-    text = path.read_bytes()[:_MOST_TEXT].decode("utf-8", "replace")
+    with _proven(given, "patch") as file:
+        text = file.read(_MOST_TEXT).decode("utf-8", "replace")
     files = sorted({each.strip() for each in _CHANGED.findall(text)} - {"/dev/null"})
     if not files or any(each.startswith("/") or ".." in each.split("/") for each in files):
-        raise ImageError("bad_patch", f"{path} names no file below the packages", "give a patch with a/ and b/")
-    return Patch(str(path), given["sha256"], files, text)
+        raise ImageError(
+            "bad_patch", f"{given['path']} names no file below the packages", "give a patch with a/ and b/"
+        )
+    return Patch(given["path"], given["sha256"], files, text)
 
 
-def _proven(given: Mapping[str, Any], what: str) -> Path:
-    path = Path(str(given["path"]))
-    if not path.is_file():
-        raise ImageError(f"no_{what}", f"the {what} {path} is not on the builder", "put it there")
-    if sha256(path) != given["sha256"]:
-        text = f"the {what} {path} has another SHA-256 than its entry says"
+def _proven(given: Mapping[str, Any], what: str) -> IO[bytes]:
+    """A copy that nobody else can change, at its begin."""
+    copy = tempfile.TemporaryFile(dir="/var/tmp")  # noqa: SIM115 - without a name; /tmp may be memory
+    try:
+        found = copied(given["path"], copy)
+    except OSError as error:
+        text = f"the {what} {given['path']} cannot be read ({error.strerror or 'it is no plain file'})"
+        raise ImageError(f"no_{what}", text, "put it on the builder") from None
+    if found != given["sha256"]:
+        text = f"the {what} {given['path']} has another SHA-256 than its entry says"
         raise ImageError("checksum_wrong", text, "fetch it again, or correct its entry")
-    return path
+    copy.seek(0)
+    return copy
 
 
 def builder(run: Command = command) -> Builder:

@@ -77,7 +77,7 @@ def unpacked(source: Reader, budget: Budget) -> Iterator[BinaryIO]:
 
 
 @contextlib.contextmanager
-def _zstd(packed: Reader) -> Iterator[Reader]:
+def _zstd(packed: BinaryIO) -> Iterator[Reader]:
     """By the command: Python has it from 3.14 on."""
     try:
         child = subprocess.Popen(

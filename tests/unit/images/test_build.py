@@ -24,7 +24,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images import (
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
 
-from tests.support.archive import packed
+from tests.support.archive import packed, sha256
 from tests.support.checkouts import checkout, git
 
 TAG = "0123456789ab"
@@ -186,7 +186,7 @@ def a_wheel(path: Path) -> Path:
 
 def test_a_wheel_is_known_by_its_own_words(tmp_path: Path) -> None:
     path = a_wheel(tmp_path / "flash_x-1.0-py3-none-any.whl")
-    told = ingredients.wheel({"path": str(path), "sha256": ingredients.sha256(path)})
+    told = ingredients.wheel({"path": str(path), "sha256": sha256(path)})
     assert (told.package, told.version, told.tops) == ("flash-x", "1.0", ["flash_x"])
     assert told.scripts == ["Flash", "tool"]
 
@@ -214,7 +214,7 @@ def test_a_wheel_with_another_checksum_is_not_taken(tmp_path: Path, given: dict[
 def test_a_patch_stays_below_the_packages(tmp_path: Path, text: str, files: list[str] | None) -> None:
     path = tmp_path / "x.patch"
     path.write_text(text)
-    given = {"path": str(path), "sha256": ingredients.sha256(path)}
+    given = {"path": str(path), "sha256": sha256(path)}
     if files is None:
         with pytest.raises(ImageError, match="bad_patch"):
             ingredients.patch(given)
@@ -229,14 +229,14 @@ def test_a_source_says_its_commit_and_its_release(tmp_path: Path, prefix: str, f
     path = tmp_path / f"source.{form}"
     checkout(tmp_path / "checkout")
     git(tmp_path / "checkout", "archive", f"--prefix={prefix}", "-o", str(path), "HEAD")
-    told = ingredients.source({"path": str(path), "sha256": ingredients.sha256(path)})
+    told = ingredients.source({"path": str(path), "sha256": sha256(path)})
     assert (len(told.commit), told.version, told.name) == (40, version, path.name)
 
 
 def test_an_archive_of_a_release_has_no_commit(tmp_path: Path) -> None:
     path = tmp_path / "vllm-0.33.0.tar"
     path.write_bytes(packed({"vllm-0.33.0/setup.py": b"1"}))
-    told = ingredients.source({"path": str(path), "sha256": ingredients.sha256(path)})
+    told = ingredients.source({"path": str(path), "sha256": sha256(path)})
     assert (told.commit, told.version) == ("", "0.33.0")
 
 
@@ -245,13 +245,13 @@ def test_what_is_no_archive_of_a_source_is_refused(tmp_path: Path, content: byte
     path = tmp_path / "source.tar"
     path.write_bytes(content)
     with pytest.raises(ImageError, match="bad_source"):
-        ingredients.source({"path": str(path), "sha256": ingredients.sha256(path)})
+        ingredients.source({"path": str(path), "sha256": sha256(path)})
 
 
 def test_what_is_built_from_is_a_copy_that_was_proven_again(tmp_path: Path) -> None:
     path = tmp_path / "source.tar"
     path.write_bytes(packed({"vllm-0.33.0/setup.py": b"1"}))
-    told = ingredients.source({"path": str(path), "sha256": ingredients.sha256(path)})
+    told = ingredients.source({"path": str(path), "sha256": sha256(path)})
     made = a_build(Host(), tmp_path)
     made.start({**PLAN, "files": {"source": [asdict(told)], "wheels": []}})
     copy = made.folder / "source" / path.name

@@ -5,16 +5,19 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import IO
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, budget, docker, ingredients
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 
+from tests.support.archive import packed, sha256
 from tests.support.attacker import tally
 from tests.support.checkouts import checkout, git, traps
 from tests.support.fatbins import entry, extension
@@ -32,6 +35,30 @@ def test_a_checkout_is_no_source_and_its_configuration_runs_nothing(tmp_path: Pa
             ingredients.source({"path": str(path), "sha256": "0" * 64})
     tally("a program in the configuration of somebody's checkout, run by root", 2, int(ran.exists()))
     assert not ran.exists()
+
+
+def test_what_was_proven_is_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner exchanges it once it has been read: the rest of the words are of the proven one."""
+    path = tmp_path / "vllm-0.33.0.tar"
+    path.write_bytes(packed({"vllm-0.33.0/setup.py": b""}))
+    given, copied = {"path": str(path), "sha256": sha256(path)}, ingredients.copied
+
+    def exchanged(name: str, into: IO[bytes]) -> str:
+        found = copied(name, into)
+        path.write_bytes(packed({"vllm-9.9/setup.py": b""}))
+        return found
+
+    monkeypatch.setattr(ingredients, "copied", exchanged)
+    told = ingredients.source(given)
+    tally("a file that changes after it was proven", 1, int(told.version != "0.33.0"))
+    assert told.version == "0.33.0"
+
+
+def test_a_pipe_is_no_ingredient(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.whl")
+    for read in (ingredients.source, ingredients.wheel, ingredients.patch):
+        with pytest.raises(ImageError, match=f"no_{read.__name__}"):
+            read({"path": str(tmp_path / "x.whl"), "sha256": "0" * 64})
 
 
 # -- what costs too much: of each part there is little

@@ -27,7 +27,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer
 
 from tests.support import images
-from tests.support.archive import packed
+from tests.support.archive import packed, sha256
 from tests.support.proofs import facts
 from tests.unit.images.test_acceptance import BASE_SERVED, INSIDE, NATIVE, SERVED, STOCK
 from tests.unit.images.test_build_flow import BUILDER
@@ -153,7 +153,7 @@ def built(own: Docker, tmp_path: Path) -> dict[str, Any]:
     action._name, action._vars, action._folder = "spark-a", {}, tmp_path / "evidence"
     source = tmp_path / "vllm-0.33.0.tar"
     source.write_bytes(packed({"vllm-0.33.0/setup.py": b""}))
-    given = {"path": str(source), "sha256": ingredients.sha256(source)}
+    given = {"path": str(source), "sha256": sha256(source)}
     said = {"vllm_image_base": BASE, "vllm_image_model": "/srv/model", "vllm_image_source": given}
     action._plan = vllm_image.plan(View("spark-a", {}, said))
     action._task = SimpleNamespace(check_mode=False, async_val=0)
