@@ -64,9 +64,9 @@ def test_a_pipe_is_no_ingredient(tmp_path: Path) -> None:
 # -- what costs too much: of each part there is little
 
 PARTS: dict[str, tuple[str, Callable[[int], Files]]] = {
-    "files": ("nodes", lambda number: {f"{number}/{file}": "" for file in range(20)}),
+    "files": ("nodes", lambda number: {f"{number}/{file}": "" for file in range(200)}),
     "kernels": ("nodes", lambda number: {f"{number}.so": extension(*[entry(120)] * 100)}),
-    "names": ("characters", lambda number: {f"{number}/{'x' * 250}": "" for _ in range(9)}),
+    "names": ("characters", lambda number: {f"{number}/{file}{'x' * 200}": "" for file in range(60)}),
     "texts": ("characters", lambda number: {f"{number}.dist-info/METADATA": "x" * 9000}),
     "what is packed": ("bytes", lambda number: {f"{number}": "x" * 100_000}),
 }
@@ -108,7 +108,7 @@ def test_what_is_little_in_each_layer_is_too_much_in_all_of_them(
     monkeypatch.setitem(budget.MOST, what, 2 * spent[what])
     read(tmp_path / "again", [files(0)])
     with pytest.raises(ImageError, match=f"^too_much: the image: all its parts together have more than .* {what}"):
-        read(tmp_path / "all", [files(number) for number in range(30)])
+        read(tmp_path / "all", [files(number) for number in range(5)])
     tally("an image of many small parts", 1, 0)
 
 
