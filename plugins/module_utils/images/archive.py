@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, cast
 from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images import layers, tar
 from ansible_collections.gb10.fleet.plugins.module_utils.images.budget import of_image
-from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.layers import Layer
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Reader, buffered, unpacked
 
@@ -125,7 +125,7 @@ def _image(load: Load, layer: Callable[[str], Layer | None]) -> Image:
     for path in parts.layers:
         one = layer(path)
         if one is None:
-            raise ImageError("bad_image", f"the layer {path} is not in it", AGAIN)
+            raise ImageError("bad_image", f"the layer {path} is not in it")
         found.append(one)
     return Image(config, found, parts.names, parts.digest)
 
@@ -176,7 +176,7 @@ def _named(entry: dict[str, Any]) -> str:
     digest = str(entry.get("digest"))
     match = _DIGEST.match(digest)
     if not match:
-        raise ImageError("bad_image", f"{digest[:80]!r} is no digest", AGAIN)
+        raise ImageError("bad_image", f"{digest[:80]!r} is no digest")
     return f"blobs/sha256/{match.group(1)}"
 
 
@@ -186,16 +186,16 @@ def _json(raw: bytes, path: str, budget: Budget) -> Any:
     try:
         return json.loads(raw)
     except (ValueError, RecursionError):
-        raise ImageError("bad_image", f"{path} is not JSON", AGAIN) from None
+        raise ImageError("bad_image", f"{path} is not JSON") from None
 
 
 def _object(value: Any, what: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ImageError("bad_image", f"{what} is missing, or is no object", AGAIN)
+        raise ImageError("bad_image", f"{what} is missing, or is no object")
     return cast("dict[str, Any]", value)
 
 
 def _list(value: Any, what: str) -> list[Any]:
     if not isinstance(value, list):
-        raise ImageError("bad_image", f"{what} is missing, or is no list", AGAIN)
+        raise ImageError("bad_image", f"{what} is missing, or is no list")
     return value

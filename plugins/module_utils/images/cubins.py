@@ -16,12 +16,11 @@ from __future__ import annotations
 import os
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
-
-ReadAt = Callable[[int, int], bytes]  # length, offset
 
 # ELF (System V ABI): what we use of the file's header and of a section's.
 _ELF = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
@@ -70,20 +69,11 @@ class Code:
         return self.entries > 0
 
 
-def of_file(descriptor: int, budget: Budget) -> Code:
-    """The GPU code of a file; empty where it has none."""
-    return of(lambda length, offset: os.pread(descriptor, length, offset), os.fstat(descriptor).st_size, budget)
-
-
-def of_bytes(content: bytes, budget: Budget) -> Code:
-    return of(lambda length, offset: content[offset : offset + length], len(content), budget)
-
-
-def of(read_at: ReadAt, size: int, budget: Budget) -> Code:
-    """Of `size` bytes that `read_at` reads in pieces. A file that shrinks meanwhile is `truncated`, never a signal."""
-    file = _File(read_at, size)
+def of(opened: BinaryIO, budget: Budget) -> Code:
+    """The GPU code of a file; empty where it has none. One that shrinks meanwhile is `truncated`, never a signal."""
+    file = _File(opened)
     budget.spend("nodes", 1)
-    head = file.bytes(0, min(size, _ELF.size))
+    head = file.bytes(0, min(file.size, _ELF.size))
     if head[:4] != b"\x7fELF":
         raise CubinError("not_elf", "the file does not begin as an ELF file")
     _, bits, order, _, machine, _, _, _, sections, flags, *_, section_size, count, names = file.unpack(_ELF, 0)
@@ -104,17 +94,18 @@ def of(read_at: ReadAt, size: int, budget: Budget) -> Code:
 class _File:
     """The last piece that was read is kept: headers that stand together cost one read."""
 
-    def __init__(self, read_at: ReadAt, size: int) -> None:
-        self.size = size
-        self._read_at = read_at
+    def __init__(self, opened: BinaryIO) -> None:
+        opened.seek(0, os.SEEK_END)
+        self._opened, self.size = opened, opened.tell()
         self._start, self._piece = 0, b""
 
     def bytes(self, offset: int, length: int) -> bytes:
         if offset + length > self.size:
             raise CubinError("truncated", f"it ends at {self.size}, before offset {offset} and {length} bytes")
         if not self._start <= offset <= offset + length <= self._start + len(self._piece):
-            self._piece = self._read_at(min(max(length, _PIECE), self.size - offset), offset)
+            self._opened.seek(offset)
             self._start = offset
+            self._piece = self._opened.read(min(max(length, _PIECE), self.size - offset))
         at = offset - self._start
         if len(self._piece) < at + length:
             raise CubinError("truncated", f"it has become shorter than {offset + length} while it was read")

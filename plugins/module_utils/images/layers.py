@@ -15,6 +15,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import BinaryIO, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
 from ansible_collections.gb10.fleet.plugins.module_utils.images import places, tar
@@ -58,7 +59,7 @@ def _take(layer: Layer, member: tar.Member, budget: Budget) -> None:
     layer.bytes += member.size
     seen = None
     if member.kind == tar.FILE:
-        seen = places.look(member.path, member.size, member.body, budget)
+        seen = places.look(member.path, member.size, cast("BinaryIO", member.body), budget)
     elif member.kind == tar.HARD_LINK:  # uv links what it installs to its own store
         seen = layer.seen.get(tar.plain(member.target))
     if seen is not None:
@@ -111,7 +112,7 @@ def _look(file: str, path: str, size: int, budget: Budget) -> Seen | None:
         return None
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as body:
-        return places.look(path, size, body, budget, descriptor)
+        return places.look(path, size, body, budget)
 
 
 def shown(layers: Sequence[Layer]) -> dict[str, Seen]:

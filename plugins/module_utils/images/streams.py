@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import IO, BinaryIO, Protocol, cast
 
 from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
-from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 
 CHUNK = 1 << 20
 _BUFFER = 1 << 17
@@ -71,7 +71,7 @@ def unpacked(source: Reader, budget: Budget) -> Iterator[BinaryIO]:
         try:
             yield buffered(gzip.GzipFile(fileobj=stream), budget)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ImageError("bad_layer", f"gzip does not unpack it ({error})", AGAIN) from None
+            raise ImageError("bad_layer", f"gzip does not unpack it ({error})") from None
     else:
         yield stream
 
@@ -111,4 +111,4 @@ def _zstd(packed: BinaryIO) -> Iterator[Reader]:
     if faults:
         raise faults[0]
     if status:
-        raise ImageError("bad_layer", "zstd does not unpack it", AGAIN)
+        raise ImageError("bad_layer", "zstd does not unpack it")

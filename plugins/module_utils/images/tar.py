@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.module_utils.budget import Budget
-from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import AGAIN, ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.images.streams import Part, Reader, skip
 
 _BLOCK = tarfile.BLOCKSIZE
@@ -46,7 +46,7 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
     while True:
         block = stream.read(_BLOCK)
         if not block and begun:
-            raise ImageError("bad_layer", "the archive ends without its mark", AGAIN)
+            raise ImageError("bad_layer", "the archive ends without its mark")
         if not block.strip(b"\0"):  # two such blocks end an archive; what stands behind is padding
             skip(stream, sys.maxsize)
             return
@@ -63,7 +63,7 @@ def members(stream: Reader, budget: Budget) -> Iterator[Member]:
         size = _size(more.get("size"), head.size) if kind == FILE else 0
         name = more.get("path") or head.name
         if len(name) > _LONGEST_NAME:
-            raise ImageError("bad_layer", f"a file of the archive has a name of {len(name)} characters", AGAIN)
+            raise ImageError("bad_layer", f"a file of the archive has a name of {len(name)} characters")
         budget.spend("nodes", 1)
         budget.spend("characters", len(name))
         body = Part(stream, size)
@@ -79,13 +79,13 @@ def plain(path: str) -> str:
 
 def _head(block: bytes) -> tarfile.TarInfo:
     if len(block) < _BLOCK:
-        raise ImageError("bad_layer", "the archive ends in the middle of a header", AGAIN)
+        raise ImageError("bad_layer", "the archive ends in the middle of a header")
     try:
         head = tarfile.TarInfo.frombuf(block, "utf-8", "replace")
     except tarfile.TarError as error:
-        raise ImageError("bad_layer", f"what should be a tar archive is none ({error})", AGAIN) from None
+        raise ImageError("bad_layer", f"what should be a tar archive is none ({error})") from None
     if head.size < 0:
-        raise ImageError("bad_layer", f"a file of the archive has {head.size} bytes", AGAIN)
+        raise ImageError("bad_layer", f"a file of the archive has {head.size} bytes")
     return head
 
 
@@ -93,17 +93,17 @@ def _size(told: str | None, size: int) -> int:
     if told is None:
         return size
     if not (told.isascii() and told.isdigit() and len(told) < 20):
-        raise ImageError("bad_layer", f"a file of the archive has the size {told[:30]!r}", AGAIN)
+        raise ImageError("bad_layer", f"a file of the archive has the size {told[:30]!r}")
     return int(told)
 
 
 def _extension(stream: Reader, size: int) -> bytes:
     if size > _LONGEST:
-        raise ImageError("bad_layer", f"a header of the archive has {size} bytes", AGAIN)
+        raise ImageError("bad_layer", f"a header of the archive has {size} bytes")
     text = stream.read(size)
     _skip(stream, -size % _BLOCK)
     if len(text) < size:
-        raise ImageError("bad_layer", "the archive ends in the middle of a header", AGAIN)
+        raise ImageError("bad_layer", "the archive ends in the middle of a header")
     return text
 
 
@@ -114,7 +114,7 @@ def _records(text: bytes) -> Iterator[tuple[str, str]]:
         length, _, _ = text[at : at + 20].partition(b" ")
         end = at + int(length) if length.isdigit() else 0
         if end <= at or end > len(text):
-            raise ImageError("bad_layer", "a header of the archive has a record of no length", AGAIN)
+            raise ImageError("bad_layer", "a header of the archive has a record of no length")
         key, _, value = text[at + len(length) + 1 : end - 1].partition(b"=")
         if key in (b"path", b"linkpath", b"size"):
             yield key.decode(), _text(value)
@@ -127,4 +127,4 @@ def _text(raw: bytes) -> str:
 
 def _skip(stream: Reader, size: int) -> None:
     if skip(stream, size) < size:
-        raise ImageError("bad_layer", "the archive ends in the middle of a file", AGAIN)
+        raise ImageError("bad_layer", "the archive ends in the middle of a file")
