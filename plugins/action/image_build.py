@@ -155,12 +155,10 @@ class ActionModule(LongStepAction):
         return self._answer(self._in_background(MODULE, arguments, LIMIT_S, lambda: f"{self._name}: {doing}"))
 
     def _answer(self, said: Mapping[str, Any]) -> dict[str, Any]:
-        """What a step found, without what Ansible adds."""
         if said.get("failed") or said.get("unreachable"):
             raise _Failed({**said, "msg": f"{self._name}: {said.get('msg', 'failed without a word')}"})
-        added = ("invocation", "ansible_job_id", "started", "finished", "results_file", "stdout", "stderr", "changed")
-        more = ("stdout_lines", "stderr_lines", "warnings", "deprecations", "_ansible_parsed")
-        return {key: value for key, value in said.items() if key not in (*added, *more)}
+        found: dict[str, Any] = said["found"]
+        return found
 
 
 host.preload()

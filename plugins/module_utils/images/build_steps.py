@@ -18,23 +18,23 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder im
 
 
 def carry_out(step: str, request: Mapping[str, Any]) -> dict[str, Any]:
-    """What the step found; `changed` where it has changed something."""
+    """What the step found."""
     if step == "look":
-        return {"changed": False, **_look(request)}
+        return _look(request)
     build = Build(request["name"], request["tag"])
     if step == "read":
-        return {"changed": False, **build.read()}
+        return build.read()
     if step == "start":
         build.start(request)
-        return {"changed": True}
+        return {}
     with alone(build.state):
         if step == "examine":
-            return {"changed": False, **_examine(request, build)}
+            return _examine(request, build)
         if step == "serve":
             images = {"base_served": request["base"], "served": build.candidate}
-            return {"changed": False, **{key: trial.serve(image, request["trial"]) for key, image in images.items()}}
+            return {key: trial.serve(image, request["trial"]) for key, image in images.items()}
         image = build.settle(request["labels"], request["platform"], accepted=request["accepted"])
-        return {"changed": True, "image": image, "digests": build.names(image)}
+        return {"image": image, "digests": build.names(image)}
 
 
 @contextlib.contextmanager

@@ -35,7 +35,7 @@ class Built:
         self.given: dict[str, Any] = {}
         self.answers: dict[str, Any] = {
             "look": {"facts": facts, "builder": BUILDER, "source": [SOURCE], "wheels": [], "patches": []},
-            "start": {"changed": True},
+            "start": {},
             "examine": {
                 "difference": GOOD.difference,
                 "facts": GOOD.facts,
@@ -44,7 +44,7 @@ class Built:
                 "base_inside": INSIDE,
             },
             "serve": {"served": SERVED, "base_served": BASE_SERVED},
-            "settle": {"changed": True, "image": "gb10-fleet/built:x", "digests": []},
+            "settle": {"image": "gb10-fleet/built:x", "digests": []},
             **changes,
         }
 
@@ -52,7 +52,7 @@ class Built:
         step = arguments["step"]
         self.asked.append(step)
         self.given[step] = arguments["request"]
-        return copy.deepcopy(self.states.pop(0) if step == "read" else self.answers[step])
+        return {"found": copy.deepcopy(self.states.pop(0) if step == "read" else self.answers[step])}
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_a_build_is_begun_waited_for_judged_and_tagged(made: Any, tmp_path: Path
 
 def test_where_the_store_knows_a_digest_it_is_what_serves(made: Any) -> None:
     name = f"gb10-fleet/built@sha256:{'1' * 64}"
-    built = Built([{"state": "built"}], settle={"changed": True, "image": "gb10-fleet/built:x", "digests": [name]})
+    built = Built([{"state": "built"}], settle={"image": "gb10-fleet/built:x", "digests": [name]})
     lines = made(built)["lines"]
     assert f"    vllm_image: {name}" in lines and not [line for line in lines if "allow_tag" in line]
 

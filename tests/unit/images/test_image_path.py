@@ -115,7 +115,9 @@ class Builder:
         self.docker, self.state = own, state
 
     def __call__(self, name: str, arguments: Any, *, background: bool = False) -> dict[str, Any]:
-        step, request = arguments["step"], arguments["request"]
+        return {"found": self.found(arguments["step"], arguments["request"])}
+
+    def found(self, step: str, request: Any) -> dict[str, Any]:
         if step == "look":
             read = docker.read(request["base"], self.docker, self.docker.saved)
             source = [asdict(ingredients.source(each)) for each in request["source"]]
@@ -125,7 +127,7 @@ class Builder:
             return made.read()
         if step == "start":
             made.start(request)
-            return {"changed": True}
+            return {}
         if step == "examine":
             base_facts, _, below = docker.examined(request["base"], self.docker, self.docker.saved)
             found_facts, found, told = docker.examined(made.candidate, self.docker, self.docker.saved)
@@ -135,7 +137,7 @@ class Builder:
         if step == "serve":
             return {"served": SERVED, "base_served": BASE_SERVED}
         image = made.settle(request["labels"], request["platform"], accepted=request["accepted"])
-        return {"changed": True, "image": image, "digests": []}
+        return {"image": image, "digests": []}
 
 
 @pytest.fixture(name="first")
