@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import dockerfile, judgement, recipes
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import KERNELS, OVERLAY, Wish
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import digest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, vllm_cli
 
 GIB = 1 << 30
