@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import yaml
 
@@ -66,15 +67,28 @@ _CHECKOUT_FOLDERS = {"cli", "lab", "repository", "rollout"}
 _QUIETLY = ("-q",)
 
 
+def _as_owner() -> dict[str, Any]:
+    """Of a checkout that somebody else has (a container, sudo): git runs what its configuration names, there as him."""
+    if os.geteuid():
+        return {}
+    owner = ROOT.stat()
+    return {
+        "user": owner.st_uid,
+        "group": owner.st_gid,
+        "extra_groups": [],
+        "env": {**os.environ, "HOME": "/"},  # root's own is closed to him
+    }
+
+
 def source_files() -> list[Path]:
     """Tracked files and new ones that git does not ignore, relative to the checkout."""
     listing = subprocess.run(
-        # A checkout owned by someone else (a container, sudo) is fine: it is only listed.
-        ["git", "-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
         check=True,
         capture_output=True,
         text=True,
+        **_as_owner(),
     ).stdout
     paths = (Path(name) for name in sorted(set(listing.split("\0"))) if name)
     return [path for path in paths if (ROOT / path).is_file() or (ROOT / path).is_symlink()]

@@ -36,7 +36,7 @@ class VllmImageSettings(RoleSettings, role="vllm_image"):
 
     vllm_image_base: str
     vllm_image_recipe: str
-    vllm_image_source: str
+    vllm_image_source: Mapping[str, Any]
     vllm_image_architectures: str
     vllm_image_wheels: tuple[Mapping[str, Any], ...]
     vllm_image_patches: tuple[Mapping[str, Any], ...]
@@ -59,25 +59,20 @@ class VllmImagePlan(RolePlan):
     name: str
     look: Mapping[str, Any]
     trial: Mapping[str, Any]
-    architectures: str
     platform: str
-    jobs: int
-    force: bool
-    experimental: bool
+    wish: Mapping[str, Any]
 
 
 def plan(view: View) -> VllmImagePlan:
     """The plan for one host."""
     said = view.settings(VllmImageSettings)
     figures = recipes.load()["acceptance"]
-    kernels = said.vllm_image_recipe == recipes.KERNELS
     return VllmImagePlan(
         refusals=tuple(_refusals(said)),
         name=said.vllm_image_name,
         look={
             "base": said.vllm_image_base,
-            "recipe": said.vllm_image_recipe,
-            "source": said.vllm_image_source if kernels else "",
+            "source": _source(said) if said.vllm_image_recipe == recipes.KERNELS else [],
             "wheels": said.vllm_image_wheels,
             "patches": said.vllm_image_patches,
         },
@@ -90,11 +85,15 @@ def plan(view: View) -> VllmImagePlan:
             "rounds": figures["rounds"]["value"],
             "tokens": figures["tokens"]["value"],
         },
-        architectures=said.vllm_image_architectures,
         platform=catalog.load("image_rules")["platform"]["value"],
-        jobs=said.vllm_image_jobs,
-        force=said.vllm_image_force,
-        experimental=said.vllm_image_experimental,
+        wish={
+            "recipe": said.vllm_image_recipe,
+            "base": said.vllm_image_base,
+            "architectures": said.vllm_image_architectures,
+            "jobs": said.vllm_image_jobs,
+            "force": said.vllm_image_force,
+            "experimental": said.vllm_image_experimental,
+        },
     )
 
 
@@ -121,11 +120,6 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
             f"proven yet, or is nothing that a trial needs. Leave it out; it may hold {', '.join(docker_words.ALLOWED)}"
             ", with folders and devices that are not the host's own"
         )
-    if said.vllm_image_source and not _is_folder(said.vllm_image_source):
-        yield (
-            f"vllm_image_source is {said.vllm_image_source!a}; name the folder on the builder by its absolute path, "
-            "without `:`, `,` and `..`, and none of the system or of a role"
-        )
     if not _ARCHITECTURES.match(said.vllm_image_architectures):
         yield (
             f"vllm_image_architectures is {said.vllm_image_architectures!a}; write it as PyTorch takes it, such as "
@@ -140,7 +134,8 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
     yield from waits.too_long(vllm_image_ready_timeout=said.vllm_image_ready_timeout)
     if said.vllm_image_jobs < 0:
         yield f"vllm_image_jobs is {said.vllm_image_jobs}; 0 takes what the memory allows"
-    for variable, entries in (("wheels", said.vllm_image_wheels), ("patches", said.vllm_image_patches)):
+    files = {"source": _source(said), "wheels": said.vllm_image_wheels, "patches": said.vllm_image_patches}
+    for variable, entries in files.items():
         for each in entries:
             path, digest = str(each.get("path", "")), str(each.get("sha256", ""))
             if not path.startswith("/") or not _FILE.match(path.rpartition("/")[2]) or not _SHA256.match(digest):
@@ -151,6 +146,10 @@ def _refusals(said: VllmImageSettings) -> Iterator[str]:
         names = [str(each.get("path", "")).rpartition("/")[2] for each in entries]
         for name in sorted({name for name in names if names.count(name) > 1}):
             yield f"vllm_image_{variable} names two files {name}; the build has them in one folder: rename one of them"
+
+
+def _source(said: VllmImageSettings) -> list[Mapping[str, Any]]:
+    return [said.vllm_image_source] if said.vllm_image_source else []
 
 
 def _is_folder(path: str) -> bool:

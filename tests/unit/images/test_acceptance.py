@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.images import archive, difference
 from ansible_collections.gb10.fleet.plugins.module_utils.images import facts as image_facts
+from ansible_collections.gb10.fleet.plugins.module_utils.images.ingredients import Builder, Source
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images import acceptance, build_plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.acceptance import Trial
 from ansible_collections.gb10.fleet.plugins.plugin_utils.images.build_plan import BuildPlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Source, Wish
+from ansible_collections.gb10.fleet.plugins.plugin_utils.images.recipes import Wish
 
 from tests.support import images
 from tests.support.fatbins import A, entry, extension
@@ -51,8 +52,8 @@ BASE_FACTS, BASE_TOLD, _ = looked([BASE_LAYER], images.CONFIG)
 
 def a_plan(**changes: Any) -> BuildPlan:
     base = {**BASE_FACTS, "versions": {**BASE_FACTS["versions"], "cuda": "13.0.2"}}
-    builder = build_plan.Builder(120 << 30, 100 << 30, 20, 500 << 30, "0.31.1")
-    made = build_plan.plan(base, Wish("kernels", "lab/vllm", source=Source("/srv", "f" * 40, tag="v0.33.0")), builder)
+    builder = Builder(120 << 30, 100 << 30, 20, 500 << 30, "0.31.1")
+    made = build_plan.plan(base, Wish("kernels", "lab/vllm", source=Source("x.tar", "0", version="0.33.0")), builder)
     assert made.verdict == build_plan.BUILD, made.refusals
     return made
 

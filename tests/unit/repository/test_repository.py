@@ -242,6 +242,7 @@ _FORBIDDEN = {
     "a path of somebody's machine": r"(?<![\w.])/(ro" + r"ot|ho" + r"me/\w+|wo" + r"rk)/\w",
     "a package registry's host": r"(deb" + r"ian|ubu" + r"ntu|py" + r"pi|pyth" + r"onhosted|npm" + r"js)\.(org|com)\b",
     "a note to oneself": r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b",
+    "trust of root's git in folders of others, whose programs it then runs": r"safe\.direc" + r"tory",
     "a private key": r"BEGIN (OPENSSH|RSA|EC) PRIV" + r"ATE KEY",
 }  # fmt: skip
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import (
     attention,
@@ -20,6 +21,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import (
     FactsError,
     Fields,
+    budget,
     limit,
     parse,
 )
@@ -60,7 +62,8 @@ class Files(Protocol):
 
 def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     """The facts of the model in these files."""
-    whole = _json(files, "config.json")
+    spent = budget(files.source)
+    whole = _json(files, "config.json", spent)
     if whole is None:
         raise FactsError(
             f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
@@ -71,9 +74,9 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
     kinds = attention.layers(text, count)
     counted = parameters.count(text, kinds, count)
     encoder = next((child for name in _VISION if (child := _child(whole, name)) is not None), None)
-    kept, cache = formats.formats(_quantized(whole, text), _json(files, "hf_quant_config.json"))
-    tokenizer = _json(files, "tokenizer_config.json")
-    weights = _weights(files, count) or _by_config(counted, parameters.vision(encoder), kept)
+    kept, cache = formats.formats(_quantized(whole, text), _json(files, "hf_quant_config.json", spent))
+    tokenizer = _json(files, "tokenizer_config.json", spent)
+    weights = _weights(files, count, spent) or _by_config(counted, parameters.vision(encoder), kept)
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     return ModelFacts(
         id=model,
@@ -104,18 +107,19 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         bidirectional=task in ("embed", "classify") and _bidirectional(whole, text),
         sound_positions=whole.whole("max_source_positions") if whole.has("decoder_layers") else 0,
         remote_code=whole.has("auto_map"),
-        sampling=_sampling(_json(files, "generation_config.json")),
+        sampling=_sampling(_json(files, "generation_config.json", spent)),
         chat_template=_template(files, tokenizer),
     )
 
 
-def _json(files: Files, name: str) -> Fields | None:
+def _json(files: Files, name: str, spent: Budget) -> Fields | None:
     if name not in files.names():
         return None
     size = files.size(name)
     if size > limit("json_bytes"):
         raise FactsError(f"{files.source}/{name} has {size} bytes; at most {limit('json_bytes')} are read")
-    return parse(files.part(name, 0, size), f"{files.source}/{name}")
+    spent.spend("bytes", size)
+    return parse(files.part(name, 0, size), f"{files.source}/{name}", spent)
 
 
 def _text(whole: Fields) -> Fields:
@@ -166,9 +170,9 @@ def _scaling(text: Fields) -> tuple[str, float, int]:
     return ("" if kind == "default" else kind), said.number("factor", default=1.0), original
 
 
-def _weights(files: Files, layers: int) -> Weights | None:
+def _weights(files: Files, layers: int, spent: Budget) -> Weights | None:
     """By the headers of all files; else by what the index says."""
-    index = _json(files, "model.safetensors.index.json")
+    index = _json(files, "model.safetensors.index.json", spent)
     summed, named = safetensors.of_index(index) if index else (None, ())
     shards = named or tuple(sorted(name for name in files.names() if name.endswith(".safetensors")))[:1]
     if not named and "consolidated.safetensors" in files.names():
@@ -180,14 +184,15 @@ def _weights(files: Files, layers: int) -> Weights | None:
         missing = next(name for name in shards if name not in there)
         raise FactsError(f"{files.source} lacks {missing}, which the index names. Fetch it again")
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = pool.map(lambda name: _tensors(files, name), there)
+        found = pool.map(lambda name: _tensors(files, name, spent), there)
         return safetensors.of_headers((tensor for each in found for tensor in each), layers)
 
 
-def _tensors(files: Files, name: str) -> Iterable[tuple[str, str, int]]:
+def _tensors(files: Files, name: str, spent: Budget) -> Iterable[tuple[str, str, int]]:
     file = f"{files.source}/{name}"
     size = safetensors.header_size(files.part(name, 0, safetensors.LENGTH), file)
-    return safetensors.tensors(files.part(name, safetensors.LENGTH, size), file, files.size(name))
+    spent.spend("bytes", size)
+    return safetensors.tensors(files.part(name, safetensors.LENGTH, size), file, files.size(name), spent)
 
 
 def _by_config(counted: parameters.Count, vision: int, kept: tuple[str, ...]) -> Weights:

@@ -17,7 +17,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
     ModelFacts,
     Weights,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError, Fields, parse
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import (
+    FactsError,
+    Fields,
+    budget,
+    parse,
+)
 
 VERSION = 1
 
@@ -30,7 +35,7 @@ def written(facts: ModelFacts) -> str:
 
 def read(text: bytes, file: str) -> ModelFacts:
     """The facts of a file; an unknown field is an error, so that a typing error does not pass for a fact."""
-    said = parse(text, file)
+    said = parse(text, file, budget(file))
     if said.whole("version", default=VERSION) != VERSION:
         raise said.wrong("version", said.data["version"], str(VERSION))
     _only(said, {"version", *(each.name for each in fields(ModelFacts))})
