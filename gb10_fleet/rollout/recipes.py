@@ -135,7 +135,7 @@ def _refuse_words(said: Sequence[str]) -> None:
     if options.check or ansible_words.lists(options):
         raise Refused(
             "--check, --list-... or --syntax-check: a rollout that changes nothing would be called done; "
-            "`gb10 plan-rollout` shows its waves, and `gb10 site --check` what would change"
+            "`gb10 rollout --plan` shows its waves, and `gb10 site --check` what would change"
         )
     if options.subset or options.inventory:
         raise Refused("--limit and --inventory: say them before --, where gb10 sees them")

@@ -108,7 +108,7 @@ def test_a_wrong_command_line_with_json_is_one_object(words: list[str], said: st
         (["explain", "nosuch"], Outcome.failed),
         (["ps", "--limit", "nosuch"], Outcome.failed),
         (["doctor", "--", "-e", "gb10_hosts=nosuch"], Outcome.failed),
-        (["plan-rollout", "site", "--limit", "nosuch"], Outcome.refused),
+        (["rollout", "site", "--plan", "--limit", "nosuch"], Outcome.refused),
     ],
 )
 def test_a_target_that_is_not_there_has_the_status_of_the_docs(words: list[str], status: int, inventory: str) -> None:
