@@ -11,6 +11,11 @@ _TOLD = ("refusals", "joint_refusals", "findings")
 _INDENT = "    "
 
 
+def explained(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return what a program reads of them, by host."""
+    return {host: {key: result[key] for key in ("uncertain", "roles")} for host, result in results.items()}
+
+
 def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iterator[str]:
     """The lines for these hosts. Settings that nobody set are counted; with `defaults` they are shown."""
     for host, result in explained.items():

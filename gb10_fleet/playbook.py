@@ -15,6 +15,7 @@ import shlex
 import sys
 import tempfile
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -34,7 +35,6 @@ from gb10_fleet.rollout import words
 # model, and one stops the model; after it one says which hosts came through, and one starts the model again.
 DOCTOR, REFUSE = "doctor", "refuse"
 FETCH, DRAIN, ROLL_CALL, SERVE, KEPT_OUT = "fetch", "drain", "roll_call", "serve", "kept_out"
-LAYOUTS = "layouts"  # a task that says which layouts the inventory has
 STEP = "__gb10_step"
 # Characters of what a host says about a failure: enough to know what it was, and no megabytes in journal and report.
 SAID_LIMIT = 4000
@@ -65,7 +65,11 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Order:
-    """What to run, where, and how. `timeout_s` None: as long as it takes."""
+    """What to run, where, and how. `timeout_s` None: as long as it takes.
+
+    `asks`: the modules whose results the command reads, and of each the key that only an answer has. A task of another
+    module has the value of its `__gb10_step` in place of the module.
+    """
 
     playbook: str
     inventories: Sequence[str]
@@ -76,6 +80,7 @@ class Order:
     words: Sequence[str] = ()  # of the command line, for ansible-playbook as they are
     environment: Mapping[str, str] = field(default_factory=dict)
     timeout_s: int | None = None
+    asks: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def lists(self) -> bool:
@@ -106,14 +111,9 @@ class Report:
     refused: bool = False
     evidence: str | None = None
     drift: dict[str, Any] = field(default_factory=dict)  # the result of gb10.fleet.drift
-    explained: dict[str, dict[str, Any]] = field(default_factory=dict)  # those of gb10.fleet.explain, by host
-    health: dict[str, dict[str, Any]] = field(default_factory=dict)  # the readings of gb10.fleet.health_facts, by host
-    glances: dict[str, dict[str, Any]] = field(default_factory=dict)  # the looks of gb10.fleet.glance, by host
-    releases: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.release_facts read, by host
-    services: dict[str, dict[str, Any]] = field(default_factory=dict)  # what gb10.fleet.services read last, by host
-    # These two by host, as the inventory has them: its layouts, and the consent to a switch without an operator.
-    layouts: dict[str, Any] = field(default_factory=dict)
-    layouts_by_timer: dict[str, Any] = field(default_factory=dict)
+    asks: Mapping[str, str] = field(default_factory=dict)  # of the order
+    # The last of each host for what it asks; empty where none came.
+    answers: dict[str, dict[str, dict[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
     messages: dict[str, list[str]] = field(default_factory=dict)  # of what failed, by host
     silent: dict[str, Finding] = field(default_factory=dict)  # hosts that gave no answer to a task that says no more
     errors: list[str] = field(default_factory=list)  # of Ansible itself, before any task, line by line
@@ -152,21 +152,9 @@ class Report:
             self.evidence = result.get("directory", self.evidence)
         elif action == "gb10.fleet.drift" and "hosts" in result:
             self.drift = result
-        elif action == "gb10.fleet.explain" and "roles" in result:
-            self.explained[data["host"]] = {key: result[key] for key in ("uncertain", "roles")}
-        elif action == "gb10.fleet.health_facts" and "health" in result:
-            self.health[data["host"]] = result["health"]
-        elif action == "gb10.fleet.services" and "services" in result:
-            self.services[data["host"]] = result
-        elif kind == "runner_on_ok" and data.get("step") == LAYOUTS:
-            said = json.loads(result["msg"])
-            self.layouts, self.layouts_by_timer = said["layouts"], said["by_timer"]
-        elif action == "gb10.fleet.recorder_facts" and "recorded" in result:
-            self.health[data["host"]] = {**self.health.get(data["host"], {}), "recorded": result["recorded"]}
-        elif action == "gb10.fleet.glance" and "hosts" in result:
-            self.glances = result["hosts"]
-        elif action == "gb10.fleet.release_facts" and "release" in result:
-            self.releases[data["host"]] = {key: result.get(key) for key in ("release", "cluster", "rehearsal")}
+        for asked in (action, data.get("step")):
+            if asked in self.asks and self.asks[asked] in result:
+                self.answers[asked][data["host"]] = result
         if kind in ("runner_on_failed", "runner_on_unreachable") and data.get("step") in (DOCTOR, REFUSE):
             self.refused = True
         if kind == "runner_on_failed" and data.get("step") == KEPT_OUT:
@@ -346,7 +334,7 @@ def run(
 
     `watch` sees every event, `cancel` is asked once a second, and the private directory is made in `folder`.
     """
-    report = Report(listed=order.lists)
+    report = Report(listed=order.lists, asks=order.asks)
     one_at_a_time = threading.Lock()  # our events come on a thread, ansible-runner's lines do not
 
     def handle(event: dict[str, Any]) -> bool:

@@ -15,6 +15,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal impo
 from gb10_fleet import known_bad, release_plan
 from gb10_fleet.rollout.journal import place
 
+MODULE = "gb10.fleet.release_facts"
 _COLUMNS = ("host", "release", "state", "next", "set")
 _INDENT = "    "
 
@@ -77,8 +78,8 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     newest = score.newest(recipes)
     clusters: dict[str, dict[str, Mapping[str, Any]]] = {}
     for host, answer in answers.items():
-        if answer["cluster"] and host in hosts:
-            clusters.setdefault(answer["cluster"], {})[host] = answer["release"]
+        if host in hosts and (cluster := answer.get("cluster")):
+            clusters.setdefault(cluster, {})[host] = answer["release"]
     return {
         "newest": newest and {"name": newest.name, "shown": newest.shown, "date": newest.date},
         "newer": newest and _newer(newest.date[:10], known),

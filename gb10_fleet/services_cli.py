@@ -31,6 +31,9 @@ Until = Annotated[
     str, typer.Option("--until", metavar="TIME", help="07:00, +2h, or 2026-11-24T07:00, by the clock of the host.")
 ]
 _LONG_AGO = "1970-01-02T00:00:00Z"
+# What the answer is known by: of each host its services; and of the inventory, by a task's step, its layouts.
+_MODULE, _LAYOUTS = "gb10.fleet.services", "layouts"
+_ASKS = {_MODULE: "services", _LAYOUTS: "msg"}
 _READY_S = 1800  # vllm_ready_timeout of the role, where nobody set another
 
 
@@ -41,7 +44,9 @@ class Fleet:
     order: Order
     found: list[Row]
     silent: list[str]
-    layouts: dict[str, Any]  # by host
+    # These two by host, as the inventory has them: its layouts, and the consent to a switch without an operator.
+    layouts: dict[str, Any]
+    by_timer: dict[str, Any]
 
     def of(self, service: str) -> list[Row]:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
@@ -75,7 +80,7 @@ def _read(
 ) -> tuple[Fleet, Report]:
     """`layout`: what the inventory must have, or no host is asked. `tell`: say of silent hosts what to do."""
     wanted = {} if layout is None else {"gb10_layout": layout}
-    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj), tell)
+    return _asked(Order("gb10.fleet.services", inventory, limit, variables=wanted, words=ctx.obj, asks=_ASKS), tell)
 
 
 def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
@@ -83,19 +88,21 @@ def _asked(order: Order, tell: bool) -> tuple[Fleet, Report]:
     if outcome is Outcome.refused:
         _end("; ".join(text for messages in report.messages.values() for text in messages), outcome)
     silent = _silent(report)
-    if outcome is not Outcome.done and not report.services:
+    if outcome is not Outcome.done and not report.answers[_MODULE]:
         _said(order, report)
         _end(f"{order.playbook}: {outcome.name}", outcome)
     if silent and tell:
         _said(order, report)
+    inventory = [json.loads(result["msg"]) for result in report.answers[_LAYOUTS].values()] or [{}]
     try:
-        return Fleet(order, rows(report.services), silent, report.layouts), report
+        found = rows(report.answers[_MODULE])
+        return Fleet(order, found, silent, *(inventory[0].get(key, {}) for key in ("layouts", "by_timer"))), report
     except WrongAnswer as error:
         _end(str(error), Outcome.failed)
 
 
 def _silent(report: Report) -> list[str]:
-    return [host for host in report.hosts if host not in report.services]
+    return [host for host in report.hosts if host not in report.answers[_MODULE]]
 
 
 def _said(order: Order, report: Report) -> None:
@@ -138,7 +145,7 @@ def ps(ctx: typer.Context, inventory: Inventory, limit: Limit = None, as_json: J
     """List the services of all hosts: state, model, port, memory, and your wishes. Changes nothing."""
     now = datetime.now(UTC)
     if as_json:
-        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj), now)
+        _as_json(Order("gb10.fleet.services", inventory, limit, words=ctx.obj, asks=_ASKS), now)
     fleet, report = _read(ctx, inventory, limit, tell=False)
     for line in table(fleet.found, now):
         print(printable(line))
@@ -151,7 +158,7 @@ def _as_json(order: Order, now: datetime) -> NoReturn:
     outcome, report = run(order, quiet=True)
     silent = _silent(report)
     try:
-        answer = document(rows(report.services), silent, now)
+        answer = document(rows(report.answers[_MODULE]), silent, now)
     except WrongAnswer as error:
         wrong_answer(str(error), as_json=True)
     if silent:
@@ -292,8 +299,8 @@ def layout(
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
     timer = _timer(name, at, inventory, limit, yes)
-    fleet, report = _read(ctx, inventory, limit, name)
-    lacking = layouts.without_consent(fleet.layouts, report.layouts_by_timer)
+    fleet, _ = _read(ctx, inventory, limit, name)
+    lacking = layouts.without_consent(fleet.layouts, fleet.by_timer)
     if by_timer and lacking:
         _end(f"{layout_timer.no_consent(lacking)}, or remove the timer with --at never", Outcome.refused)
     # One that is asleep in another layout would be started by a request, into memory that is not its own.

@@ -27,7 +27,7 @@ from rich.text import Text
 from gb10_fleet.ending import by_name, named
 from gb10_fleet.playbook import Order, Outcome, run
 
-PLAYBOOK = "gb10.fleet.glance"
+PLAYBOOK = MODULE = "gb10.fleet.glance"
 PIECE = 2**16
 KEPT_S = 240  # of looks, so that an engine that hangs is seen
 COLUMNS = ("host", "GPU", "clock", "power", "util", "memory", "rails", "services")
@@ -37,9 +37,10 @@ _COLOURS = {"error": "red", "warn": "yellow", "info": ""}
 def once(inventory: list[str], limit: str | None, words: Sequence[str], as_json: bool) -> Outcome:
     """Ask every host once, and print how it is."""
     rules = patient.rules()
-    order = Order(PLAYBOOK, inventory, limit, words=words)
+    order = Order(PLAYBOOK, inventory, limit, words=words, asks={MODULE: "hosts"})
     outcome, report = run(order, quiet=True)
-    rows = [row(host, found["looks"], found["silent"], rules) for host, found in report.glances.items()]
+    hosts = [look for result in report.answers[MODULE].values() for look in result["hosts"].items()]
+    rows = [row(host, found["looks"], found["silent"], rules) for host, found in hosts]
     silent = any(one.silent for one in rows)
     if outcome is Outcome.done and silent:
         outcome = Outcome.unreachable

@@ -11,6 +11,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.health.schema import Lo
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
+_READ, _KEPT = "gb10.fleet.health_facts", "gb10.fleet.recorder_facts"  # of the host itself, and of the next one
+ASKS = {_READ: "health", _KEPT: "recorded"}
 
 
 class WrongAnswer(ValueError):
@@ -32,8 +34,12 @@ def _loaded(image: str | None) -> dict[str, Any]:
     return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
 
 
-def answers(readings: Mapping[str, Any], days: float) -> list[Answer]:
+def answers(results: Mapping[str, Mapping[str, Any]], days: float) -> list[Answer]:
+    """`results`: by module and host."""
     rules = patient.rules()
+    readings = {host: result["health"] for host, result in results[_READ].items()}
+    for host, result in results[_KEPT].items():
+        readings[host] = {**readings.get(host, {}), "recorded": result["recorded"]}
     for host, reading in readings.items():
         if wrong := schema.problem(reading):
             raise WrongAnswer(f"{host}: {wrong}; look at what runs on that host, its answer is not ours")
