@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.engine import lock, rem
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer, fact_digest
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed, System
 
-from tests.unit.engine.resources.conftest import FakeHost
+from tests.support.fake_host import FakeHost
 
 MOTD = {"role": "demo", "resources": [{"file": "/etc/motd", "content": "x\n"}]}
 REQUEST: dict[str, Any] = {

@@ -13,14 +13,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
-from tests.unit.images.test_acceptance import BASE_FACTS, BASE_SERVED, INSIDE, SERVED, trial
+from tests.support.image_trials import BASE_FACTS, BASE_SERVED, BUILDER, INSIDE, SERVED, SOURCE, trial
 
 VARIABLES = {"vllm_image_base": "lab/vllm:1", "vllm_image_model": "/srv/model", "vllm_image_source": "/srv/vllm"}
-BUILDER = {
-    **{"memory_bytes": 120 << 30, "available_bytes": 100 << 30, "cores": 20, "free_bytes": 500 << 30},
-    **{"buildx": "0.31.1", "serving": []},
-}
-SOURCE = {"path": "/srv/vllm", "commit": "f" * 40, "tag": "v0.33.0", "version": "", "dirty": False, "digest": "d"}
 GOOD = trial()
 
 

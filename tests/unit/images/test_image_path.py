@@ -26,10 +26,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer
 
 from tests.support import images
+from tests.support.image_trials import BASE_SERVED, BUILDER, INSIDE, NATIVE, SERVED, SOURCE, STOCK
+from tests.support.model_daemon import Daemon, needs_rsync, quiet
 from tests.support.proofs import facts
-from tests.unit.images.test_acceptance import BASE_SERVED, INSIDE, NATIVE, SERVED, STOCK
-from tests.unit.images.test_build_flow import BUILDER, SOURCE
-from tests.unit.serving.test_model_files import Daemon, needs_rsync, quiet
 
 BASE = f"lab/vllm@sha256:{'1' * 64}"
 CUDA = {"usr/local/cuda/version.json": json.dumps({"cuda": {"version": "13.0.2"}})}

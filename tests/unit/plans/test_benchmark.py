@@ -12,7 +12,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan as pl
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
-from tests.unit.documents.test_roles_templates import facts
+from tests.support.role_documents import facts
 
 MODEL = "openai/gpt-oss-120b"
 TOO_LONG = "benchmark_input_tokens and benchmark_output_tokens are more than vllm_max_model_len, "

@@ -13,7 +13,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import gateway_se
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 
-from tests.unit.plans.test_services import EMBED, HEAR, IMAGE, PAIR, made, view
+from tests.support.service_plans import EMBED, HEAR, IMAGE, PAIR, made, view
 
 SECRET = "S3SAME"  # noqa: S105
 BARE = {"model": "acme/m", "port": 8001}

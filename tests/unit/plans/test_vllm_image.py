@@ -9,7 +9,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import plan, vllm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_settings import VllmSettings
 
-from tests.unit.plans.test_host_folders import OF_ITS_OWN, OF_THE_HOST
+from tests.support.vllm_plans import OF_ITS_OWN, OF_THE_HOST
 
 GIVEN: dict[str, Any] = {"vllm_image_base": "vllm/vllm-openai:v0.33.0", "vllm_image_model": "/srv/model"}
 WHEEL = {"path": "/srv/x-1.0-py3-none-any.whl", "sha256": "a" * 64}

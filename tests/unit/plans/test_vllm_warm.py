@@ -9,8 +9,8 @@ import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import firewall, vllm, vllm_container, vllm_warm
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
 
-from tests.unit.plans.test_services import CHAT, after, made, view
-from tests.unit.plans.test_vllm import alone, paired
+from tests.support.service_plans import CHAT, after, made, view
+from tests.support.vllm_plans import alone, paired
 
 ON = {"vllm_warm_cache_gib": 20}
 HOST = CHAT | {"span": "host", "warm_cache_gib": 20}

@@ -198,7 +198,7 @@ def test_a_context_that_does_not_fit_is_refused_with_what_does() -> None:
 
 
 def test_the_error_that_a_refusal_states_is_that_of_the_known_cases() -> None:
-    from tests.unit.serving.test_memory_fit import CASES
+    from tests.support.memory_fit import CASES
 
     (rule,) = (rule for rule in rules.rules() if rule["id"] == "memory_fit")
     assert f"at most {max(case.error for case in CASES):.1f} GiB too large" in rule["reason"]

@@ -10,7 +10,7 @@ from ansible_collections.gb10.fleet.plugins.action import warm_cache
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import fabric, vllm_service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import expand
 
-from tests.unit.plans.test_services import CHAT, PAIR, view
+from tests.support.service_plans import CHAT, PAIR, view
 
 ENTRIES = {"chat": CHAT | {"span": "host", "warm_cache_gib": 20}}
 BARE: dict[str, Any] = {"key": "k", "why": "", "cache": None}
