@@ -29,7 +29,8 @@ def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iter
                 yield f"  wish: {unit}: {said}"
             yield f"  resources: {len(told['resources'])}"
             for resource in told["resources"]:
-                yield f"{_INDENT}{_resource(resource)}"
+                (kind, name), *rest = resource.items()
+                yield " ".join([f"{_INDENT}{kind}: {name}", *(f"{key}={json.dumps(value)}" for key, value in rest)])
         if result["uncertain"]:
             names = ", ".join(result["uncertain"])
             yield f"{host}: facts of {names} are missing or of an earlier run; the doctor reads new ones"
@@ -55,8 +56,3 @@ def _plan(plan: Mapping[str, Any] | None) -> Iterator[str]:
         yield f"{_INDENT}{key:<{width}}  {json.dumps(value)}"
     for finding in plan["findings"]:
         yield f"  {finding['severity']}: {finding['id']}: {finding['fact']}"
-
-
-def _resource(resource: Mapping[str, Any]) -> str:
-    kind, *rest = resource.items()
-    return " ".join([f"{kind[0]}: {kind[1]}", *(f"{key}={json.dumps(value)}" for key, value in rest)])

@@ -40,7 +40,7 @@ def write(inventory: Path, group: str, lines: Sequence[str], values: Mapping[str
     lines = [line for line in lines if line.partition(":")[0] not in said]
     if mistake := yaml_mistake(inventory):
         raise Taken(mistake)
-    if not any(group in _keys(_read(path)) for path in _files(inventory)):
+    if not any(group == key for path in _files(inventory) for _, key, _ in _entries(_read(path))):
         raise Taken(f"{inventory} has no group {group}; say --group NAME of the hosts that serve it")
     if single := next(
         (file.parent.with_suffix(kind) for kind in _KINDS[1:] if file.parent.with_suffix(kind).exists()), None
@@ -172,10 +172,6 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_multi_constructor("!", lambda *_: None)
-
-
-def _keys(content: Any) -> set[str]:
-    return {key for _, key, _ in _entries(content)}
 
 
 def _entries(content: Any, way: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str, Any]]:

@@ -9,7 +9,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,11 +92,9 @@ class Timer:
         return _OF + _line(self._whose())
 
     def _whose(self) -> list[str]:
-        return [*self._inventory(), *(("--limit", self.limit) if self.limit else ())]
-
-    def _inventory(self) -> Iterator[str]:
-        for inventory in self.inventories:
-            yield from ("-i", inventory if "," in inventory else str((self.folder / inventory).resolve()))
+        places = (name if "," in name else str((self.folder / name).resolve()) for name in self.inventories)
+        inventories = [word for place in places for word in ("-i", place)]
+        return [*inventories, *(("--limit", self.limit) if self.limit else ())]
 
 
 def _line(words: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
@@ -12,7 +12,6 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.output import columns
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import answer as answer_
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import rehearsal, verdict
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.rehearsal import Known, Rehearsed
-from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.score import Recipe
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import names
 
 NEWEST = "newest"
@@ -80,7 +79,10 @@ def known(releases: Mapping[str, Any], accepted: Mapping[str, str]) -> Known:
 
 def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> dict[str, Any]:
     """`answers`: what gb10.fleet.release_facts returned, by host."""
-    wrong = {host: _problem(answer) for host, answer in answers.items()}
+    wrong = {
+        host: answer_.problem(answer["release"]) or answer_.rehearsal_problem(answer.get("rehearsal"))
+        for host, answer in answers.items()
+    }
     sound = {host: answer for host, answer in answers.items() if wrong[host] is None}
     recipes = verdict.union({host: answer["release"] for host, answer in sound.items()})
     name = asked(to)["to"]
@@ -90,7 +92,9 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
         for host, answer in sound.items()
     }
     if release is None and name != NEWEST:
-        reason = f"no release is called {to}; there are {_names(recipes, what)}, and newest"
+        # Hosts may know newer ones than the catalog: so no name is wrong before they answered.
+        names = dict.fromkeys([row["name"] for row in what.releases["releases"]] + [recipe.name for recipe in recipes])
+        reason = f"no release is called {to}; there are {', '.join(names)}, and newest"
         hosts = dict.fromkeys(sound, Rehearsed(rehearsal.UNKNOWN, reason))
     hosts |= {
         host: Rehearsed(rehearsal.UNKNOWN, f"its answer cannot be used: {text}")
@@ -107,16 +111,6 @@ def planned(answers: Mapping[str, Mapping[str, Any]], to: str, what: Known) -> d
             for host in answers
         },
     }
-
-
-def _names(recipes: Sequence[Recipe], what: Known) -> str:
-    """Of the catalog and of the hosts, which may know newer ones: so no name is wrong before they answered."""
-    names = [row["name"] for row in what.releases["releases"]]
-    return ", ".join(dict.fromkeys([*names, *(recipe.name for recipe in recipes)]))
-
-
-def _problem(answer: Mapping[str, Any]) -> str | None:
-    return answer_.problem(answer["release"]) or answer_.rehearsal_problem(answer.get("rehearsal"))
 
 
 def table(found: Mapping[str, Any]) -> Iterator[str]:

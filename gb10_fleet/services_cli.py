@@ -232,7 +232,9 @@ def _switch(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoRetu
         if locks.owner(folder):
             see = by_name(fleet.order, "see `gb10 status -i INVENTORY`")
             _end(f"a rollout is at work on this fleet; nothing was changed: {see}", Outcome.refused)
-        _same_as_decided(fleet)
+        again, _ = _asked(fleet.order, tell=True)  # another switch may have ended between the look and the lock
+        if again.silent or again.states() != fleet.states():
+            _end("what runs has changed meanwhile, so nothing was changed; run it again", Outcome.refused)
         _switched(fleet, stops, starts)
     finally:
         held.close()
@@ -246,13 +248,6 @@ def _lock(held: contextlib.ExitStack, folder: Path) -> None:
         _end(f"{error}. Nothing was changed", Outcome.refused)
     except OSError as error:  # an inventory that only others may write beside
         print(printable(f"without a lock against a second switch: {folder}: {error.strerror}"), file=sys.stderr)
-
-
-def _same_as_decided(fleet: Fleet) -> None:
-    """Another switch may have ended between the look at the hosts and the lock."""
-    again, _ = _asked(fleet.order, tell=True)
-    if again.silent or again.states() != fleet.states():
-        _end("what runs has changed meanwhile, so nothing was changed; run it again", Outcome.refused)
 
 
 def _switched(fleet: Fleet, stops: Sequence[str], starts: Sequence[str]) -> NoReturn:

@@ -22,16 +22,12 @@ class WrongAnswer(ValueError):
 def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> dict[str, Any]:
     """For the playbook: how often to read, and under which load. Without a watch it decides itself."""
     if load:
-        return _loaded(image)
+        wish = own_load.wish(patient.rules(), image)
+        # A sample each second while it runs; the last one is behind its end, should it start late.
+        return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
     if not watch_s:
         return {}
     return {"gb10_why_samples": math.ceil(watch_s / EVERY_S) + 1, "gb10_why_every_s": EVERY_S}
-
-
-def _loaded(image: str | None) -> dict[str, Any]:
-    """A sample each second while the load runs; the last one is behind its end, should it start late."""
-    wish = own_load.wish(patient.rules(), image)
-    return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
 
 
 def answers(results: Mapping[str, Mapping[str, Any]], days: float) -> list[Answer]:

@@ -126,12 +126,9 @@ def _names(groups: Mapping[str, Sequence[Answer]]) -> dict[str, str]:
 
 
 def _is_free(name: str) -> bool:
-    return bool(NAME.match(name)) and name.lower() not in _RESERVED and not _is_address(name)
-
-
-def _is_address(name: str) -> bool:
-    """Of another machine, perhaps; 127.1 and 2130706433 are addresses, too."""
-    return bool(re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name))
+    # An address is that of another machine, perhaps; 127.1 and 2130706433 are addresses, too.
+    is_address = re.fullmatch(r"[0-9.]+|0[xX][0-9A-Fa-f.xX]+", name)
+    return bool(NAME.match(name)) and name.lower() not in _RESERVED and not is_address
 
 
 def _machine(name: str, group: Sequence[Answer]) -> Machine:

@@ -53,13 +53,10 @@ def _slowest(host: str, pairings: Sequence[Mapping[str, Any]]) -> Record | None:
     own = [item for item in pairings if host in (item["server"]["host"], item["client"]["host"])]
     if not own:
         return None
-    weakest = max(own, key=lambda item: (_rank(item["severity"]), -(item["figures"]["gbps"] or 0)))
+    ranks = ("ok", "warn", "error")
+    weakest = max(own, key=lambda item: (ranks.index(item["severity"]), -(item["figures"]["gbps"] or 0)))
     peer = next(item["host"] for item in (weakest["server"], weakest["client"]) if item["host"] != host)
     return {"gbps": weakest["figures"]["gbps"], "peer": peer, **{key: weakest[key] for key in ("verdict", "severity")}}
-
-
-def _rank(severity: str) -> int:
-    return ("ok", "warn", "error").index(severity)
 
 
 def _drifted(found: Mapping[str, Any]) -> Iterator[str]:

@@ -63,7 +63,9 @@ def style() -> str:
 def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Record:
     """What the template shows, in words and numbers ready to print."""
     waves = document["waves"]
-    ours = _is_ours(document["order"])
+    # Our playbooks say what they change; of another one it is not known.
+    plays = [play["import_playbook"] for step in document["order"].get("steps", ()) for play in step["plays"]]
+    ours = all(play.startswith("gb10.fleet.") for play in plays)
     rows = [_row(wave, host, document["hosts"][host["host"]], ours) for wave in waves for host in wave["hosts"]]
     outcome = document["outcome"]
     return {
@@ -222,12 +224,6 @@ def _link(directory: str, proof: str | None, folder: Path | None) -> str | None:
 
 
 # -- hosts -------------------------------------------------------------------------------------------------------------
-
-
-def _is_ours(order: Mapping[str, Any]) -> bool:
-    """Whether what it changes is known: our playbooks say it, another one does not."""
-    plays = [play["import_playbook"] for step in order.get("steps", ()) for play in step["plays"]]
-    return all(play.startswith("gb10.fleet.") for play in plays)
 
 
 def _row(wave: Mapping[str, Any], host: Mapping[str, Any], found: Mapping[str, Any], ours: bool) -> Record:

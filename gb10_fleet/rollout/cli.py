@@ -69,18 +69,6 @@ Check = Annotated[bool, typer.Option("--check", hidden=True)]
 Run = Annotated[str | None, typer.Argument(metavar="RUN", help="Its name; else the latest.", show_default=False)]
 
 
-def _policy(
-    canary: str | None,
-    growth: list[str] | None,
-    threshold: str | None,
-    soak: int | None,
-    timeout: int | None,
-    windows: list[str] | None,
-) -> Policy:
-    sizes = {"canary": waves.size_of(canary), "growth": [waves.size_of(text) for text in growth or ()]}
-    return waves.policy(**sizes, **_limits(threshold, soak, timeout, windows))
-
-
 def _policy_of(
     record: Mapping[str, Any], threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None
 ) -> Policy:
@@ -172,7 +160,8 @@ def roll_out(
 
     words = (*ctx.obj, "--check") if check else ctx.obj
     with refusals(as_json):
-        policy = _policy(canary, growth, threshold, soak, timeout, windows)
+        sizes = {"canary": waves.size_of(canary), "growth": [waves.size_of(text) for text in growth or ()]}
+        policy = waves.policy(**sizes, **_limits(threshold, soak, timeout, windows))
         recipe = recipes.forward(
             playbook, inventory, to=to or (), reboot=reboot, limit=limit, words=words, drain=drain, prove=prove,
             firmware=firmware, **known_bad.of_rollout(place(inventory), accept or ()),

@@ -94,18 +94,13 @@ def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str,
             judged[host] = ("unhealthy", "nothing proves it: no evidence of this wave has it")
         elif cluster["verdict"] != "healthy":
             reasons = [f"{reason['where']}: {reason['what']}: {reason['text']}" for reason in cluster["reasons"]]
-            guilty = _guilty(cluster)
+            named = {reason["where"] for reason in cluster["reasons"]}
+            guilty = named.pop() if len(named) == 1 and named <= set(cluster["hosts"]) else None
             if guilty != host and guilty in hosts:
                 judged[host] = (CUT, f"{guilty} of its cluster is unhealthy")
             else:
                 judged[host] = ("unhealthy", "; ".join(reasons) or f"its cluster is {cluster['verdict']}")
     return judged
-
-
-def _guilty(cluster: Mapping[str, Any]) -> str | None:
-    """The one host that every reason is about; None where there is no such host."""
-    named = {reason["where"] for reason in cluster["reasons"]}
-    return named.pop() if len(named) == 1 and named <= set(cluster["hosts"]) else None
 
 
 def faults(states: Iterable[State]) -> int:

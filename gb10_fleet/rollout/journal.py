@@ -283,7 +283,10 @@ class Journal:
         counts: {state: hosts}, models: {host: state}, waves: [{wave, clusters, state, step, started, ended, evidence,
         hosts: [{host, cluster, serves, state, reason, started, ended, changes: [...]}]}]}`; null is not known.
         """
-        run = run or self._latest(inventories)
+        if not run:
+            if not (known := self.runs(inventories)):
+                raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
+            run = str(known[-1]["run"])
         row = self._db.execute("SELECT * FROM run WHERE run = ?", (run,)).fetchone()
         if row is None:
             latest = ", ".join(item["run"] for item in self.runs(inventories)[-5:]) or "none"
@@ -314,11 +317,6 @@ class Journal:
                 for wave in waves
             ],
         }
-
-    def _latest(self, inventories: Sequence[str] | None) -> str:
-        if not (known := self.runs(inventories)):
-            raise NoRun(f"no rollout of {', '.join(inventories or ['this fleet'])} has begun ({self.folder})")
-        return str(known[-1]["run"])
 
     def earlier(self, record: Mapping[str, Any]) -> list[Record]:
         """The records of the runs of the same inventories before that one, in order."""

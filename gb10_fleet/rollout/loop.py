@@ -28,7 +28,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.output import some
 from gb10_fleet.playbook import Order, Outcome, Report
 from gb10_fleet.rollout import gate, locks, window
 from gb10_fleet.rollout.gate import State
-from gb10_fleet.rollout.journal import Journal, Record, hosts_of, moment_of, text_of
+from gb10_fleet.rollout.journal import GOOD, Journal, Record, hosts_of, moment_of, text_of
 from gb10_fleet.rollout.models import Models
 from gb10_fleet.rollout.recipes import Recipe, Step
 from gb10_fleet.rollout.waves import FleetHost, Policy, Refused, Wave
@@ -132,10 +132,6 @@ class Member(NamedTuple):
     serves: bool
 
 
-def _members(wave: Mapping[str, Any]) -> list[Member]:
-    return [Member(host["host"], host["cluster"] or f"host {host['host']}", host["serves"]) for host in wave["hosts"]]
-
-
 @dataclass
 class Rollout:
     """One run of the journal on its way; the caller holds the fleet's lock. `stop` is set by a signal."""
@@ -199,8 +195,10 @@ class Rollout:
 
     def _wave(self, wave: Mapping[str, Any], earlier: int) -> gate.Judgement:
         """The steps of a wave, for the clusters that are not done; after a bad step a host is left out of the next."""
-        self.number, members = int(wave["wave"]), _members(wave)
-        number = self.number
+        self.number = number = int(wave["wave"])
+        members = [
+            Member(host["host"], host["cluster"] or f"host {host['host']}", host["serves"]) for host in wave["hosts"]
+        ]
         states = {host["host"]: (host["state"], host["reason"]) for host in wave["hosts"]}
         open_units = {member.unit for member in members if states[member.name][0] != "done"}
         open_ones = [member for member in members if member.unit in open_units]
@@ -352,10 +350,6 @@ def outcome_of(states: Sequence[str], *, refused: bool = False) -> Outcome:
     return Outcome.refused if refused else Outcome.failed
 
 
-def _is_bad(host: Mapping[str, Any]) -> bool:
-    return host["state"] not in ("planned", "running", "done")
-
-
 def _bad_ones(states: Mapping[str, State]) -> str:
     """Who is at fault, and how many only stand beside them."""
     bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done", gate.CUT)]
@@ -447,7 +441,7 @@ def bad_lines(record: Mapping[str, Any]) -> Iterator[str]:
             why, *more = str(host["reason"]).splitlines() or [""]
             if host["state"] == gate.CUT:
                 beside.setdefault(why, []).append(host["host"])
-            elif _is_bad(host):
+            elif host["state"] not in GOOD:
                 yield f"wave {wave['wave']}: {host['host']}: {host['state']}: {why}{' ...' if more else ''}"
         for why, names in beside.items():
             yield f"wave {wave['wave']}: {', '.join(names)}: {gate.CUT}: {why}"

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ def tell(record: Mapping[str, Any], page: Path | None, run: Callable[..., tuple[
     if record["ended"] is None or record["outcome"] == Outcome.done.name:
         return None
     bad = [host["host"] for host in hosts_of(record) if host["state"] not in ("planned", "done")]
-    text = "\n".join(_lines(record))
+    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
+    text = "\n".join([f"{record['run']}: {counts}", *([str(record["reason"])] if record["reason"] else [])])
     told = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None)
     recipe = Recipe.of(record)
     order = Order(
@@ -38,10 +39,3 @@ def tell(record: Mapping[str, Any], page: Path | None, run: Callable[..., tuple[
         return None
     said = [*(text for texts in report.messages.values() for text in texts), *report.errors]
     return said[0] if said else "nobody was told of it: the playbook gb10.fleet.notify failed"
-
-
-def _lines(record: Mapping[str, Any]) -> Iterator[str]:
-    counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
-    yield f"{record['run']}: {counts}"
-    if record["reason"]:
-        yield str(record["reason"])

@@ -12,7 +12,6 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import services, vllm_service, waits
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import PlanError, RolePlan
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.services import Service
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.settings import RoleSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm_service import ServicePlan
@@ -84,9 +83,10 @@ class BenchmarkPlan(RolePlan):
 def plan(view: View) -> BenchmarkPlan:
     """The plan for one host. The first host of a cluster puts the load, the others read their GPU."""
     said = view.settings(BenchmarkSettings)
-    measured = _measured(view, said)
+    of_host, wanted = services.expand(view), said.benchmark_service
+    measured = next((each for each in of_host if wanted in ("", each.name)), None)  # else the first one
     if measured is None:
-        names = ", ".join(each.name for each in services.expand(view)) or "none"
+        names = ", ".join(each.name for each in of_host) or "none"
         raise PlanError(
             f"benchmark_service is {said.benchmark_service!r}, and the services of {view.host} are: {names}"
         )
@@ -120,12 +120,6 @@ def plan(view: View) -> BenchmarkPlan:
             "gpu_memory_utilization": model.vllm_gpu_memory_utilization,
         },
     )
-
-
-def _measured(view: View, said: BenchmarkSettings) -> Service | None:
-    """The service that the operator names, or else the first one."""
-    wanted = said.benchmark_service
-    return next((each for each in services.expand(view) if wanted in ("", each.name)), None)
 
 
 def _load(said: BenchmarkSettings, model: VllmSettings, made: ServicePlan, at_once: int) -> Load:

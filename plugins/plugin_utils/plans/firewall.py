@@ -77,7 +77,9 @@ class FirewallPlan(RolePlan):
 
 def plan(view: View) -> FirewallPlan:
     """The plan for one host."""
-    said, served = view.settings(FirewallSettings), _served(view)
+    said = view.settings(FirewallSettings)
+    # A host without any service keeps the ports of `vllm_model` closed all the same.
+    served = services.expand(view) or (Service(services.SHORT, view, view, (view.host,)),)
     monitoring = view.settings(MonitoringSettings)
     exporter = monitoring.monitoring_port if monitoring.exposed else None
     of_services = dict.fromkeys(port for each in served for port in _guarded(each))
@@ -105,11 +107,6 @@ def plan(view: View) -> FirewallPlan:
         joint_refusals=_texts(text for each in served for text in _nobody_asks(each, said, joined)),
         peers=tuple(_peers(view, joined)),
     )
-
-
-def _served(view: View) -> tuple[Service, ...]:
-    """The services of the host; one without any keeps the ports of `vllm_model` closed all the same."""
-    return services.expand(view) or (Service(services.SHORT, view, view, (view.host,)),)
 
 
 def _reached(service: Service) -> bool:

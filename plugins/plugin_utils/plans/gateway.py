@@ -101,6 +101,8 @@ def plan(view: View) -> GatewayPlan:
     serves = gateway_settings.serves(view)
     routes = gateway_router.routes(view)
     proxies = {_NGINX: serves, _HAPROXY: routes}
+    # Where the one service of the host is, or will be.
+    only = own[0].upstream if own else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port)
     return GatewayPlan(
         refusals=(*dict.fromkeys(_refusals(said, known)), *gateway_router.refusals(view)) if serves else (),
         serves=serves,
@@ -110,7 +112,7 @@ def plan(view: View) -> GatewayPlan:
         packages=tuple(proxy.package for proxy, wanted in proxies.items() if wanted),
         unwanted=tuple(proxy for proxy, wanted in reversed(proxies.items()) if not wanted),
         address=addresses.in_url(said.gateway_address),
-        upstream=f"unix:{ROUTER}:" if routes else _only(own, vllm),
+        upstream=f"unix:{ROUTER}:" if routes else only,
         serving=own[0].serving if own else services.Names(services.SHORT).serving,
         health=own[0].health if own and not routes else _HEALTH,
         certificates=tuple(_certificates(said, routes)) if serves else (),
@@ -120,11 +122,6 @@ def plan(view: View) -> GatewayPlan:
         models=gateway_router.models(view) if routes else (),
         sleepers=tuple(each for each in own if each.entrance),
     )
-
-
-def _only(own: tuple[Service, ...], vllm: VllmSettings) -> str:
-    """Where the one service of the host is, or will be."""
-    return own[0].upstream if own else gateway_services.upstream(vllm.vllm_host, vllm.vllm_port)
 
 
 def _certificates(said: GatewaySettings, routes: bool) -> Iterator[str]:

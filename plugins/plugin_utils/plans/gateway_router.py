@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import (
@@ -49,7 +49,8 @@ class Model:
 
 def models(view: View) -> tuple[Model, ...]:
     """All models that this gateway offers, by name; one of a single service on its own host needs no router."""
-    services = [*gateway_services.of(view), *(service for other in _others(view) for service in _reached(other))]
+    hosts = [view, *(other for other in _others(view) if gateway_settings.serves(other))]
+    services = [service for host in hosts for service in gateway_services.of(host)]
     found: dict[str, list[Service]] = {}
     for service in services:
         found.setdefault(service.model, []).append(service)
@@ -160,16 +161,9 @@ def _is_readable(other: View) -> bool:
 
 
 def _named(view: View) -> list[View]:
-    names = _expanded(view.settings(GatewaySettings).gateway_fleet, view.groups)
+    fleet = view.settings(GatewaySettings).gateway_fleet
+    names = dict.fromkeys(host for name in fleet for host in view.groups.get(name, (name,)))
     return [view.of(name) for name in names if name != view.host and name in view.inventory]
-
-
-def _expanded(wanted: Sequence[str], groups: Mapping[str, Sequence[str]]) -> list[str]:
-    return list(dict.fromkeys(host for name in wanted for host in groups.get(name, (name,))))
-
-
-def _reached(other: View) -> tuple[Service, ...]:
-    return gateway_services.of(other) if gateway_settings.serves(other) else ()
 
 
 def _replica(view: View, service: Service) -> Replica:

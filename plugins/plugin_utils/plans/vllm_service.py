@@ -247,7 +247,8 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
     The hosts of a cluster meet on the fabric, so that nothing of vLLM's own traffic touches the LAN.
     """
     view, said, names = service.view, service.said, service.names
-    addresses_of = _addresses(joined) if joined else {}
+    hosts = joined.hosts if joined else {}
+    addresses_of = {name: host.control.address for name, host in hosts.items() if host.control}
     own = {**joined.mine.environment, "VLLM_HOST_IP": addresses_of[view.host]} if joined else {}
     gid = joined is not None and joined.fixed_gid_index
     environment = vllm_container.environment(said, own)
@@ -299,7 +300,8 @@ def _program(service: Service, made: ServicePlan, argv: tuple[str, ...]) -> dict
         "container": made.container,
         "argv": list(argv),
         "image": made.image_name,
-        "memory_gib": _memory_gib(service.view, service.said),
+        # What must be free before a start: the share of the memory that vLLM takes, unless told otherwise.
+        "memory_gib": service.said.vllm_memory_gate_gib or math.ceil(_share_gib(service.view, service.said)),
         "disk_gib": figures["cache_free"]["value"],
         "load_s": made.ready_timeout,
         "api": _api(service),
@@ -344,19 +346,9 @@ def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> li
     return ["--entrypoint", "python3", image, *start, *named, *(["--", "vllm", *serve] if view.rank == 0 else [])]
 
 
-def _memory_gib(view: View, said: VllmSettings) -> int:
-    """What must be free before a start: the share of the memory that vLLM takes, unless told otherwise."""
-    return said.vllm_memory_gate_gib or math.ceil(_share_gib(view, said))
-
-
 def _share_gib(view: View, said: VllmSettings) -> float:
     share: float = view.facts["memory_bytes"] * said.vllm_gpu_memory_utilization / 1024**3
     return share
-
-
-def _addresses(joined: FabricPlan) -> dict[str, str]:
-    """Where all hosts of the cluster reach each of them."""
-    return {name: host.control.address for name, host in joined.hosts.items() if host.control}
 
 
 def _rail(profile: Profile) -> dict[str, Any]:

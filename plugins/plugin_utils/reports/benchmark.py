@@ -70,11 +70,9 @@ class Gpu:
     def text(self) -> str:
         if not self.busy:
             return "no reading under load"
-        said = [f"{value:g} {unit}" for value, unit in self._figures() if value is not None]
+        figures = ((self.clock_mhz, "MHz"), (self.power_w, "W"), (self.temperature_c, "C"))
+        said = [f"{value:g} {unit}" for value, unit in figures if value is not None]
         return f"{', '.join(said) or 'no figures'}, {', '.join(self.reasons) or 'no reason given'}"
-
-    def _figures(self) -> Sequence[tuple[float | None, str]]:
-        return ((self.clock_mhz, "MHz"), (self.power_w, "W"), (self.temperature_c, "C"))
 
 
 # -- the document ------------------------------------------------------------------------------------------------------

@@ -163,15 +163,13 @@ def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) ->
         }
         read = tuple(_end(members, end) for end in (server, client))
         rails.setdefault(key, {})[twin_index] = _rail(server["netdev"], results, read)
-    least = {"least_gbps": thresholds["port_min_gbps"]}
-    return [{**item, **least, **asdict(_judged(members, rails[key], thresholds))} for key, item in pairings.items()]
-
-
-def _judged(
-    members: Mapping[str, Record], rails: Mapping[int, verdicts.MeasuredRail], thresholds: Mapping[str, float]
-) -> verdicts.Verdict:
     switched = next(iter(members.values()))["topology"] == "switch"
-    return verdicts.judge_port([rails[twin] for twin in sorted(rails)], thresholds, switched=switched)
+    found = []
+    for key, pairing in pairings.items():
+        of_twins = [rail for _, rail in sorted(rails[key].items())]
+        verdict = verdicts.judge_port(of_twins, thresholds, switched=switched)
+        found.append({**pairing, "least_gbps": thresholds["port_min_gbps"], **asdict(verdict)})
+    return found
 
 
 def _results_by_test(members: Mapping[str, Record]) -> dict[str, dict[str, Record]]:
