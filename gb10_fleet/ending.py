@@ -33,7 +33,7 @@ def answer(
 
 
 def show(order: Order, report: Report) -> None:
-    """What a scan or the doctor found; of a host without it, why."""
+    """Show what a scan or the doctor found; of a host without it, why."""
     lines = str(report.drift.get("msg", "")).splitlines() + (
         list(_findings(report)) if order.playbook == "gb10.fleet.doctor" else []
     )
@@ -61,7 +61,7 @@ def named(order: Order, document: Any) -> Any:
 
 
 def told(report: Report, but: Container[str] = ()) -> Iterator[str]:
-    """What failed, by host. For one that gave no answer the doctor's words and way out, and not those of ssh."""
+    """Yield what failed, by host. For one that gave no answer the doctor's words and way out, and not those of ssh."""
     said: list[tuple[str, str]] = []
     # Those without an answer last and by name: they come in the order in which their attempts ended.
     answered = [host for host in report.messages if host not in report.silent]

@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
 
 
 def _is_of(group: str, file: Path, way: tuple[str, ...]) -> bool:
-    """Whether a variable in this file, below these keys, is one of all hosts of the group."""
+    """Tell whether a variable in this file, below these keys, is one of all hosts of the group."""
     if file.parts[0] == "group_vars":
         return file.with_suffix("").parts[1] in (group, "all") and not way
     return way[-2:] in ((group, "vars"), ("all", "vars"))
@@ -134,7 +134,7 @@ def _variables(folder: Path, names: Iterable[str]) -> Iterator[tuple[Path, tuple
 
 
 def _files(inventory: Path) -> list[Path]:
-    """What may be YAML of an inventory; of others (a script, INI) only Ansible knows what they say."""
+    """Return what may be YAML of an inventory; of others (a script, INI) only Ansible knows what they say."""
     if inventory.is_file():
         return [inventory]
     return sorted(

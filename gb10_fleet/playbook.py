@@ -52,7 +52,7 @@ _BANNERS = ("PLAY [", "PLAY RECAP", "TASK [")
 
 
 class Outcome(IntEnum):
-    """How a run ended; the value is the exit status of `gb10`."""
+    """Describes how a run ended; the value is the exit status of `gb10`."""
 
     done = 0
     failed = 2
@@ -65,7 +65,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Order:
-    """What to run, where, and how. `timeout_s` None: as long as it takes.
+    """Describes what to run, where, and how. `timeout_s` None: as long as it takes.
 
     `asks`: the modules whose results the command reads, and of each the key that only an answer has. A task of another
     module has the value of its `__gb10_step` in place of the module.
@@ -84,7 +84,7 @@ class Order:
 
     @property
     def lists(self) -> bool:
-        """Whether Ansible only lists what it would do, and asks no host."""
+        """Tell whether Ansible only lists what it would do, and asks no host."""
         return bool(self.words) and words.lists(words.read(self.words))
 
     def cmdline(self, variables: Path, more: Sequence[str] = ()) -> str:
@@ -104,7 +104,7 @@ class Trouble(NamedTuple):
 
 @dataclass
 class Report:
-    """What the events of a run said."""
+    """Describes what the events of a run said."""
 
     stats: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ok": {host: count}, "dark": {...}, ...}
     findings: list[dict[str, Any]] = field(default_factory=list)
@@ -212,7 +212,7 @@ class Report:
                     known[host].append(item)
 
     def _take_error(self, event: Mapping[str, Any]) -> None:
-        """What Ansible says outside of plays and tasks comes line by line, and an error may have several."""
+        """Take a line that Ansible says outside of plays and tasks; an error may have several."""
         kind, line = event.get("event"), str(event.get("stdout", "")).strip()
         self.tasks = self.tasks or kind == "playbook_on_task_start" or line.startswith(_BANNERS)
         is_error = line.startswith(_ERROR)
@@ -242,7 +242,7 @@ class Report:
 
 
 def no_answer(event: Mapping[str, Any]) -> Finding | None:
-    """What a host that gave no answer comes down to, unless the task has said it already."""
+    """Return what a host that gave no answer comes down to, unless the task has said it already."""
     data = event.get("event_data", {})
     said = str(data.get("res", {}).get("msg", ""))
     if event.get("event") != "runner_on_unreachable" or "way out: " in said:
@@ -374,7 +374,7 @@ def run(
 
 
 def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
-    """Which host it was that Ansible did not find: its own line names none."""
+    """Return which host it was that Ansible did not find: its own line names none."""
     if order.limit is None or not any("leaves us with no hosts" in line for line in errors):
         return []
     where = " ".join(f"-i {name}" for name in order.inventories)
@@ -382,13 +382,16 @@ def _unknown(order: Order, errors: Sequence[str]) -> list[str]:
 
 
 def _unparsed(errors: Sequence[str]) -> list[str]:
-    """Where the YAML is wrong in an inventory that Ansible could not parse: its own line names the file alone."""
+    """Return where the YAML is wrong in an inventory that Ansible could not parse.
+
+    Its own line names the file alone.
+    """
     found = [match[1] for line in errors if (match := _NOT_PARSED.search(line))]
     return [mistake for name in found if Path(name).is_file() and (mistake := yaml_mistake(Path(name)))]
 
 
 def ours(report: Report) -> list[str]:
-    """What we say of a run that did not begin or did not end, beside Ansible's own words."""
+    """Return what we say of a run that did not begin or did not end, beside Ansible's own words."""
     return [line for line in report.errors if line in (NO_HOST, KILLED, report.no_target) or line.endswith(_LISTS_THEM)]
 
 

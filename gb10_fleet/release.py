@@ -21,7 +21,7 @@ _INDENT = "    "
 
 
 class WrongQuestion(Exception):
-    """What cannot be asked; the text says why."""
+    """Says why something cannot be asked."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def judged(answers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _newer(date: str, known: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What the catalog has seen since: a host knows no more than its own checker does."""
+    """Return what the catalog has seen since: a host knows no more than its own checker does."""
     row = max(known["releases"], key=lambda each: str(each["released"]))
     if row["released"] <= date:
         return None

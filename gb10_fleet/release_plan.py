@@ -48,7 +48,7 @@ def _month_of(name: str) -> str:
 
 
 def asked(to: str) -> dict[str, Any]:
-    """What each host needs to simulate the way there: gb10_release_plan of the playbook."""
+    """Return what each host needs to simulate the way there: gb10_release_plan of the playbook."""
     sets = catalog.load("host_sets")
     rows = catalog.load("releases")["releases"]
     return {

@@ -41,7 +41,7 @@ class Row(NamedTuple):
 
     @property
     def wakes(self) -> bool:
-        """Whether a request would start it."""
+        """Tell whether a request would start it."""
         wish = self.said["wish"]
         return wish is not None and is_asleep(wish)
 
@@ -141,7 +141,10 @@ def document(found: Sequence[Row], silent: Sequence[str], now: datetime) -> dict
 
 
 def without_service(mine: Sequence[Row], bound_s: float) -> str:
-    """How long a change of a service leaves it without an answer, once its files are on the hosts: the load alone."""
+    """Return how long a change of a service leaves it without an answer, once its files are on the hosts.
+
+    The load alone.
+    """
     known = [row.said["load_s"] for row in mine if row.said["load_s"] is not None]
     if known:
         return f"{max(known):.0f} s without service: the load alone, as long as the last one took"

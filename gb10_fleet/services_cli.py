@@ -52,7 +52,10 @@ class Fleet:
         return chosen(self.found, service, [*self.order.inventories], self.silent)
 
     def states(self) -> set[tuple[str, str, bool]]:
-        """What a switch is decided by: of each service on a host, whether it runs or a request would start it."""
+        """Return what a switch is decided by.
+
+        Of each service on a host, whether it runs or a request would start it.
+        """
         return {(row.host, row.said["name"], row.runs or row.wakes) for row in self.found}
 
     def wish(self, service: str, mine: Sequence[Row], **more: Any) -> Outcome:
@@ -66,7 +69,7 @@ class Fleet:
 
 
 def _limits() -> dict[str, float]:
-    """When memory counts as not returned."""
+    """Return when memory counts as not returned."""
     from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 
     return {

@@ -108,7 +108,7 @@ def _more(one: Row) -> Iterator[tuple[str, str]]:
 
 
 class Fleet:
-    """What the hosts have said last, in the order of their names."""
+    """Describes what the hosts have said last, in the order of their names."""
 
     def __init__(self) -> None:
         self._rules = patient.rules()

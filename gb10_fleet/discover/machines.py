@@ -49,7 +49,7 @@ class Machine:
 
     @property
     def product(self) -> str:
-        """What it says it is, for a person; no control characters, for it goes into a comment."""
+        """Return what it says it is, for a person; no control characters, for it goes into a comment."""
         product, release = self.facts["product"], self.facts["product"]["dgx_release"] or {}
         words = [str(product["dmi_name"] or "unknown").replace("_", " ")]
         version = release.get("DGX_OTA_VERSION") or release.get("DGX_SWBUILD_VERSION")
@@ -83,7 +83,10 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Discovery:
-    """Who was found. `others` are no Sparks, `locked` let nobody in, `silent` were named and do not answer."""
+    """Describes who was found.
+
+    `others` are no Sparks, `locked` let nobody in, `silent` were named and do not answer.
+    """
 
     sparks: Sequence[Machine]
     others: Sequence[Place]

@@ -34,7 +34,7 @@ def build(
 
 
 def _host(host: Mapping[str, Any], proof: Mapping[str, Any], scanned: Mapping[str, Any]) -> Record:
-    """What was found out about one host; null for what nobody looked at."""
+    """Return what was found out about one host; null for what nobody looked at."""
     name = host["host"]
     cluster = next((item for item in proof.get("clusters", ()) if name in item["hosts"]), None)
     findings = proof["hosts"][name]["findings"] if cluster else []

@@ -61,7 +61,7 @@ def style() -> str:
 
 
 def page_model(document: Mapping[str, Any], folder: Path | None = None) -> Record:
-    """What the template shows, in words and numbers ready to print."""
+    """Return what the template shows, in words and numbers ready to print."""
     waves = document["waves"]
     # Our playbooks say what they change; of another one it is not known.
     plays = [play["import_playbook"] for step in document["order"].get("steps", ()) for play in step["plays"]]
@@ -156,7 +156,7 @@ def _troubles(rows: Sequence[Record], back: str) -> list[Record]:
 
 
 def _span(document: Mapping[str, Any]) -> tuple[datetime, float]:
-    """Where the timeline begins, and how many seconds it has."""
+    """Return where the timeline begins, and how many seconds it has."""
     begin = moment_of(document["created"] or document["generated"])
     end = moment_of(document["ended"] or document["generated"])
     return begin, max(1.0, (end - begin).total_seconds())
@@ -200,7 +200,7 @@ def _wave(wave: Mapping[str, Any], document: Mapping[str, Any], folder: Path | N
 
 
 def _steps(wave: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Record]:
-    """What the events say that was done in the wave's last attempt, one after the other."""
+    """Yield what the events say that was done in the wave's last attempt, one after the other."""
     begun: tuple[str, str] | None = None
     for event in document["events"]:
         if event["wave"] != wave["wave"] or event["at"] < wave["started"]:
@@ -301,7 +301,7 @@ def _drift(drift: Mapping[str, Any] | None) -> str | None:
 
 
 def _floors(hosts: Mapping[str, Mapping[str, Any]]) -> list[Record]:
-    """What is below its security floor, and where; the same on many hosts is one line."""
+    """Return what is below its security floor, and where; the same on many hosts is one line."""
     where: dict[str, list[str]] = {}
     for name, found in hosts.items():
         for fact in found["floors"] or ():

@@ -77,7 +77,7 @@ def _policy_of(
 
 
 def _limits(threshold: str | None, soak: int | None, timeout: int | None, windows: list[str] | None) -> dict[str, Any]:
-    """What a policy says of waves that are planned; None says nothing."""
+    """Return what a policy says of waves that are planned; None says nothing."""
     return {"threshold": waves.size_of(threshold), "soak_s": soak, "timeout_s": timeout, "window": windows}
 
 
@@ -113,7 +113,7 @@ def _wave_seconds(folder: Path, playbook: str) -> float | None:
 
 
 def _times(planned: list[Wave], policy: Policy, seconds: float | None, now: datetime) -> Iterator[dict[str, Any]]:
-    """When each wave begins, if all goes well; null where nobody can tell."""
+    """Yield when each wave begins, if all goes well; null where nobody can tell."""
     moment = window.opening(policy.window, now)
     for wave in planned:
         known = seconds is not None or wave.number == 1
@@ -286,7 +286,7 @@ def status(
 
 @contextmanager
 def refusals(as_json: bool, kind: str = "rollout") -> Iterator[None]:
-    """What cannot be done ends the command with its reason, before anything is touched."""
+    """End the command with the reason where something cannot be done, before anything is touched."""
     try:
         yield
     except (Refused, JournalError, locks.Busy, known_bad.NotTrusted) as error:

@@ -81,7 +81,7 @@ def _state(host: str, report: Report) -> State | None:
 
 
 def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str, State]:
-    """Who is not proven by an evidence.json: a cluster is healthy as a whole or not at all.
+    """Return who is not proven by an evidence.json: a cluster is healthy as a whole or not at all.
 
     Where all reasons are about one host, that one is at fault, and the others of its cluster only stand beside it.
     """
@@ -104,7 +104,7 @@ def proof(hosts: Iterable[str], evidence: Mapping[str, Any] | None) -> dict[str,
 
 
 def faults(states: Iterable[State]) -> int:
-    """How many hosts are bad themselves: one that is skipped only stands beside a bad one."""
+    """Return how many hosts are bad themselves: one that is skipped only stands beside a bad one."""
     return sum(state not in (*GOOD, CUT) for state, _ in states)
 
 

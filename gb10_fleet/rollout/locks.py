@@ -34,7 +34,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a fleet. `started` is in clock ticks after boot: with the pid it names a process for good."""
+    """Describes who holds a fleet. `started` is in clock ticks after boot: with the pid it names a process for good."""
 
     pid: int
     started: int
@@ -83,7 +83,7 @@ def held(folder: Path) -> Iterator[Callable[[str], None]]:
 
 
 def owner(folder: Path) -> Owner | None:
-    """Who writes at this moment; None where nobody does."""
+    """Return who writes at this moment; None where nobody does."""
     try:
         descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:

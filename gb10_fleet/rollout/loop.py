@@ -98,7 +98,10 @@ def _hosts(recipe: Recipe, run: Playbook) -> list[FleetHost]:
 
 
 def _in_a_file(text: str) -> str:
-    """Where the advice is an extra variable: the journal keeps no value, so a rollout takes them from a file only."""
+    """Put an advised extra variable into a file.
+
+    The journal keeps no value, so a rollout takes it from nowhere else.
+    """
     text = text.replace(" (with gb10: -- -e gb10_hosts=GROUP)", "")
     return re.sub(r"-e (gb10_hosts)=(\w+)", r"a file with the line `\1: \2`, said as `-- -e @FILE`,", text)
 
@@ -351,7 +354,7 @@ def outcome_of(states: Sequence[str], *, refused: bool = False) -> Outcome:
 
 
 def _bad_ones(states: Mapping[str, State]) -> str:
-    """Who is at fault, and how many only stand beside them."""
+    """Return who is at fault, and how many only stand beside them."""
     bad = [f"{name} {state}" for name, (state, _) in states.items() if state not in ("planned", "done", gate.CUT)]
     cut = [name for name, (state, _) in states.items() if state == gate.CUT]
     return "; ".join(filter(None, (some(bad, 5), f"{len(cut)} skipped" if cut else "")))
@@ -404,7 +407,7 @@ def touched(record: Mapping[str, Any]) -> tuple[list[FleetHost], list[Wave]]:
 
 
 def clear(journal: Journal, view: View) -> None:
-    """What killed commands have left on this machine: processes first, then files."""
+    """Clear what killed commands have left on this machine: processes first, then files."""
     runs = journal.runs()
     end_orphans(journal, [run["run"] for run in runs], view)
     for run in runs:

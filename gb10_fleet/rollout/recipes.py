@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is done with each wave, as the journal keeps it. `to`: the variables behind --to."""
+    """Describes what is done with each wave, as the journal keeps it. `to`: the variables behind --to."""
 
     playbook: str
     inventories: Sequence[str]
@@ -66,7 +66,10 @@ class Recipe:
 
     @property
     def fetches(self) -> bool:
-        """Whether its work may bring another image or model: ours that does is converge, of others nobody knows."""
+        """Tell whether its work may bring another image or model.
+
+        Ours that does is converge, of others nobody knows.
+        """
         names = [play["import_playbook"] for step in self.steps for play in step.plays]
         return any(name == _SITE[-1] or not name.startswith(_COLLECTION) for name in names)
 
@@ -208,7 +211,7 @@ def back(
     later: Sequence[Mapping[str, Any]] = (),
     words: Sequence[str] = (),
 ) -> Recipe:
-    """How to undo a run, given the records of those before and after it, in order; `words` are more for Ansible.
+    """Return how to undo a run, given the records of those before and after it, in order; `words` are more for Ansible.
 
     What it was told with --to goes back to what an earlier rollout was told, an image else to that of the inventory.
     The rest goes through the manifests of the hosts, which know what stood there before us.
@@ -253,12 +256,12 @@ def _touched(record: Mapping[str, Any]) -> set[str]:
 
 
 def _roles(*hosts: Mapping[str, Any]) -> set[str]:
-    """Which roles have changed something on these hosts of a run."""
+    """Return which roles have changed something on these hosts of a run."""
     return {change["role"] for host in hosts for change in host["changes"]}
 
 
 def _refuse_twice(roles: Sequence[str], touched: set[str], earlier: Sequence[Mapping[str, Any]]) -> None:
-    """What a role did there in an earlier run cannot be told from what it did in this one."""
+    """Refuse a role that ran there before: what it did then cannot be told from what it did in this run."""
     gone = {(run["of"], host["host"]) for run in earlier for host in hosts_of(run) if host["state"] == "done"}
     for run in earlier:
         for host in hosts_of(run):
@@ -272,7 +275,7 @@ def _refuse_twice(roles: Sequence[str], touched: set[str], earlier: Sequence[Map
 
 
 def _refuse_back(record: Mapping[str, Any], touched: set[str], later: Sequence[Mapping[str, Any]]) -> None:
-    """What was built on it since has to go first."""
+    """Refuse where something was built on it since: that has to go first."""
     keys, roles = named(record).keys(), _roles(*hosts_of(record))
     taken = {run["of"] for run in later if run["outcome"] == Outcome.done.name}
     for run in later:
@@ -335,6 +338,6 @@ def refuse_resume(record: Mapping[str, Any], later: Sequence[Mapping[str, Any]])
 
 
 def named(record: Mapping[str, Any]) -> dict[str, str]:
-    """What --to has named, by variable: a host set, an image."""
+    """Return what --to has named, by variable: a host set, an image."""
     to = record["order"]["to"]
     return {key: to[key] for key in _MOVES if key in to}

@@ -32,5 +32,5 @@ def read(words: Sequence[str]) -> Any:
 
 
 def lists(options: Any) -> bool:
-    """Whether ansible-playbook would only read the playbook, and ask no host."""
+    """Tell whether ansible-playbook would only read the playbook, and ask no host."""
     return bool(options.syntax or options.listhosts or options.listtasks or options.listtags)

@@ -55,7 +55,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Watch:
-    """How the GPU is read meanwhile."""
+    """Describes how the GPU is read meanwhile."""
 
     busy_percent: float
     readings: int
@@ -139,7 +139,7 @@ def _load(said: BenchmarkSettings, model: VllmSettings, made: ServicePlan, at_on
 
 
 def _refusals(view: View, said: BenchmarkSettings, model: VllmSettings) -> Iterator[str]:
-    """What cannot be measured, each with its way out."""
+    """Yield what cannot be measured, each with its way out."""
     if "vllm" not in view.variables.get("gb10_roles", catalog.ROLES):
         yield "gb10_roles has no vllm: it serves no model; leave it out with --limit"
     at_once, given, asked = said.benchmark_concurrency, said.benchmark_input_tokens, said.benchmark_output_tokens

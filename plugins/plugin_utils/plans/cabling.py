@@ -58,7 +58,7 @@ def judge(
 
 
 def wrong(statements: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is to be moved, for a person to read."""
+    """Return what is to be moved, for a person to read."""
     return [
         f"{item['host']} {item['port']}: {item['text']}; {item['way_out']}"
         for item in statements
@@ -111,7 +111,7 @@ def _which_moves(end: End, other: End, partners: Mapping[End, Sequence[End]]) ->
 
 
 def _is_first(end: End, partners: Mapping[End, Sequence[End]]) -> bool:
-    """Whether the link of this end names it first: p1 leads on in a ring, the first host does in a pair."""
+    """Tell whether the link of this end names it first: p1 leads on in a ring, the first host does in a pair."""
     partner = partners[end][0]
     if end[1] != partner[1]:
         return end[1] > partner[1]

@@ -123,7 +123,7 @@ def _refusals(said: FabricSettings, mine: HostFabric) -> list[str]:
 
 
 def in_words(mine: HostFabric) -> list[str]:
-    """What a host gets, one line for each rail, for a person to read before anything changes."""
+    """Return what a host gets, one line for each rail, for a person to read before anything changes."""
     return [
         f"{profile.netdev} ({profile.port}): {profile.cidr}, MTU {profile.mtu}, to "
         + ", ".join(f"{peer.host} {peer.port} {peer.address}" for peer in profile.peers)
@@ -133,7 +133,7 @@ def in_words(mine: HostFabric) -> list[str]:
 
 
 def _coming(words: tuple[str, ...]) -> dict[str, Any]:
-    """What the rails will get, said before anything changes."""
+    """Return what the rails will get, said before anything changes."""
     way_out = "nothing to do: the role fabric does it"
     return {"id": "fabric_plan", "severity": "info", "fact": "; ".join(words), "way_out": way_out, "accepted": None}
 

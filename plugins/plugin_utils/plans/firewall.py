@@ -59,7 +59,10 @@ class Gateway:
 
 @dataclass(frozen=True, kw_only=True)
 class FirewallPlan(RolePlan):
-    """Who may reach which TCP ports. What follows from the fabric is empty where the cluster has no plan of it."""
+    """Describes who may reach which TCP ports.
+
+    What follows from the fabric is empty where the cluster has no plan of it.
+    """
 
     open: tuple[str, ...]  # to everybody
     closed: tuple[str, ...]  # to everybody but the host itself
@@ -134,7 +137,7 @@ def _closed() -> list[Ports]:
 
 
 def _guarded(service: Service) -> list[Ports]:
-    """Where the hosts of a cluster meet: ports with a variable, and those that vLLM, Ray and the kernel choose.
+    """Return where the hosts of a cluster meet: ports with a variable, and those that vLLM, Ray and the kernel choose.
 
     On loopback nobody from outside reaches the API, and its port may be another program's on another address.
     """
@@ -153,7 +156,10 @@ def _guarded(service: Service) -> list[Ports]:
 
 
 def _own(service: Service) -> list[Ports]:
-    """Where a cluster meets, on a host of one. Other guarded ports may be a user's own, as random ones on loopback."""
+    """Return where a cluster meets, on a host of one.
+
+    Other guarded ports may be a user's own, as random ones on loopback.
+    """
     hosts, vllm = service.view.size, service.said
     if hosts < 2:
         return [vllm.vllm_transfer_port] if vllm.warm else []

@@ -125,7 +125,7 @@ def plan(view: View) -> GatewayPlan:
 
 
 def _certificates(said: GatewaySettings, routes: bool) -> Iterator[str]:
-    """What the operator has put on the host."""
+    """Yield what the operator has put on the host."""
     if not said.gateway_plain_http:
         yield from (said.gateway_certificate, said.gateway_certificate_key)
     if routes and said.gateway_fleet_ca:

@@ -40,7 +40,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Model:
-    """What clients ask for by one name, and who serves it."""
+    """Describes what clients ask for by one name, and who serves it."""
 
     name: str
     place: str
@@ -61,7 +61,7 @@ def models(view: View) -> tuple[Model, ...]:
 
 
 def routes(view: View) -> bool:
-    """Whether there is something to choose."""
+    """Tell whether there is something to choose."""
     several = bool(view.settings(GatewaySettings).gateway_fleet) or len(gateway_services.of(view)) > 1
     return several and gateway_settings.serves(view)
 
@@ -124,7 +124,7 @@ def _of_the_names(view: View, said: GatewaySettings) -> Iterator[str]:
 
 
 def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]:
-    """What is wrong with another host's gateway; this host's router would write it down."""
+    """Yield what is wrong with another host's gateway; this host's router would write it down."""
     try:
         theirs = other.settings(GatewaySettings)
     except SettingsError as error:

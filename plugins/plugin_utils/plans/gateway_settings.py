@@ -32,7 +32,7 @@ class GatewaySettings(RoleSettings, role="gateway"):
 
 
 def serves(view: View) -> bool:
-    """Whether a host has a gateway. The API is on the head of a cluster, and the gateway beside it.
+    """Tell whether a host has a gateway. The API is on the head of a cluster, and the gateway beside it.
 
     Another host of a cluster has one for its own services, where a router of the fleet asks for them.
     """

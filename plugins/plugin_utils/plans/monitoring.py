@@ -89,7 +89,7 @@ SERVERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringPlan(RolePlan):
-    """What the collector gets, and the stack. What is long is a property, for a plan is shown."""
+    """Describes what the collector gets, and the stack. What is long is a property, for a plan is shown."""
 
     enabled: bool
     listen: str
@@ -105,7 +105,7 @@ class MonitoringPlan(RolePlan):
 
     @property
     def settings(self) -> str:
-        """What the collector goes by."""
+        """Return what the collector goes by."""
         content, rules = catalog.load("monitoring"), patient.rules()
         known = {
             "recent_days": rules.limits["recent_days"],
@@ -227,7 +227,7 @@ def _file(name: str) -> str:
 
 @cache
 def _modules() -> tuple[str, ...]:
-    """What `PROGRAM` imports, and so on: paths below plugins/module_utils without their suffix."""
+    """Find what `PROGRAM` imports, and so on: paths below plugins/module_utils without their suffix."""
     root, found, left = catalog.collection_root() / "plugins/module_utils", set[str](), [PROGRAM]
     while left:
         module = left.pop()

@@ -48,7 +48,7 @@ def of(role: str, view: View) -> RolePlan:
 
 
 def serves_tasks_only(role: str) -> bool:
-    """Whether a role plans for its own tasks and declares no resources: it is none of those that a host gets."""
+    """Tell whether a role plans for its own tasks and declares no resources: it is none of those that a host gets."""
     return role not in catalog.ROLES and role in catalog.declared_variables().roles and _planner(role) is not None
 
 

@@ -27,7 +27,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
 @dataclass(frozen=True, kw_only=True)
 class VllmPlan(RolePlan):
-    """How a host serves: its services, each with its own unit, and the folders and programs that they share."""
+    """Describes how a host serves.
+
+    Its services, each with its own unit, and the folders and programs that they share.
+    """
 
     services: tuple[ServicePlan, ...]
     folders: tuple[Folder, ...]
@@ -89,7 +92,7 @@ def _only_short(made: tuple[ServicePlan, ...]) -> bool:
 
 
 def _named(made: tuple[ServicePlan, ...], which: str) -> Iterator[str]:
-    """What speaks against each service, with its name where there is more than the one of `vllm_model`."""
+    """Yield what speaks against each service, with its name where there is more than the one of `vllm_model`."""
     for each in made:
         texts = getattr(each, which)
         yield from texts if _only_short(made) else (f"{each.name}: {text}" for text in texts)

@@ -21,7 +21,7 @@ _SHARED = "vllm_transfer_port"
 
 
 def refusals(view: View, made: Sequence[ServicePlan], sets: Layouts) -> Iterator[str]:
-    """What speaks against having all of them on this host. Memory is of those that a layout has together."""
+    """Yield what speaks against having all of them on this host. Memory is of those that a layout has together."""
     yield from sets.mistakes
     for running in sets.together([each.name for each in made]).values():
         yield from _memory(view, [each for each in made if each.name in running])
@@ -30,7 +30,7 @@ def refusals(view: View, made: Sequence[ServicePlan], sets: Layouts) -> Iterator
 
 
 def reserve_gib() -> float:
-    """What stays for the system."""
+    """Return what stays for the system."""
     return float(catalog.load("models")["fit"]["reserve"]["value"])
 
 

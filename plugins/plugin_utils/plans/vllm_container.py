@@ -99,7 +99,7 @@ def _cache(said: VllmSettings) -> list[str]:
 
 
 def models(said: VllmSettings) -> str:
-    """What is fetched, as Docker mounts it: to be read alone."""
+    """Return what is fetched, as Docker mounts it: to be read alone."""
     return f"{said.vllm_cache_directory}/huggingface/hub:/root/.cache/huggingface/hub:ro"
 
 
@@ -162,7 +162,7 @@ def image_name(image: str) -> str:
 
 
 def traits(options: Sequence[str], ray: Sequence[str]) -> frozenset[str]:
-    """What the rules of serving ask about a container, in their words, of its `docker run` and of its Ray."""
+    """Return what the rules of serving ask about a container, in their words, of its `docker run` and of its Ray."""
     said = {word.partition("=")[0] for word in options}
     found = {trait for trait, flags in _TRAITS_BY_FLAG.items() if said & flags}
     if "/dev/infiniband" not in options:

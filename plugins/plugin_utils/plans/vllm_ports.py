@@ -23,7 +23,7 @@ _FIRST = 8000  # where services of a host usually begin
 
 
 def refusals(view: View, made: Sequence[ServicePlan]) -> Iterator[str]:
-    """What speaks against the ports of the services, with the owner of each."""
+    """Yield what speaks against the ports of the services, with the owner of each."""
     parts = dict(_parts(view))
     for each in made:
         yield from (

@@ -71,7 +71,10 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class ServicePlan(RolePlan):
-    """How a host serves one model. What follows from the fabric of its cluster is empty where that has no plan."""
+    """Describes how a host serves one model.
+
+    What follows from the fabric of its cluster is empty where that has no plan.
+    """
 
     name: str
     kind: str
@@ -133,7 +136,7 @@ def plan(service: Service) -> ServicePlan:
 
 
 def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
-    """What needs no fabric."""
+    """Return what needs no fabric."""
     view, said, names = service.view, service.said, service.names
     secrets = (
         *(("VLLM_API_KEY",) if said.vllm_api_key and service.kind == VLLM else ()),
@@ -221,7 +224,7 @@ def files_of(said: VllmSettings) -> Files:
 
 
 def _judged(view: View, said: VllmSettings) -> serving_rules.Verdict:
-    """What the rules of serving say; before the fabric is known, with words in the place of its addresses."""
+    """Return what the rules of serving say; before the fabric is known, with words in the place of its addresses."""
     of_the_fabric = vllm_container.OF_ANY_FABRIC if view.size > 1 else {}
     ray = vllm_container.ray_words(said, "HOST", ()) if said.by_ray else []
     return serving_rules.judge(
@@ -293,7 +296,7 @@ def _of_a_container(service: Service, made: ServicePlan) -> ServicePlan:
 
 
 def _program(service: Service, made: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
-    """What the unit goes by, whatever it runs."""
+    """Return what the unit goes by, whatever it runs."""
     figures = catalog.load("units")["supervisor"]
     return {
         "service": service.name,
@@ -311,7 +314,10 @@ def _program(service: Service, made: ServicePlan, argv: tuple[str, ...]) -> dict
 
 
 def _api(service: Service) -> dict[str, Any] | None:
-    """Where it takes requests: those of a cluster its head takes. At a name of DNS no gateway stands in front of it."""
+    """Return where it takes requests: those of a cluster its head takes.
+
+    At a name of DNS no gateway stands in front of it.
+    """
     address = addresses.on_the_host(service.said.vllm_host)
     if service.view.rank or not addresses.is_address(address):
         return None
@@ -328,13 +334,16 @@ def _kept_key(service: Service, purpose: str) -> dict[str, str]:
 
 
 def _held(name: str, facts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a host says of its secret of a service."""
+    """Return what a host says of its secret of a service."""
     found = facts.get("join_key") if name == SHORT else (facts.get("join_keys") or {}).get(name)
     return found or {}
 
 
 def _inside(service: Service, image: str, addresses_of: Mapping[str, str]) -> list[str]:
-    """What runs in the container. A node of Ray that is not the head runs what vLLM sends it, and serves nothing."""
+    """Return what runs in the container.
+
+    A node of Ray that is not the head runs what vLLM sends it, and serves nothing.
+    """
     view, said = service.view, service.said
     head = addresses_of.get(view.members[0], "")
     serve = ["serve", said.vllm_model, *vllm_container.serve_words(said, view.size, view.rank, head)]
@@ -356,7 +365,7 @@ def _rail(profile: Profile) -> dict[str, Any]:
 
 
 def _join(service: Service, addresses_of: Mapping[str, str]) -> dict[str, Any]:
-    """How the ranks find each other, and what they compare before any of them starts."""
+    """Return how the ranks find each other, and what they compare before any of them starts."""
     view, said = service.view, service.said
     return {
         "rank": view.rank,

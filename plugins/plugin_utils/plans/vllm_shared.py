@@ -69,7 +69,7 @@ def _of_warm_caches(top: str, inside: Sequence[str]) -> Iterator[Folder]:
 
 
 def programs(made: Sequence[ServicePlan]) -> Iterator[Program]:
-    """What units and containers run, beside gb10-vllm itself."""
+    """Yield what units and containers run, beside gb10-vllm itself."""
     if by_ray(made):
         yield Program(vllm_service.RAY_START, "ray_start", "#!/usr/bin/python3\n", _EXECUTABLE)
     yield from (Program(f"{vllm_service.PROGRAM}/{name}.py", f"vllm_unit/{name}") for name in vllm_service.SOURCES)

@@ -62,7 +62,7 @@ def plan(service: Service) -> WarmCache | None:
 
 
 def wish(made: WarmCache) -> dict[str, Any]:
-    """What the unit is told."""
+    """Return what the unit is told."""
     return {"shelf": made.shelf, "flags": made.flags, "markers": list(made.markers)}
 
 

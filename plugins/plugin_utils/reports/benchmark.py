@@ -214,7 +214,10 @@ def without_secrets(args: Sequence[str]) -> list[str]:
 
 
 def expectation(conditions: Mapping[str, Any], concurrency: int) -> tuple[Expected | None, str]:
-    """What was measured under the same conditions; else why nothing is expected, with what is known of others."""
+    """Return what was measured under the same conditions.
+
+    Else why nothing is expected, with what is known of others.
+    """
     here = f"{conditions['quantization'] or 'an unknown format'}, hosts: {conditions['hosts']}, at once: {concurrency}"
     model = models.find(conditions["model"])
     if model is None:
@@ -234,7 +237,7 @@ def expectation(conditions: Mapping[str, Any], concurrency: int) -> tuple[Expect
 
 
 def gpu(readings: Sequence[Mapping[str, Any] | None], limits: Limits) -> Gpu:
-    """What a GPU was like under load: readings below the utilization that counts say nothing."""
+    """Return what a GPU was like under load: readings below the utilization that counts say nothing."""
     busy = [one for one in readings if one and (one["utilization_percent"] or 0) >= limits["busy_percent"]]
     bits = 0
     for one in busy:
@@ -328,7 +331,7 @@ def table(document: Mapping[str, Any]) -> list[str]:
 
 
 def findings(document: Mapping[str, Any]) -> list[str]:
-    """What is not as expected, and its way out; once for all steps that say the same."""
+    """Return what is not as expected, and its way out; once for all steps that say the same."""
     found: dict[tuple[str, ...], list[str]] = {}
     for cluster in document["clusters"]:
         for step in cluster["steps"]:

@@ -48,7 +48,7 @@ def render(document: Mapping[str, Any]) -> str:
 
 
 def page_model(document: Mapping[str, Any]) -> Record:
-    """What the template shows, in words and numbers ready to print."""
+    """Return what the template shows, in words and numbers ready to print."""
     hosts, clusters = document["hosts"], document["clusters"]
     findings = [finding for proof in hosts.values() for finding in proof["findings"]]
     pairings = [pairing for cluster in clusters for pairing in cluster["pairings"]]
@@ -183,7 +183,7 @@ def _host_tones(cluster: Mapping[str, Any], hosts: Mapping[str, Any]) -> dict[st
 
 
 def _is_blamed(host: str, proof: Mapping[str, Any], pairings: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether most of what involves this host went wrong, so that one bad host does not paint its neighbours red."""
+    """Tell whether most of what involves this host went wrong: one bad host must not paint its neighbours red."""
     own = [pairing["severity"] == "error" for pairing in pairings if host in _names(pairing)]
     blocked = any(finding["severity"] == "error" and not finding["accepted"] for finding in proof["findings"])
     return blocked or (bool(own) and sum(own) * 2 > len(own))
@@ -206,7 +206,7 @@ def _link_model(link: Mapping[str, Any], cluster: Mapping[str, Any]) -> Record:
 
 
 def _broken(fault: Mapping[str, Any] | None, pairings: Sequence[Mapping[str, Any]]) -> Record:
-    """How a cable is drawn that leads elsewhere; nothing where its bandwidth came through all the same."""
+    """Return how a cable is drawn that leads elsewhere; nothing where its bandwidth came through all the same."""
     if fault is None or any(pairing["figures"]["gbps"] is not None for pairing in pairings):
         return {}
     found = ", ".join(f"{end['host']} {end['port']}" for end in fault["found"])
@@ -233,7 +233,7 @@ def _middle(pairings: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 
 def _label(pairings: Sequence[Mapping[str, Any]]) -> Record:
-    """What to write on a cable: each rail's Gb/s of the one pairing, or the middle one of several."""
+    """Return what to write on a cable: each rail's Gb/s of the one pairing, or the middle one of several."""
     if not pairings:
         return {"label": ["not measured"], "tone": "warn"}
     middle = _middle(pairings)
@@ -352,7 +352,7 @@ def _pairing_warning(pairing: Mapping[str, Any]) -> Record:
 
 
 def _gid_warnings(host: str, proof: Mapping[str, Any]) -> list[Record]:
-    """What show_gids remarks: no verdict by itself, but what a person should know before trusting an index."""
+    """Return what show_gids remarks: no verdict by itself, but what a person should know before trusting an index."""
     return [
         {
             "host": host,
@@ -391,7 +391,7 @@ def start_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def api_rows(serving: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Where the API answers: to clients, and on the host that has it."""
+    """Yield where the API answers: to clients, and on the host that has it."""
     api = serving.get("api")
     if api and api["gateway"]:
         yield "API", f"{api['gateway']}/v1"

@@ -110,7 +110,7 @@ def _cluster(name: str, members: Mapping[str, Record], thresholds: Mapping[str, 
 
 
 def services_of(part: Mapping[str, Any]) -> list[Record]:
-    """What the services of a host or cluster answered; `serving` is the first, and alone in older evidence."""
+    """Return what the services of a host or cluster answered; `serving` is the first, and alone in older evidence."""
     return [*(part.get("services") or ([part["serving"]] if part["serving"] else []))]
 
 
@@ -121,7 +121,10 @@ def title_of_service(served: Mapping[str, Any]) -> str:
 
 
 def _numbers(thresholds: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[dict[str, float], str | None]:
-    """What to judge by. Evidence must not be lost for a wrong number of the operator's: it is said, and ours count."""
+    """Return what to judge by.
+
+    Evidence must not be lost for a wrong number of the operator's: it is said, and ours count.
+    """
     try:
         return verdicts.thresholds_from(thresholds, own), None
     except verdicts.ThresholdError as error:
@@ -141,13 +144,13 @@ def _links(members: Mapping[str, Record]) -> list[Record]:
 
 
 def _cabling(members: Mapping[str, Record]) -> list[Record]:
-    """Where each port of the plan leads; of a host that did not listen, only what others heard."""
+    """Return where each port of the plan leads; of a host that did not listen, only what others heard."""
     heard = {host: proof["heard"] for host, proof in members.items() if proof["heard"] is not None}
     return cabling.judge({host: proof["profiles"] for host, proof in members.items()}, heard) if heard else []
 
 
 def _pairings(members: Mapping[str, Record], thresholds: Mapping[str, float]) -> list[Record]:
-    """What was measured between two hosts over one link: both ends put together again, and judged."""
+    """Return what was measured between two hosts over one link: both ends put together again, and judged."""
     pairings: dict[tuple[str, str, str], Record] = {}
     rails: dict[tuple[str, str, str], dict[int, verdicts.MeasuredRail]] = {}
     for results in _results_by_test(members).values():
@@ -229,7 +232,7 @@ def _subnets(port: Mapping[str, Any]) -> list[str]:
 
 
 def gid_port(members: Mapping[str, Record], end: Mapping[str, Any]) -> Record:
-    """What show_gids said about a port; it was read after the fabric was applied, unlike doctor's facts."""
+    """Return what show_gids said about a port; it was read after the fabric was applied, unlike doctor's facts."""
     proof = members.get(end["host"])
     ports = (proof["gids"] or {}).get("ports", []) if proof else []
     return next((port for port in ports if port["device"] == end["hca"]), {})
@@ -246,7 +249,7 @@ def _unproven(
     members: Mapping[str, Record],
     served: Sequence[Record],
 ) -> list[Record]:
-    """What should have been measured and was not."""
+    """Return what should have been measured and was not."""
     measured = {pairing["link"] for pairing in pairings}
     unmeasured = [link["name"] for link in links if link["name"] not in measured]
     unpinged = [host for host, proof in members.items() if proof["profiles"] and not proof["pings"]]
@@ -287,7 +290,7 @@ def _wrong(
     members: Mapping[str, Record],
     served: Sequence[Record],
 ) -> list[Record]:
-    """What was measured and is not as it should be."""
+    """Return what was measured and is not as it should be."""
     carried = {
         (pairing[end]["host"], pairing[end]["port"])
         for pairing in pairings
