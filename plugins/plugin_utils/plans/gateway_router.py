@@ -78,29 +78,29 @@ def routers_of(hosts: Sequence[str], views: Iterable[View]) -> list[str]:
 
 def refusals(view: View) -> Iterator[str]:
     """Why the fleet of this gateway cannot be reached, or not be told apart."""
-    said = view.settings(GatewaySettings)
-    yield from _of_the_names(view, said)
-    if not said.gateway_fleet:
+    settings = view.settings(GatewaySettings)
+    yield from _of_the_names(view, settings)
+    if not settings.gateway_fleet:
         return
-    if not said.gateway_fleet_key:
+    if not settings.gateway_fleet_key:
         yield (
             "gateway_fleet is set and gateway_fleet_key is empty. Give all hosts of the fleet one key, in a file that "
             "Ansible Vault encrypts; `openssl rand -hex 32` makes one."
         )
     for other in _named(view):
-        yield from _of_another(view, said, other)
+        yield from _of_another(view, settings, other)
     offered = models(view)
     if not offered and not any(gateway_services.wrong(each) for each in (view, *_others(view))):
-        yield f"gateway_fleet names {', '.join(said.gateway_fleet)}, and no host of it has a vllm_model."
-    if any(replica.name for model in offered for replica in model.replicas) and not said.gateway_fleet_ca:
+        yield f"gateway_fleet names {', '.join(settings.gateway_fleet)}, and no host of it has a vllm_model."
+    if any(replica.name for model in offered for replica in model.replicas) and not settings.gateway_fleet_ca:
         yield (
             "gateway_fleet is set and gateway_fleet_ca is empty. Name a PEM file on this host with what the "
             "certificates of the other gateways are verified by: their authority, or the certificates themselves."
         )
 
 
-def _of_the_names(view: View, said: GatewaySettings) -> Iterator[str]:
-    unknown = [name for name in said.gateway_fleet if name not in view.groups and name not in view.inventory]
+def _of_the_names(view: View, settings: GatewaySettings) -> Iterator[str]:
+    unknown = [name for name in settings.gateway_fleet if name not in view.groups and name not in view.inventory]
     if unknown:
         yield f"gateway_fleet names {', '.join(unknown)}: no host or group of the inventory."
     services = [*gateway_services.of(view), *(each for other in _others(view) for each in gateway_services.of(other))]
@@ -123,7 +123,7 @@ def _of_the_names(view: View, said: GatewaySettings) -> Iterator[str]:
         yield f"the router cannot name {', '.join(odd)}: a host's name has letters, digits and ._- only."
 
 
-def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]:
+def _of_another(view: View, settings: GatewaySettings, other: View) -> Iterator[str]:
     """Yield what is wrong with another host's gateway; this host's router would write it down."""
     try:
         theirs = other.settings(GatewaySettings)
@@ -141,7 +141,7 @@ def _of_another(view: View, said: GatewaySettings, other: View) -> Iterator[str]
             f"gateway_fleet names {other.host}, which has no gateway. Set its gateway_address, or leave it out of "
             "gateway_fleet."
         )
-    elif theirs.gateway_fleet_key != said.gateway_fleet_key:
+    elif theirs.gateway_fleet_key != settings.gateway_fleet_key:
         yield (
             f"gateway_fleet_key of {other.host} is another one than that of {view.host}, so its gateway would refuse "
             "this one. Give both the same."

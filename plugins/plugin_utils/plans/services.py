@@ -117,9 +117,9 @@ def expand(view: View) -> tuple[Service, ...]:
     wrong = list(service_entries.mistakes(view.variables)) or list(_of_others(view)) or list(_mistakes(view))
     if wrong:
         raise SettingsError("; ".join(wrong))
-    said = view.settings(VllmSettings)
+    settings = view.settings(VllmSettings)
     none_named = VARIABLE not in view.variables
-    short = [Service(SHORT, view, view, (view.host,))] if said.vllm_model or none_named else []
+    short = [Service(SHORT, view, view, (view.host,))] if settings.vllm_model or none_named else []
     entries = service_entries.of(view.variables)
     return (*short, *(_service(view, name, entries[name]) for name in _here(view, view.host)))
 

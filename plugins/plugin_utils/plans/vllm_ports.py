@@ -53,9 +53,9 @@ def _parts(view: View) -> Iterator[tuple[int, str]]:
         yield catalog.load("gateway")["packaged_port"]["value"], "the NGINX that was there before the gateway"
 
 
-def _of_the_stack(said: MonitoringSettings) -> Iterator[tuple[int, str]]:
-    for entry in catalog.load("monitoring")["stack_ports"] if said.monitoring_server else ():
-        if entry["package"] != "grafana" or said.monitoring_grafana:
+def _of_the_stack(settings: MonitoringSettings) -> Iterator[tuple[int, str]]:
+    for entry in catalog.load("monitoring")["stack_ports"] if settings.monitoring_server else ():
+        if entry["package"] != "grafana" or settings.monitoring_grafana:
             yield entry["value"], f"{entry['meaning']} (monitoring_server)"
 
 
