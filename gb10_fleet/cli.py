@@ -147,9 +147,9 @@ def why(
         found = reasons.answers(report.answers, days)
     except reasons.WrongAnswer as error:
         wrong_answer(str(error), as_json)
-    told = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
+    run_end = {"outcome": outcome.name, "messages": report.messages, "errors": report.errors}
     # Of a host without an answer its findings, which are no part of `hosts`, say why.
-    document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **told}
+    document = {"hosts": [each.as_dict() for each in found], "findings": silent(order, report), **run_end}
     answer(order, outcome, report, document, (line for each in found for line in reasons.lines(each)), as_json)
 
 

@@ -19,16 +19,16 @@ def explained(results: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, A
 def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iterator[str]:
     """The lines for these hosts. Settings that nobody set are counted; with `defaults` they are shown."""
     for host, result in explained.items():
-        for role, told in result["roles"].items():
+        for role, decided in result["roles"].items():
             yield f"{host}: {role}"
-            yield from _settings(told["settings"], defaults)
-            yield from _plan(told["plan"])
-            for text in told["refusals"]:
+            yield from _settings(decided["settings"], defaults)
+            yield from _plan(decided["plan"])
+            for text in decided["refusals"]:
                 yield f"  refused: {text}"
-            for unit, said in told["wishes"].items():
-                yield f"  wish: {unit}: {said}"
-            yield f"  resources: {len(told['resources'])}"
-            for resource in told["resources"]:
+            for unit, wish in decided["wishes"].items():
+                yield f"  wish: {unit}: {wish}"
+            yield f"  resources: {len(decided['resources'])}"
+            for resource in decided["resources"]:
                 (kind, name), *rest = resource.items()
                 yield " ".join([f"{_INDENT}{kind}: {name}", *(f"{key}={json.dumps(value)}" for key, value in rest)])
         if result["uncertain"]:
@@ -37,11 +37,11 @@ def lines(explained: Mapping[str, Mapping[str, Any]], *, defaults: bool) -> Iter
 
 
 def _settings(settings: list[Mapping[str, Any]], defaults: bool) -> Iterator[str]:
-    given = [each for each in settings if defaults or each["origin"] != "default"]
-    rest = len(settings) - len(given)
-    yield f"  settings: {len(given)} set" + (f", {rest} at their default (--defaults shows them)" if rest else "")
-    width = max((len(each["name"]) for each in given), default=0)
-    for each in given:
+    shown = [each for each in settings if defaults or each["origin"] != "default"]
+    rest = len(settings) - len(shown)
+    yield f"  settings: {len(shown)} set" + (f", {rest} at their default (--defaults shows them)" if rest else "")
+    width = max((len(each["name"]) for each in shown), default=0)
+    for each in shown:
         yield f"{_INDENT}{each['name']:<{width}}  {json.dumps(each['value'])}  ({each['origin']})"
 
 

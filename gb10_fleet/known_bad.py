@@ -167,5 +167,5 @@ def of_rollout(folder: Path, accept: Sequence[str]) -> dict[str, Any]:
     words = [word.partition("=") for word in accept]
     if bad := [name for name, _, reason in words if not name or not reason.strip()]:
         raise NotTrusted(f"--accept {bad[0]}: write ID=REASON")
-    own = added({"known_bad": []}, folder)["known_bad"]
-    return {"known_bad": own, "accept": {name: reason for name, _, reason in words}}
+    entries = added({"known_bad": []}, folder)["known_bad"]
+    return {"known_bad": entries, "accept": {name: reason for name, _, reason in words}}

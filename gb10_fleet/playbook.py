@@ -160,13 +160,13 @@ class Report:
         if kind == "runner_on_failed" and data.get("step") == KEPT_OUT:
             self.kept_out[data["host"]] = _brief(result, "a router did not take it back")
         if kind in _FAILED and not data.get("ignore_errors"):
-            said = said_by(event, "it failed and gave no reason")
+            reason = said_by(event, "it failed and gave no reason")
             if found := no_answer(event):
                 self.silent.setdefault(data["host"], found)
             # Of a refusal in the second undo task, or of a table that is there already, once is enough.
-            in_table = action == "gb10.fleet.drifted" or said == self.drift.get("msg")
-            if said not in (known := self.messages.setdefault(data["host"], [])) and not in_table:
-                known.append(said)
+            in_table = action == "gb10.fleet.drifted" or reason == self.drift.get("msg")
+            if reason not in (known := self.messages.setdefault(data["host"], [])) and not in_table:
+                known.append(reason)
         self._take_state(data, result)
         self._take_error(event)
         if kind in _RESULTS and self.through is None:
@@ -244,10 +244,10 @@ class Report:
 def no_answer(event: Mapping[str, Any]) -> Finding | None:
     """Return what a host that gave no answer comes down to, unless the task has said it already."""
     data = event.get("event_data", {})
-    said = str(data.get("res", {}).get("msg", ""))
-    if event.get("event") != "runner_on_unreachable" or "way out: " in said:
+    message = str(data.get("res", {}).get("msg", ""))
+    if event.get("event") != "runner_on_unreachable" or "way out: " in message:
         return None
-    return from_failure(data["host"], said, cluster=data.get("cluster") or data["host"])
+    return from_failure(data["host"], message, cluster=data.get("cluster") or data["host"])
 
 
 def said_by(event: Mapping[str, Any], silent: str) -> str:
@@ -257,8 +257,8 @@ def said_by(event: Mapping[str, Any], silent: str) -> str:
 
 
 def _brief(result: Mapping[str, Any], silent: str) -> str:
-    said = str(result.get("msg") or result.get("censored") or silent)
-    return said if len(said) <= SAID_LIMIT else f"{said[:SAID_LIMIT]} ... ({len(said)} characters)"
+    reason = str(result.get("msg") or result.get("censored") or silent)
+    return reason if len(reason) <= SAID_LIMIT else f"{reason[:SAID_LIMIT]} ... ({len(reason)} characters)"
 
 
 Runner = Callable[..., Any]

@@ -120,39 +120,39 @@ def table(found: Mapping[str, Any]) -> Iterator[str]:
         return
     if found["to"]:
         yield f"to {found['to']['name']} ({found['to']['date'][:10]}); nothing was changed"
-    lines = columns([_COLUMNS, *(_row(host, said) for host, said in hosts.items())])
+    lines = columns([_COLUMNS, *(_row(host, row) for host, row in hosts.items())])
     yield lines[0]
-    for line, said in zip(lines[1:], hosts.values(), strict=True):
+    for line, row in zip(lines[1:], hosts.values(), strict=True):
         yield line
-        yield f"{_INDENT}{said['reason']}"
-        yield from (f"{_INDENT}{text}" for text in _details(said))
+        yield f"{_INDENT}{row['reason']}"
+        yield from (f"{_INDENT}{text}" for text in _details(row))
 
 
-def _row(host: str, said: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(host: str, row: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         host,
-        said["state"],
-        str(len(said["packages"])),
-        str(len(said["firmware"])),
-        f"{said['download_mib']} MiB",
-        f"{said['minutes']} min",
-        str(said["reboots"]),
-        said["set"] or "-",
+        row["state"],
+        str(len(row["packages"])),
+        str(len(row["firmware"])),
+        f"{row['download_mib']} MiB",
+        f"{row['minutes']} min",
+        str(row["reboots"]),
+        row["set"] or "-",
     )
 
 
-def _details(said: Mapping[str, Any]) -> Iterator[str]:
-    if said["packages"]:
-        names = [f"{name} {version}" for name, version in sorted(said["packages"].items())]
+def _details(row: Mapping[str, Any]) -> Iterator[str]:
+    if row["packages"]:
+        names = [f"{name} {version}" for name, version in sorted(row["packages"].items())]
         more = f", and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         yield f"packages: {', '.join(names[:SHOWN])}{more}"
-    if said["removes"]:
-        yield f"removed: {', '.join(sorted(said['removes']))}"
+    if row["removes"]:
+        yield f"removed: {', '.join(sorted(row['removes']))}"
     words = {
         "firmware": "firmware", "parameters": "kernel parameter", "held": "known bad", "blocks": "blocked",
         "torn": "stays torn", "below_floors": "stays below a floor", "rollback": "way back",
     }  # fmt: skip
     for key, word in words.items():
-        yield from (f"{word}: {text}" for text in said[key])
-    if said["lists_age_s"] is not None and said["lists_age_s"] >= 86400:
-        yield f"apt's lists are {said['lists_age_s'] // 86400} days old: newer packages are not in them"
+        yield from (f"{word}: {text}" for text in row[key])
+    if row["lists_age_s"] is not None and row["lists_age_s"] >= 86400:
+        yield f"apt's lists are {row['lists_age_s'] // 86400} days old: newer packages are not in them"

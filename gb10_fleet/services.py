@@ -61,7 +61,7 @@ def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
         wrong = facts_schema.differs(answer.get("services"), list[Said], "services")
         if wrong:
             raise WrongAnswer(f"{host}: {wrong}")
-        found += [Row(host, said) for said in answer["services"]]
+        found += [Row(host, service) for service in answer["services"]]
     return sorted(found, key=lambda row: (row.said["name"], row.host))
 
 
@@ -107,17 +107,17 @@ def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
 
 
 def _line(row: Row, now: datetime) -> tuple[str, ...]:
-    said = row.said
-    gib = said["memory_gib"]
+    service = row.said
+    gib = service["memory_gib"]
     return (
-        said["name"],
+        service["name"],
         row.host,
-        said["phase"] or said["state"],
-        _ago(said["since"], now),
-        said["model"] or "-",
-        str(said["port"] or "-"),
+        service["phase"] or service["state"],
+        _ago(service["since"], now),
+        service["model"] or "-",
+        str(service["port"] or "-"),
         f"{gib:.0f} GiB" if gib else "-",
-        said_of(said["wish"]) if said["wish"] else "-",
+        said_of(service["wish"]) if service["wish"] else "-",
     )
 
 

@@ -316,9 +316,9 @@ def layout(
         _end(str(error), Outcome.refused)
     if not hosts:
         _end(f"{name} runs already", Outcome.done)
-    said = [f"stop {service} on {hosts[service]}" for service in wanted.stops]
-    said += [f"start {service} on {hosts[service]}" for service in wanted.starts]
-    _consent(f"Layout {name}: {'; '.join(said)}", yes)
+    steps = [f"stop {service} on {hosts[service]}" for service in wanted.stops]
+    steps += [f"start {service} on {hosts[service]}" for service in wanted.starts]
+    _consent(f"Layout {name}: {'; '.join(steps)}", yes)
     _switch(fleet, wanted.stops, wanted.starts)
 
 

@@ -75,9 +75,9 @@ def _load(load: Load) -> str:
     if load["state"] in ("refused", "failed"):
         return f"no load of our own{image}: {load['reason']}"
     speed = load["told"].get("teraflops")
-    said = [f"read under a load of our own{image}"]
-    said += [f"{speed:g} TFLOP/s in bfloat16"] if speed is not None else []
-    return ", ".join(said + ([load["reason"]] if load["reason"] else []))
+    parts = [f"read under a load of our own{image}"]
+    parts += [f"{speed:g} TFLOP/s in bfloat16"] if speed is not None else []
+    return ", ".join(parts + ([load["reason"]] if load["reason"] else []))
 
 
 def _span(seconds: float) -> str:

@@ -61,6 +61,6 @@ def ssh_options(known_hosts: Path) -> dict[str, str]:
 
 
 def known_hosts_lines(keys: Mapping[Place, Keys]) -> Iterator[str]:
-    for place, own in keys.items():
-        for kind, key in sorted(own.items()):
+    for place, by_kind in keys.items():
+        for kind, key in sorted(by_kind.items()):
             yield f"{place.known_as} {kind} {key}\n"

@@ -78,12 +78,12 @@ def _inventory(places: Mapping[str, Place], user: str | None, known_hosts: Path)
 
 
 def _answer(place: Place, keys: Keys, event: Mapping[str, Any] | None, report: Report) -> Answer:
-    said = event["said"] if event else {}
-    if facts := said.get("ansible_facts", {}).get("gb10_spark"):
+    result = event["said"] if event else {}
+    if facts := result.get("ansible_facts", {}).get("gb10_spark"):
         return asking.answer(place, keys, facts)
     if event:
         status = scan.SSH_FAILED if event["kind"] == "runner_on_unreachable" else scan.REFUSED
-        why = f"{said.get('msg', '')}\n{said.get('module_stderr', '')}"
+        why = f"{result.get('msg', '')}\n{result.get('module_stderr', '')}"
         return asking.silent(place, keys, scan.Reply(str(place), status, "", why))
     why = " ".join(report.errors) or "ansible-playbook ended before it asked this host"
     return Answer(place, keys, silence=output.printable(why))

@@ -50,11 +50,11 @@ def _host(host: Mapping[str, Any], proof: Mapping[str, Any], scanned: Mapping[st
 
 def _slowest(host: str, pairings: Sequence[Mapping[str, Any]]) -> Record | None:
     """The weakest link of a host: the one that the proof judges worst, and of those the slowest. Gb/s, all rails."""
-    own = [item for item in pairings if host in (item["server"]["host"], item["client"]["host"])]
-    if not own:
+    of_host = [item for item in pairings if host in (item["server"]["host"], item["client"]["host"])]
+    if not of_host:
         return None
     ranks = ("ok", "warn", "error")
-    weakest = max(own, key=lambda item: (ranks.index(item["severity"]), -(item["figures"]["gbps"] or 0)))
+    weakest = max(of_host, key=lambda item: (ranks.index(item["severity"]), -(item["figures"]["gbps"] or 0)))
     peer = next(item["host"] for item in (weakest["server"], weakest["client"]) if item["host"] != host)
     return {"gbps": weakest["figures"]["gbps"], "peer": peer, **{key: weakest[key] for key in ("verdict", "severity")}}
 

@@ -327,7 +327,7 @@ def _brief(value: Any) -> str:
 
 def _meta(document: Mapping[str, Any]) -> Record:
     order = document["order"]
-    said = {
+    ordered = {
         "playbook": order.get("playbook"),
         "to": [f"{name}={value}" for name, value in order.get("to", {}).items()],
         "takes back": document["of"],
@@ -340,6 +340,6 @@ def _meta(document: Mapping[str, Any]) -> Record:
     }
     return {
         key: ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else value
-        for key, value in {**said, **policy}.items()
+        for key, value in {**ordered, **policy}.items()
         if value not in (None, [], (), "")
     }

@@ -106,8 +106,8 @@ def orphans(runs: Sequence[str], proc: Path = _PROC) -> list[Process]:
     for folder in proc.glob("[0-9]*"):
         with contextlib.suppress(OSError, ValueError):  # it has just ended, or is somebody else's
             environment = (folder / "environ").read_bytes().split(b"\0")
-            said = next((item for item in environment if item.startswith(f"{ROLLOUT}=".encode())), b"")
-            rollout = said.decode(errors="replace").partition("=")[2]
+            variable = next((item for item in environment if item.startswith(f"{ROLLOUT}=".encode())), b"")
+            rollout = variable.decode(errors="replace").partition("=")[2]
             command = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             started = _started(int(folder.name), proc)
             if rollout.rpartition("/")[0] in runs and started is not None and not command.endswith("[mux]"):

@@ -116,7 +116,7 @@ def _refuse_strangers(heard: Mapping[str, Any]) -> None:
 
 def _refuse_without(consent: str, heard: Mapping[str, Any]) -> None:
     """Before any wave: the playbook itself refuses such a host only when its model is stopped."""
-    lacking = [name for name, given in zip(heard["hosts"], heard["consents"], strict=True) if not given]
+    lacking = [name for name, consent_given in zip(heard["hosts"], heard["consents"], strict=True) if not consent_given]
     if lacking:
         raise Refused(
             f"{some(lacking, 5)}: {consent} is not true, and without this consent the playbook refuses: set it in the"

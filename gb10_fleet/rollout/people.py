@@ -25,17 +25,17 @@ def tell(record: Mapping[str, Any], page: Path | None, run: Callable[..., tuple[
     bad = [host["host"] for host in hosts_of(record) if host["state"] not in ("planned", "done")]
     counts = ", ".join(f"{count} {state}" for state, count in record["counts"].items())
     text = "\n".join([f"{record['run']}: {counts}", *([str(record["reason"])] if record["reason"] else [])])
-    told = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None)
+    event = notify.event(notify.ROLLOUT, record["outcome"], text, bad, str(page.resolve()) if page else None)
     recipe = Recipe.of(record)
     order = Order(
         "gb10.fleet.notify",
         recipe.inventories,
-        variables={"__notify_event": told},
+        variables={"__notify_event": event},
         words=recipe.words,
         timeout_s=LIMIT_S,
     )
     outcome, report = run(order, quiet=True, watch=lambda _event: None)
     if outcome == Outcome.done:
         return None
-    said = [*(text for texts in report.messages.values() for text in texts), *report.errors]
-    return said[0] if said else "nobody was told of it: the playbook gb10.fleet.notify failed"
+    reasons = [*(text for texts in report.messages.values() for text in texts), *report.errors]
+    return reasons[0] if reasons else "nobody was told of it: the playbook gb10.fleet.notify failed"

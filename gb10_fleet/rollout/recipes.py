@@ -78,7 +78,7 @@ class Recipe:
         """The consent that its playbook wants of each host, where the recipe does not say it itself."""
         plays = [play for step in self.steps for play in step.plays]
         wanted = [(_CONSENTS.get(play["import_playbook"]), play.get("vars", {})) for play in plays]
-        return next((name for name, said in wanted if name and name not in said), None)
+        return next((name for name, variables in wanted if name and name not in variables), None)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Recipe:
@@ -107,8 +107,8 @@ def forward(
     if release:
         if problem := unknown_trouble(accept or (), [*catalog.load("releases")["known_bad"], *known_bad]):
             raise Refused(problem)
-        said = {"release_update_firmware": firmware, "release_update_accept": dict(accept or {})}
-        variables |= {**said, "release_update_known_bad": [*known_bad], "gb10_release_evidence": True}
+        settings = {"release_update_firmware": firmware, "release_update_accept": dict(accept or {})}
+        variables |= {**settings, "release_update_known_bad": [*known_bad], "gb10_release_evidence": True}
     elif firmware or accept:
         raise Refused("--firmware and --accept go with --to RELEASE")
     if reboot and "driver_host_set" not in variables:
@@ -127,12 +127,12 @@ def forward(
     )
 
 
-def _refuse_words(said: Sequence[str]) -> None:
+def _refuse_words(words: Sequence[str]) -> None:
     """The journal keeps these words, and a wave that only looks would count as done."""
-    if not said:
+    if not words:
         return
     try:
-        options = ansible_words.read(said)
+        options = ansible_words.read(words)
     except ValueError as error:
         raise Refused(str(error)) from None
     if options.check or ansible_words.lists(options):
@@ -318,8 +318,10 @@ def _before(
     values = [value for value, _ in had.values()]
     if any(value != values[0] for value in values):
         words = {name: value[key] if value else "that of the inventory" for name, (value, _) in had.items()}
-        told = ", ".join(f"{name} {word}" for name, word in list(words.items())[:5])
-        raise Refused(f"{key}: the hosts did not have the same before ({told}{', ...' * (len(words) > 5)}). {way_out}")
+        examples = ", ".join(f"{name} {word}" for name, word in list(words.items())[:5])
+        raise Refused(
+            f"{key}: the hosts did not have the same before ({examples}{', ...' * (len(words) > 5)}). {way_out}"
+        )
     return values[0] if values else None
 
 

@@ -90,17 +90,17 @@ def plan(view: View) -> BenchmarkPlan:
         raise PlanError(
             f"benchmark_service is {settings.benchmark_service!r}, and the services of {view.host} are: {names}"
         )
-    model, made = measured.said, vllm_service.plan(measured)
+    model, planned = measured.said, vllm_service.plan(measured)
     limits = catalog.load("thresholds")["benchmark"]
     within_s = limits["busy_within_s"]["value"]
     return BenchmarkPlan(
         refusals=tuple(_refusals(view, settings, model)),
-        service=made.name,
-        unit=made.unit.removesuffix(".service"),
-        served_name=made.served_name,
-        members=made.members,
-        rank=made.rank,
-        loads=tuple(_load(settings, model, made, at_once) for at_once in settings.benchmark_concurrency),
+        service=planned.name,
+        unit=planned.unit.removesuffix(".service"),
+        served_name=planned.served_name,
+        members=planned.members,
+        rank=planned.rank,
+        loads=tuple(_load(settings, model, planned, at_once) for at_once in settings.benchmark_concurrency),
         watch=Watch(limits["busy_percent"]["value"], limits["busy_readings"]["value"] * 2, within_s),
         wait_s=settings.benchmark_timeout + within_s,
         request={
@@ -122,18 +122,18 @@ def plan(view: View) -> BenchmarkPlan:
     )
 
 
-def _load(settings: BenchmarkSettings, model: VllmSettings, made: ServicePlan, at_once: int) -> Load:
+def _load(settings: BenchmarkSettings, model: VllmSettings, planned: ServicePlan, at_once: int) -> Load:
     return Load(
         model=model.vllm_model,
         served_name=model.served_name,
-        url=made.url,
+        url=planned.url,
         requests=at_once * settings.benchmark_prompts,
         concurrency=at_once,
         input_tokens=settings.benchmark_input_tokens,
         shared_tokens=settings.shared_tokens,
         output_tokens=settings.benchmark_output_tokens,
         timeout_s=settings.benchmark_timeout,
-        container=made.container,
+        container=planned.container,
         serve_args=model.vllm_extra_args,
     )
 

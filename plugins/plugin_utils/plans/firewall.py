@@ -87,7 +87,7 @@ def plan(view: View) -> FirewallPlan:
     exporter = monitoring.monitoring_port if monitoring.exposed else None
     of_services = dict.fromkeys(port for each in served for port in _guarded(each))
     guarded = [*of_services, *([exporter] if exporter else [])]
-    made = FirewallPlan(
+    planned = FirewallPlan(
         refusals=_texts(text for each in served for text in _refusals(view, settings, each.said, guarded)),
         open=_texts(_open(view, settings)),
         closed=_texts(_closed()),
@@ -104,9 +104,9 @@ def plan(view: View) -> FirewallPlan:
     try:
         joined = view.plan(fabric.plan)
     except PlanError as error:
-        return replace(made, joint_refusals=(str(error),))
+        return replace(planned, joint_refusals=(str(error),))
     return replace(
-        made,
+        planned,
         joint_refusals=_texts(text for each in served for text in _nobody_asks(each, settings, joined)),
         peers=tuple(_peers(view, joined)),
     )

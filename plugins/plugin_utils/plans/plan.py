@@ -54,8 +54,8 @@ def serves_tasks_only(role: str) -> bool:
 
 def shown(plan: Any) -> dict[str, Any]:
     """A plan, or a part of one, as plain data: for results and for people."""
-    made: dict[str, Any] = _shown(plan)
-    return made
+    shown: dict[str, Any] = _shown(plan)
+    return shown
 
 
 def _shown(value: Any) -> Any:

@@ -115,24 +115,28 @@ def plan(service: Service) -> ServicePlan:
     """The plan of one service for one host."""
     view, settings = service.view, service.said
     if service.kind == CONTAINER:
-        made = _decided(service, tuple(vllm_refusals.of_a_container(view, settings, service.memory_gib)))
-        return made if made.refusals else _of_a_container(service, made)
+        planned = _decided(service, tuple(vllm_refusals.of_a_container(view, settings, service.memory_gib)))
+        return planned if planned.refusals else _of_a_container(service, planned)
     try:
         verdict = _judged(view, settings)
     except FactsError as error:
         verdict = serving_rules.Verdict((serving_rules.Refusal("facts", f"vllm_model_facts: {error}."),))
     of_rules = (each.text for each in verdict.refusals if each.id not in rules.FIRM)
-    made = _decided(service, (*vllm_refusals.refusals(view, settings, service.memory_gib), *of_rules), verdict.findings)
+    planned = _decided(
+        service, (*vllm_refusals.refusals(view, settings, service.memory_gib), *of_rules), verdict.findings
+    )
     if view.size == 1:
-        return made if made.refusals else _started(service, made, None)
+        return planned if planned.refusals else _started(service, planned, None)
     try:
         joined = service.whole.plan(fabric.plan)
     except PlanError as error:
-        return replace(made, joint_refusals=(str(error),))
+        return replace(planned, joint_refusals=(str(error),))
     if not joined.cabled:
         cables = "Say how they are cabled: pair, ring or switch."
-        return replace(made, joint_refusals=(f"its cluster has {view.size} hosts and fabric_topology none. {cables}",))
-    return made if made.refusals else _started(service, made, joined)
+        return replace(
+            planned, joint_refusals=(f"its cluster has {view.size} hosts and fabric_topology none. {cables}",)
+        )
+    return planned if planned.refusals else _started(service, planned, joined)
 
 
 def _decided(service: Service, refusals: tuple[str, ...], findings: tuple[Mapping[str, Any], ...] = ()) -> ServicePlan:
@@ -250,7 +254,7 @@ def _judged(view: View, settings: VllmSettings) -> serving_rules.Verdict:
     )
 
 
-def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> ServicePlan:
+def _started(service: Service, planned: ServicePlan, joined: FabricPlan | None) -> ServicePlan:
     """With the one command of the unit, as a list that no shell and no systemd reads, and what the unit goes by.
 
     The hosts of a cluster meet on the fabric, so that nothing of vLLM's own traffic touches the LAN.
@@ -264,16 +268,16 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
     argv = (
         *("/usr/bin/docker", "run", *vllm_container.docker_options(settings, view.size, names.container)),
         *(word for name, value in environment.items() for word in ("--env", f"{name}={value}")),
-        *vllm_container.files(settings, names, secrets=bool(made.secrets), gid=gid),
-        *_inside(service, made.image_name, addresses_of),
+        *vllm_container.files(settings, names, secrets=bool(planned.secrets), gid=gid),
+        *_inside(service, planned.image_name, addresses_of),
     )
     log = catalog.load("units")["vllm_log"]
     program = {
-        **_program(service, made, argv),
+        **_program(service, planned, argv),
         "cache": vllm_container.written_to(settings),
-        "env_file": names.secrets if made.secrets else None,
+        "env_file": names.secrets if planned.secrets else None,
         "gid_file": names.gid_file if gid else None,
-        "warm": vllm_warm.wish(made.warm) if made.warm else None,
+        "warm": vllm_warm.wish(planned.warm) if planned.warm else None,
         "rails": [_rail(profile) for profile in joined.mine.profiles] if joined else [],
         "join": _join(service, addresses_of) if joined else None,
         "phases": [[each["phase"], each["value"]] for each in log["phases"]],
@@ -281,40 +285,40 @@ def _started(service: Service, made: ServicePlan, joined: FabricPlan | None) -> 
         "gone": [each["value"] for each in log["gone"]],
     }
     if not joined:
-        return replace(made, argv=argv, program=program)
+        return replace(planned, argv=argv, program=program)
     purpose = digest([program["join"][name] for name in ("members", "port", "settings")])
-    return replace(made, argv=argv, program=program, join_for=purpose, join_kept=_kept_key(service, purpose))
+    return replace(planned, argv=argv, program=program, join_for=purpose, join_kept=_kept_key(service, purpose))
 
 
-def _of_a_container(service: Service, made: ServicePlan) -> ServicePlan:
+def _of_a_container(service: Service, planned: ServicePlan) -> ServicePlan:
     """Another server than vLLM, with the same confinement. Its log says nothing to us, so its health is asked."""
     settings, names = service.said, service.names
     argv = (
         *("/usr/bin/docker", "run", *vllm_container.docker_options(settings, 1, names.container)),
         *(word for name, value in settings.vllm_environment.items() for word in ("--env", f"{name}={value}")),
         *(word for mount in settings.vllm_mounts for word in ("--volume", mount)),
-        *(made.image_name, *settings.vllm_extra_args),
+        *(planned.image_name, *settings.vllm_extra_args),
     )
     nothing: dict[str, Any] = {"env_file": None, "gid_file": None, "warm": None, "rails": [], "join": None}
     unread: dict[str, Any] = {"phases": [], "failures": [], "gone": []}
-    program = {**_program(service, made, argv), "cache": "/var/lib/docker", **nothing, **unread}
-    return replace(made, argv=argv, program=program)
+    program = {**_program(service, planned, argv), "cache": "/var/lib/docker", **nothing, **unread}
+    return replace(planned, argv=argv, program=program)
 
 
-def _program(service: Service, made: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
+def _program(service: Service, planned: ServicePlan, argv: tuple[str, ...]) -> dict[str, Any]:
     """Return what the unit goes by, whatever it runs."""
     figures = catalog.load("units")["supervisor"]
     return {
         "service": service.name,
-        "container": made.container,
+        "container": planned.container,
         "argv": list(argv),
-        "image": made.image_name,
+        "image": planned.image_name,
         # What must be free before a start: the share of the memory that vLLM takes, unless told otherwise.
         "memory_gib": service.said.vllm_memory_gate_gib or math.ceil(_share_gib(service.view, service.said)),
         "disk_gib": figures["cache_free"]["value"],
-        "load_s": made.ready_timeout,
+        "load_s": planned.ready_timeout,
         "api": _api(service),
-        "ready_url": f"{made.url}{made.health}" if service.kind == CONTAINER else None,
+        "ready_url": f"{planned.url}{planned.health}" if service.kind == CONTAINER else None,
         "timing": {name: figures[name]["value"] for name in _TIMING},
     }
 

@@ -61,9 +61,9 @@ def plan(service: Service) -> WarmCache | None:
     )
 
 
-def wish(made: WarmCache) -> dict[str, Any]:
+def wish(cache: WarmCache) -> dict[str, Any]:
     """Return what the unit is told."""
-    return {"shelf": made.shelf, "flags": made.flags, "markers": list(made.markers)}
+    return {"shelf": cache.shelf, "flags": cache.flags, "markers": list(cache.markers)}
 
 
 def flags(view: View, settings: VllmSettings) -> str:
