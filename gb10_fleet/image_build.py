@@ -6,7 +6,7 @@ import json
 from typing import Annotated
 
 import typer
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 
 from gb10_fleet.ending import end, show
 from gb10_fleet.options import Inventory, Json, NoLists

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import addressing
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.addressing import ClusterFabric
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.plan import shown
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import addressing
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.addressing import ClusterFabric
 
 NAMES = {
     "p0": [("enp1s0f0np0", "rocep1s0f0"), ("enP2p1s0f0np0", "roceP2p1s0f0")],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatch
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 
 from tests.support.fake_host import FakeHost
 

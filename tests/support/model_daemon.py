@@ -25,8 +25,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     rsync,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.image_identity import fingerprint
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import RUN
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.run import RUN
 
 from lab.vendor.packages import FILES
 from tests.support.ports import free_port

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents.render import Rendered, render
-from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 
 
 def rails() -> list[dict[str, Any]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
     Subject,
 )
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 from tests.support.proofs import facts
 

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Clock, Completed, System
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.coherence.grub import read_grub
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.grub import read_grub
 from ansible_collections.gb10.fleet.plugins.module_utils.releases import trial_files
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Completed, System
 
 from lab.vendor.packages import FILES
 

@@ -6,13 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.remote import answer
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import (
-    TEMPORARY_PREFIX,
-    Completed,
-    System,
-)
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import TEMPORARY_PREFIX, Completed, System
 
 from tests.support.apt import FakeApt
 from tests.support.fake_host import FakeHost

@@ -18,7 +18,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.conf
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.life import Life
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.seal import PROTOCOL, Seal
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import Status, read_status
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "plugins/module_utils/programs"

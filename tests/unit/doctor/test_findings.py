@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.finding import Finding, from_failure, together
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import Finding, from_failure, together
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor.findings import (
     GIB,
     IDS,

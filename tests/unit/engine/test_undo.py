@@ -8,13 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import manifest as manifests
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.units import LOADED
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import (
-    Completed,
-    HostError,
-    System,
-)
+from ansible_collections.gb10.fleet.plugins.module_utils.system import manifest as manifests
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed, HostError, System
 
 from tests.support.undone import DOCUMENTS, Apt, Killed, World, documents_of
 

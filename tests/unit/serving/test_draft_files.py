@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import file_steps, host_files, transfer_errors
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import transfer as deciding
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import transfer as deciding
 
 from tests.support import model_daemon as kit
 from tests.support.model_daemon import Daemon, Docker, Run, image, needs_rsync, run_folder

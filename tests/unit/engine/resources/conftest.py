@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 
 from tests.support.fake_host import FakeHost, failed
 

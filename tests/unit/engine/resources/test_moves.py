@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import HostError
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import HostError
 
 from tests.support.apt import RealApt
 
