@@ -98,7 +98,7 @@ def _never_fits(entry: Mapping[str, Any]) -> str:
 
 
 def _verify(file: Path, content: bytes, trusted: Path) -> None:
-    """What was read is what is verified: nobody exchanges the file in between."""
+    """Verify what was read: nobody exchanges the file in between."""
     signature = Path(f"{file}.sig")
     way_out = f"sign it: ssh-keygen -Y sign -f KEY -n {NAMESPACE} {file}"
     if not signature.is_file():
@@ -156,7 +156,7 @@ def _keygen(words: Sequence[str], stdin: bytes) -> subprocess.CompletedProcess[b
 
 
 def unknown(accepted: Iterable[str], known: Iterable[Mapping[str, Any]]) -> str | None:
-    """Which of these ids is none of a known trouble, with those that there are."""
+    """Return which of these ids is none of a known trouble, with those that there are."""
     ids = [row["id"] for row in known]
     wrong = next((id_ for id_ in accepted if id_ not in ids), None)
     return wrong and f"--accept {wrong}: no such trouble is known: {', '.join(ids) or 'none'}"
@@ -167,5 +167,5 @@ def of_rollout(folder: Path, accept: Sequence[str]) -> dict[str, Any]:
     words = [word.partition("=") for word in accept]
     if bad := [name for name, _, reason in words if not name or not reason.strip()]:
         raise NotTrusted(f"--accept {bad[0]}: write ID=REASON")
-    own = added({"known_bad": []}, folder)["known_bad"]
-    return {"known_bad": own, "accept": {name: reason for name, _, reason in words}}
+    entries = added({"known_bad": []}, folder)["known_bad"]
+    return {"known_bad": entries, "accept": {name: reason for name, _, reason in words}}

@@ -32,7 +32,7 @@ def page() -> str:
 
 def measured() -> list[str]:
     """What logs say of memory, and what the code counts; the cases are those of the tests."""
-    from tests.unit.serving.model_facts.test_memory import SAID
+    from tests.support.memory_said import SAID
 
     head = ["| case | said | counted | error, GiB | error | source |", "| --- | --- | --- | --- | --- | --- |"]
     return [*head, *(case.row for case in SAID)]

@@ -43,14 +43,14 @@ class HookError(ValueError):
 
 @dataclass(frozen=True)
 class Hook:
-    """Where an event goes: the words of a command, or a URL."""
+    """Describes where an event goes: the words of a command, or a URL."""
 
     command: tuple[str, ...] = ()
     url: str = ""
 
     @property
     def name(self) -> str:
-        """What may be said of it."""
+        """Return what may be said of it."""
         return self.command[0] if self.command else str(urllib.parse.urlsplit(self.url).hostname)
 
 
@@ -70,7 +70,7 @@ def _plain(text: str) -> str:
 
 
 def event(kind: str, verdict: str, text: str, hosts: Sequence[str], see: str | None = None) -> dict[str, Any]:
-    """What a hook is told. `see`: the file on this machine that has all of it."""
+    """Return what a hook is told. `see`: the file on this machine that has all of it."""
     controller = socket.gethostname()
     told = f"gb10-fleet on {controller}: {kind} {verdict}\n{printable(text, keep=chr(10))}"
     return {

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli
 from gb10_fleet.playbook import Outcome
-from tests.unit.plans.test_services import view
+from tests.support.service_plans import view
 
 EXAMPLES = Path(__file__).parents[3] / "inventory/example"
 EMBED = "Qwen/Qwen3-Embedding-0.6B"

@@ -13,15 +13,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import long_step
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 
-from tests.unit.images.test_acceptance import BASE_FACTS, BASE_SERVED, INSIDE, SERVED, trial
+from tests.support.image_trials import ARCHIVE, BASE_FACTS, BASE_SERVED, BUILDER, INSIDE, SERVED, SOURCE, trial
 
-ARCHIVE = {"path": "/srv/vllm-0.33.0.tar.gz", "sha256": "c" * 64}
 VARIABLES = {"vllm_image_base": "lab/vllm:1", "vllm_image_model": "/srv/model", "vllm_image_source": ARCHIVE}
-BUILDER = {
-    **{"memory_bytes": 120 << 30, "available_bytes": 100 << 30, "cores": 20, "free_bytes": 500 << 30},
-    **{"buildx": "0.31.1", "serving": []},
-}
-SOURCE = {**ARCHIVE, "commit": "f" * 40, "version": "0.33.0"}
 GOOD = trial()
 
 

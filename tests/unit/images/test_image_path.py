@@ -28,10 +28,9 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import plann
 
 from tests.support import images
 from tests.support.archive import packed, sha256
+from tests.support.image_trials import BASE_SERVED, BUILDER, INSIDE, NATIVE, SERVED, STOCK
+from tests.support.model_daemon import Daemon, needs_rsync, quiet
 from tests.support.proofs import facts
-from tests.unit.images.test_acceptance import BASE_SERVED, INSIDE, NATIVE, SERVED, STOCK
-from tests.unit.images.test_build_flow import BUILDER
-from tests.unit.serving.test_model_files import Daemon, needs_rsync, quiet
 
 BASE = f"lab/vllm@sha256:{'1' * 64}"
 CUDA = {"usr/local/cuda/version.json": json.dumps({"cuda": {"version": "13.0.2"}})}

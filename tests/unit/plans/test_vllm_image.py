@@ -11,7 +11,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.plans import vllm_image
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import refusals as vllm_refusals
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.settings import VllmSettings
 
-from tests.unit.plans.test_host_folders import OF_ITS_OWN, OF_THE_HOST
+from tests.support.vllm_plans import OF_ITS_OWN, OF_THE_HOST
 
 GIVEN: dict[str, Any] = {"vllm_image_base": "vllm/vllm-openai:v0.33.0", "vllm_image_model": "/srv/model"}
 SOURCE = {"path": "/srv/vllm-0.33.0.tar.gz", "sha256": "c" * 64}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.turn import Turn
 
-from tests.unit.programs.test_vllm_unit import LOADED, SLOW_S, Host, free_port, in_a_process, wait_until
+from tests.support.vllm_unit import LOADED, SLOW_S, Host, free_port, in_a_process, wait_until
 
 LOADING, _, SERVES = LOADED.rpartition("INFO:")
 SERVES = f"INFO:{SERVES}"

@@ -163,6 +163,17 @@ def test_every_role_of_the_host_has_a_scenario(role: str) -> None:
     assert bool(tests) is (role not in own)
 
 
+def test_no_test_imports_from_another_test() -> None:
+    """What several share is in tests/support, so that a test can be read, moved and run alone."""
+    for path in [path for path in FILES if path.suffix == ".py"]:
+        for node in ast.walk(ast.parse(text(path))):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [getattr(node, "module", None) or "", *(alias.name for alias in node.names)]
+                words = [word for name in names for word in name.split(".")]
+                found = [word for word in words if word.startswith("test_") or word == "conftest"]
+                assert not found, f"{path}, line {node.lineno}: {found[0]}: move what both need to tests/support"
+
+
 # --- Ansible's own ways
 
 

@@ -22,7 +22,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
 )
 
 from tests.support.attacker import NOBODY, TRIES, attacking, exchange, needs_root, public_folder, tally
-from tests.unit.serving.test_model_files import (
+from tests.support.model_daemon import (
     CONTENT,
     MODEL,
     TINY,
