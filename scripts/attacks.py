@@ -22,6 +22,7 @@ TESTS = (
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/programs/test_join_attacks.py",
+    "tests/unit/programs/test_metrics.py",
     "tests/unit/programs/test_recorder.py",
     "tests/unit/hosts/test_bounds.py",
     "tests/unit/hosts/test_facts_schema.py",
