@@ -25,7 +25,7 @@ SOURCES = (
     *(f"engine/{name}.py" for name in ("commands", "folders", "structs", "system")),
     *("facts/gpu.py", "facts/host_reader.py", "facts/memory_blocks.py"),
     *(f"health/{name}.py" for name in ("glance", "gpu", "memory", "rails", "sensors", "texts")),
-    "programs/watchdog/metrics.py",
+    *("programs/vllm_unit/asking.py", "programs/watchdog/metrics.py"),
 )
 # Root's own, in memory. What nobody uses is removed there by name, with old engines.
 CACHE = "/run/gb10-fleet"

@@ -24,7 +24,7 @@ PROGRAM = "programs/metrics/main"  # below plugins/module_utils, where everythin
 PROMETHEUS, ALERTMANAGER = "127.0.0.1:9090", "127.0.0.1:9093"
 _GRAFANA, DASHBOARDS = "/etc/grafana/provisioning", "/usr/local/share/gb10-fleet/dashboards"
 _IMPORT = re.compile(
-    r"^\s*from (ansible_collections\.gb10\.fleet\.plugins\.module_utils\.|\.)([\w.]*) import (.+)", re.MULTILINE
+    r"^\s*from (ansible_collections\.gb10\.fleet\.plugins\.module_utils\.|\.+)([\w.]*) import (.+)", re.MULTILINE
 )
 _TARGET = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9.-]+)(?::([0-9]+))?\Z")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*\Z")
@@ -241,7 +241,7 @@ def _imports(root: Path, module: str) -> Iterator[str]:
     """A name that is imported is a module of its own, or something within one."""
     text = (root / f"{module}.py").read_text(encoding="utf-8").replace("(\n", "").replace(",\n", ", ")
     for dots, package, names in _IMPORT.findall(text):
-        base = Path(module).parent if dots == "." else Path()
+        base = Path(module).parents[len(dots) - 1] if dots.startswith(".") else Path()
         place = base / package.replace(".", "/")
         if (root / f"{place}.py").is_file():
             yield str(place)

@@ -33,6 +33,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.pull_fault impo
 LAUNCHER = "/usr/local/sbin/gb10-vllm"
 PROGRAM = "/usr/local/lib/gb10-fleet/vllm_unit"
 SOURCES = (
+    "asking",
     "before_start",
     "causes",
     "config",

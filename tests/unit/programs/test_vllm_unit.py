@@ -34,14 +34,14 @@ ROOT = Path(__file__).parents[3]
 PROGRAMS = ROOT / "plugins/module_utils/programs"
 
 # Its folder holds what it plays: `log` is what the container says, `more` what it says later,
-# `code` how it leaves, once that file is there.
+# `code` how it leaves, once that file is there. `pid` is of what plays its server.
 DOCKER = """#!/bin/sh
 cd "${0%/*}" || exit 9
 echo "$*" >>calls
 case $1 in
   version) [ ! -e down ] || { echo "Cannot connect to the Docker daemon"; exit 1; };;
   image) [ ! -e no-image ] || { echo "Error: No such image"; exit 1; };;
-  container) [ -e running ] && cat running || { echo "No such container"; exit 1; };;
+  container) [ -e running ] || { echo "No such container"; exit 1; }; cat pid 2>/dev/null || cat running;;
   stop | rm) [ -e deaf ] || rm -f running;;
   run)
     [ ! -e refused ] || { echo "docker: Error response from daemon: unresolvable CDI devices" >&2

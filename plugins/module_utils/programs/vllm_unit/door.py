@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from .asking import SERVING
 from .config import Api
 from .failures import Failure
 from .sockets import LISTEN, PROC, end, kin, owners, sockets, sockets_of
 from .status import printable
 
-FILE = "serving"
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - as the kernel shows it, nothing is bound here
 
 
@@ -25,7 +25,7 @@ class Door:
     """`api` is None of a rank that has no API of its own: there is nothing to open."""
 
     def __init__(self, folder: Path, api: Api | None, proc: Path = PROC) -> None:
-        self.file, self.api, self.proc = folder / FILE, api, proc
+        self.file, self.api, self.proc = folder / SERVING, api, proc
         self.is_open = False
         self._held: set[int] = set()  # the sockets that it was opened for
 

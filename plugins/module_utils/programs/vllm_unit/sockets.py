@@ -10,7 +10,9 @@ import ipaddress
 import os
 import pwd
 import re
+import socket
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +21,7 @@ _SOCKET = re.compile(r"socket:\[([0-9]+)\]\Z")
 _NAME, _USER = re.compile(r"(?m)^Name:\t(.*)$"), re.compile(r"(?m)^Uid:\t([0-9]+)")  # of /proc/PID/status
 LISTEN = 0x0A  # of the kernel's states of a TCP socket (include/net/tcp_states.h)
 PROC = Path("/proc")
+ACCEPT_POLL_S = 0.02
 
 
 class End(NamedTuple):
@@ -70,6 +73,25 @@ def sockets_of(processes: Iterable[int], proc: Path = PROC) -> set[int]:
                     if match:
                         found.add(int(match[1]))
     return found
+
+
+def accepted_by(process: int, connection: socket.socket, proc: Path = PROC) -> bool:
+    """Whether the other end of a connection is of a process' control group; by what it has accepted, not by its port.
+
+    The connection's own time limit holds for a server that is slow to accept it.
+    """
+    here, there = (end(*found[:2]) for found in (connection.getsockname(), connection.getpeername()))
+    until = time.monotonic() + (connection.gettimeout() or 0.0)
+    while not (accepted := other_end(here, there, proc)):
+        if time.monotonic() > until:
+            raise TimeoutError("nobody has accepted the connection")
+        time.sleep(ACCEPT_POLL_S)
+    return accepted in sockets_of(kin(process, proc), proc)
+
+
+def other_end(local: End, remote: End, proc: Path = PROC) -> int:
+    """The inode of the other side of a connection within this host; 0 where nobody has accepted it yet."""
+    return next((each.inode for each in sockets(proc) if (each.local, each.remote) == (remote, local)), 0)
 
 
 def owners(inodes: set[int], proc: Path = PROC) -> Iterator[str]:
