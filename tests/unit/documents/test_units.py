@@ -93,6 +93,12 @@ def test_what_a_unit_may_write_lies_in_folders_of_roots_own() -> None:
     assert written and [path for path in written if not re.match(r"/var/lib/gb10-[a-z]", path)] == []
 
 
+def test_no_text_that_a_unit_passes_on_has_a_level_of_its_own() -> None:
+    """`<6>` in front of a line would go, and with it what kept the line from passing for one of the unit."""
+    for template in (ROOT / "roles").glob("*/templates/gb10-*.service.j2"):
+        assert "\nSyslogLevelPrefix=no\n" in template.read_text(encoding="utf-8"), template.name
+
+
 def test_nothing_of_ours_listens_before_the_rules_stand() -> None:
     """At boot the rules come first; where they cannot be loaded, neither model nor gateway starts."""
     before = parsed("gb10-firewall.service")["Unit"]["Before"].split()

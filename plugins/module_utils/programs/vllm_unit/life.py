@@ -25,7 +25,7 @@ from .config import Config, WatchedRail
 from .door import Door
 from .failures import Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
-from .log import TEXTS, Log, read_lines, read_secrets, verdict_of_end, verdict_of_gone
+from .log import TEXTS, Log, read_lines, read_secrets, stream, verdict_of_end, verdict_of_gone
 from .seal import read_secret
 from .sockets import accepted_by
 from .status import Notify, Status, printable, say
@@ -435,10 +435,11 @@ class Life:
 
     def _follow(self, child: subprocess.Popen[bytes]) -> None:
         """Pass the container's output on to the journal, and read it along."""
+        journal = stream(self.status.unit)
         for line in read_lines(child.stdout, self.log.secrets):
             line = self.log.clean(line)
             with contextlib.suppress(OSError):
-                print(line, flush=True)
+                print(line, file=journal, flush=True)
             if self.log.feed(line):
                 self.events.put(Followed(self.log.phase, self.log.text))
         code = child.wait()
