@@ -50,7 +50,7 @@ class Log:
         self.gone_since: float | None = None  # when it said first that the engine is gone
 
     def clean(self, line: str) -> str:
-        """As it may be passed on: without secrets, as one line, and unlike a line of the unit, which `gb10 why` believes.
+        """As it may be passed on: without secrets, one line, and unlike one of the unit, which `gb10 why` believes.
 
         To journald a NUL ends a line, as to a terminal other characters do.
         """
