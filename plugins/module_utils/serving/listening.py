@@ -24,9 +24,8 @@ DOCKER_DEADLINE_S = 10.0
 
 def listens(process: int, address: str, port: int, proc: Path = PROC) -> bool:
     """Whether a process is the one that listens at an address."""
-    wanted = end(address, port)
     own = sockets_of([process], proc)
-    return any(each.state == LISTEN and each.local == wanted and each.inode in own for each in sockets(proc))
+    return any(each.inode in own for each in sockets([end(address, port)], state=LISTEN, proc=proc))
 
 
 def of_container(name: str, run: Runner, proc: Path = PROC) -> Owner:

@@ -76,6 +76,6 @@ class Door:
         The kernel prefers one at the very address to those that listen everywhere.
         """
         ends = {end(address, api.port) for address in (api.address, *_EVERYWHERE)}
-        found = [each for each in sockets(self.proc) if each.state == LISTEN and each.local in ends]
+        found = list(sockets(ends, state=LISTEN, proc=self.proc))
         exact = {each.inode for each in found if each.local == end(api.address, api.port)}
         return exact or {each.inode for each in found}
