@@ -516,7 +516,9 @@ def test_no_secret_is_passed_on(hosts: Callable[..., list[Host]], capfd: pytest.
     host.play("code", "1")
     host.start()
     assert host.verdict() == "start_failed"
-    assert host.status["failure"]["lines"] == ["ERROR: api_key='***' of ours"]
+    log = host.path.with_name("last-log")
+    assert log.read_text() == "ERROR: api_key='***' of ours\n" and log.stat().st_mode & 0o777 == 0o600
+    assert "lines" not in host.status["failure"], "every login reads it"
     assert "sesame" not in capfd.readouterr().out + host.path.read_text()
 
 
