@@ -22,6 +22,8 @@ TESTS = (
     "tests/unit/engine/resources/test_places.py",
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/images/test_build.py",
+    "tests/unit/programs/test_vllm_unit.py",
+    "tests/unit/reports/test_notify.py",
     "tests/unit/programs/test_asking.py",
     "tests/unit/programs/test_join_attacks.py",
     "tests/unit/programs/test_metrics.py",
