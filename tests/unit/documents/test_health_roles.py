@@ -57,7 +57,8 @@ def test_what_the_watchdog_goes_by() -> None:
 
 
 def test_the_watchdog_finds_on_a_host_all_that_it_imports(tmp_path: Path) -> None:
-    for path, entry in files(document("watchdog", watchdog_allow_restart=True)).items():
+    made = files(document("watchdog", watchdog_allow_restart=True))
+    for path, entry in ((path, entry) for path, entry in made.items() if "content" in entry):
         target = tmp_path / path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(entry["content"].replace("/usr/local/lib/", f"{tmp_path}/usr/local/lib/"))
