@@ -61,7 +61,7 @@ def ask(
     with socket.create_connection((address, port), seconds) as connection:
         _limit(connection, until)
         if not owner(connection):
-            raise Stranger("the port belongs to another process")
+            raise Stranger("no process of the service is known to have the port")
         _limit(connection, until)
         connection.sendall("\r\n".join([*lines, "", ""]).encode("ascii") + (data or b""))
         reply = http.client.HTTPResponse(_Answer(connection, until))  # type: ignore[arg-type]
