@@ -11,17 +11,14 @@ followed, and no proxy is asked.
 from __future__ import annotations
 
 import io
-import os
+import socket
 import time
 from collections.abc import Callable, Mapping
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    import socket
-    from typing import Any
+from pathlib import Path
+from typing import Any
 
 SERVING = "serving"  # beside the status of a unit, while its container is all that listens at the service's address
-Owner = Callable[["socket.socket"], bool]  # whether the other end of a connection is the server that is meant
+Owner = Callable[[socket.socket], bool]  # whether the other end of a connection is the server that is meant
 
 
 class Stranger(OSError):
@@ -45,7 +42,6 @@ def ask(
 ) -> tuple[int, bytes]:
     """The status and the body, a POST where there is `data`; OSError or NoHttp where there is none in time."""
     import http.client  # takes longer than all else here, and many hosts have no API
-    import socket
 
     if not path.isascii() or not path.isprintable() or " " in path:
         raise NoHttp("the path has a character that cannot stand in a request")
@@ -74,8 +70,8 @@ def ask(
 
 def said_by_unit(status: str) -> Owner:
     """By the word of a unit: it takes the file away when another process listens there, too, or its container ends."""
-    file = os.path.join(os.path.dirname(status), SERVING)  # noqa: PTH118, PTH120 - pathlib takes long to import
-    return lambda _connection: os.path.exists(file)  # noqa: PTH110 - as above
+    file = Path(status).with_name(SERVING)
+    return lambda _connection: file.exists()
 
 
 def _limit(connection: socket.socket, until: float) -> None:

@@ -11,13 +11,10 @@ import math
 import os
 import re
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from ..vllm_unit import asking
-
-TYPE_CHECKING = False  # typing takes long to import
-if TYPE_CHECKING:
-    from pathlib import Path
-    from typing import Any
 
 Counters = dict[str, "float | None"]
 
@@ -55,7 +52,7 @@ def services(root: str | Path = "/") -> list[Service]:
     found = []
     folder = f"{root}/{SETTINGS}"
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208 - pathlib takes long to import
+        names = sorted(os.listdir(folder))  # noqa: PTH208 - names are wanted, not paths
     except OSError:
         names = []
     for name in names:
@@ -67,7 +64,7 @@ def services(root: str | Path = "/") -> list[Service]:
 
 
 def _settings(path: str) -> Any:
-    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - as above
+    with open(path, encoding="utf-8") as file:  # noqa: PTH123 - a text, not a path
         return json.load(file)
 
 
