@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import run_command
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import listening, server_probe
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import parse_json
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.transfer_errors import last_words
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import run_command
 
 CONTAINER = "gb10-image-trial"
 MODEL = "trial"

@@ -8,9 +8,7 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Runner
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.asking import Owner
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.sockets import (
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import (
     LISTEN,
     PROC,
     accepted_by,
@@ -18,6 +16,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.sock
     sockets,
     sockets_of,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Owner
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Runner
 
 DOCKER_DEADLINE_S = 10.0
 

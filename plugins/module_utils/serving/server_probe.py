@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any, Callable, Protocol
 from urllib.parse import urlsplit
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import asking
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.asking import Owner
 from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit.status import PHASES, read_status
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.answers import LARGEST_QUOTE, Questions, parse_json
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.canary import QUESTIONS, Question
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.other_canaries import FORM, Body
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Owner
 
 LARGEST_REPLY = 2 * 2**20
 POLL_S = 2.0

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.engine.system import Completed
 from ansible_collections.gb10.fleet.plugins.module_utils.images import (
     build,
     build_steps,
@@ -24,6 +23,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 
 from tests.support.attacker import tally
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import asking
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 
 from scripts.gates import ROOT
 from tests.support.attacker import tally
@@ -100,8 +100,8 @@ def test_an_answer_is_bounded_and_a_question_is_one() -> None:
 
 # Runs in the container, whose network nobody else is in; asks hosts, a hub or a chat, and no service of ours.
 OTHERS = {
-    "plugins/module_utils/programs/vllm_unit/asking.py",
-    "plugins/plugin_utils/reports/notify.py",
+    "plugins/module_utils/system/asking.py",
+    "plugins/plugin_utils/ground/notify.py",
 }
 
 

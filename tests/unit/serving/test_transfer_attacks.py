@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import sockets
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import sockets
 from ansible_collections.gb10.fleet.plugins.module_utils.serving import (
     host_files,
     image_identity,

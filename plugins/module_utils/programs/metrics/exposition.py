@@ -10,7 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ansible_collections.gb10.fleet.plugins.module_utils.engine import folders
+from ansible_collections.gb10.fleet.plugins.module_utils.system import folders
 
 from .families import FAMILIES
 

@@ -12,10 +12,19 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from .asking import SERVING
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import (
+    LISTEN,
+    PROC,
+    end,
+    kin,
+    owners,
+    sockets,
+    sockets_of,
+)
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import SERVING
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
+
 from .config import Api
-from .failures import Failure
-from .sockets import LISTEN, PROC, end, kin, owners, sockets, sockets_of
 from .status import printable
 
 _EVERYWHERE = ("0.0.0.0", "::")  # noqa: S104 - as the kernel shows it, nothing is bound here

@@ -19,15 +19,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .asking import NoHttp, Stranger, ask
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.sockets import accepted_by
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import NoHttp, Stranger, ask
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure, Stopped
+
 from .before_start import check_mounts, image_digest
 from .config import Config, WatchedRail
 from .door import Door
-from .failures import Failure, Stopped
 from .link import Go, Link, Lost, Prepare, Served, Unusable, Waiting
 from .log import TEXTS, Log, read_lines, read_secrets, stream, verdict_of_end, verdict_of_gone
 from .seal import read_secret
-from .sockets import accepted_by
 from .status import Notify, Status, printable, say
 from .turn import Turn
 from .warm import find as warm_find

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from ansible_collections.gb10.fleet.plugins.module_utils.system.service_failures import Failure
+
 from .causes import COLOUR, Errors
 from .config import Config
-from .failures import Failure
 from .status import LONGEST_TEXT, PHASES
 
 TEXTS = {
