@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, TypedDict
 
 import yaml
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 
 from gb10_fleet import release_plan
@@ -51,9 +53,15 @@ def signers() -> Path:
 def added(known: Mapping[str, Any], folder: Path, trusted: Path | None = None) -> dict[str, Any]:
     """catalog/releases.yml with the entries of the fleet's own file, if there is one."""
     file = folder / FILE
+    trusted = trusted or signers()
     if not os.path.lexists(file):  # of a link that leads nowhere the read says so; a list is never off in silence
+        if os.path.lexists(f"{file}.sig"):
+            raise NotTrusted(f"{file} is gone, and its signature is there: bring it back, or remove {file}.sig")
+        if trusted.exists():
+            way = f"remove {trusted} where nobody signs one"
+            print(printable(f"{file} is not there, so only the catalog's list counts; {way}"), file=sys.stderr)
         return dict(known)
-    return {**known, "known_bad": [*known["known_bad"], *_entries(file, trusted or signers())]}
+    return {**known, "known_bad": [*known["known_bad"], *_entries(file, trusted)]}
 
 
 def _entries(file: Path, trusted: Path) -> list[dict[str, Any]]:

@@ -236,7 +236,7 @@ MIB = 1024  # KiB
 GUARD = "ExecStartPost=-/usr/bin/systemctl start --no-block gb10-page-cache-guard@toy.service"
 TOY = f"[Service]\\nType=exec\\nExecStart=/bin/sleep 900\\n{GUARD}\\n"
 # A machine of the lab has 2 to 3 GiB in all, so memory counts as short at any time.
-TOY_GUARD = "READY_URL=http://127.0.0.1:8123/\\nLIMIT_S=600\\nMEMFREE_LOW_GIB=64\\nWORTH_GIB=0.2\\n"
+TOY_GUARD = "READY_URL=http://127.0.0.1:8123/\\nSERVING=/\\nLIMIT_S=600\\nMEMFREE_LOW_GIB=64\\nWORTH_GIB=0.2\\n"
 
 
 def within(limit_s: int, condition: str) -> str:

@@ -24,14 +24,14 @@ ROOT = Path(__file__).parents[2]
 PROGRAMS = ROOT / "plugins/module_utils/programs"
 
 # Its folder holds what it plays: `log` is what the container says, `more` what it says later,
-# `code` how it leaves, once that file is there.
+# `code` how it leaves, once that file is there. `pid` is of what plays its server.
 DOCKER = """#!/bin/sh
 cd "${0%/*}" || exit 9
 echo "$*" >>calls
 case $1 in
   version) [ ! -e down ] || { echo "Cannot connect to the Docker daemon"; exit 1; };;
   image) [ ! -e no-image ] || { echo "Error: No such image"; exit 1; };;
-  container) [ -e running ] && cat running || { echo "No such container"; exit 1; };;
+  container) [ -e running ] || { echo "No such container"; exit 1; }; cat pid 2>/dev/null || cat running;;
   stop | rm) [ -e deaf ] || rm -f running;;
   run)
     [ ! -e refused ] || { echo "docker: Error response from daemon: unresolvable CDI devices" >&2
@@ -58,6 +58,14 @@ QUICK = {
     "door": 30.0,
 }  # fmt: skip
 SLOW_S = 30.0  # a machine that does much else is slow; nothing is judged by it
+
+
+# What a container may print to pass for its unit.
+FORGED = "gb10-vllm: gpu_dead: the GPU is gone"
+SPOKEN = (
+    FORGED, f"<6>{FORGED}", f"x\0{FORGED}", f"\0{FORGED}", f" \t{FORGED}", f"\x1b[0m{FORGED}", f"\x0b\x0c{FORGED}",
+    f"x\u2028{FORGED}", f"x\u0085{FORGED}", f"\x1b]0;x\x07{FORGED}", f"\u00a0{FORGED}",
+)  # fmt: skip
 
 
 def free_port() -> int:

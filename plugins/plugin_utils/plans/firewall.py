@@ -16,6 +16,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric import planner as fabric
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.fabric.planner import FabricPlan
+from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.flight_recorder import FlightRecorderSettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway import settings as gateway_settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.gateway.settings import GatewaySettings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.monitoring_settings import MonitoringSettings
@@ -83,7 +84,9 @@ def plan(view: View) -> FirewallPlan:
     monitoring = view.settings(MonitoringSettings)
     exporter = monitoring.monitoring_port if monitoring.exposed else None
     of_services = dict.fromkeys(port for each in served for port in _guarded(each))
-    guarded = [*of_services, *([exporter] if exporter else [])]
+    recorder = view.settings(FlightRecorderSettings)
+    kept = [recorder.flight_recorder_port] if recorder.flight_recorder_enabled else []
+    guarded = [*of_services, *kept, *([exporter] if exporter else [])]
     planned = FirewallPlan(
         refusals=_texts(text for each in served for text in _refusals(view, settings, each.said, guarded)),
         open=_texts(_open(view, settings)),
@@ -140,14 +143,11 @@ def _guarded(service: Service) -> list[Ports]:
     """
     known, vllm = catalog.load("firewall"), service.said
     open_beyond = vllm.exposed or service.kind == services.CONTAINER  # who knows where another server listens
-    workers = vllm_settings.workers_of_ray()
-    of_ray = [port for name, port in vllm_settings.ports_of_ray().items() if not name.endswith("-worker-port")]
     return [
         *(entry["value"] for entry in known["guarded"]),
         known["random"]["value"],
         *(vllm.vllm_master_port, vllm.vllm_join_port, vllm.vllm_transfer_port, vllm.vllm_ray_port),
-        *of_ray,
-        f"{workers[0]}-{workers[-1]}",
+        *_of_ray(),
         *([vllm.vllm_port] if open_beyond else []),
     ]
 
@@ -161,7 +161,14 @@ def _own(service: Service) -> list[Ports]:
     if hosts < 2:
         return [vllm.vllm_transfer_port] if vllm.warm else []
     ports = [port for name, port in vllm.ports_in_use(hosts).items() if name != "vllm_port"]
-    return [*ports, *(vllm_settings.ports_of_ray().values() if vllm.by_ray else ())]
+    return [*ports, *(_of_ray() if vllm.by_ray else ())]
+
+
+def _of_ray() -> list[Ports]:
+    """What every node of Ray listens on; its workers have a range."""
+    workers = vllm_settings.workers_of_ray()
+    single = [port for name, port in vllm_settings.ports_of_ray().items() if not name.endswith("-worker-port")]
+    return [*single, f"{workers[0]}-{workers[-1]}"]
 
 
 def _peers(view: View, joined: FabricPlan) -> Iterator[Peer]:

@@ -598,7 +598,11 @@ def test_the_page_cache_is_guarded_until_the_head_answers_and_for_a_start_at_mos
     asked = {"127.0.0.1": "127.0.0.1", "::": "[::1]", "0.0.0.0": "127.0.0.1", "2001:db8::1": "[2001:db8::1]"}  # noqa: S104
     for host, url in asked.items():
         text = content(vllm(vllm_host=host, vllm_api_key="k", vllm_ready_timeout=60), path)
-        assert text.splitlines()[1:] == [f"READY_URL=http://{url}:8000/health", "LIMIT_S=60"]
+        assert text.splitlines()[1:] == [
+            f"READY_URL=http://{url}:8000/health",
+            "SERVING=/run/gb10-vllm/serving",
+            "LIMIT_S=60",
+        ]
     assert content(vllm_pair("spark-b"), path).splitlines()[1:] == ["LIMIT_S=1800"], "a rank without API"
 
 

@@ -9,6 +9,7 @@ import threading
 import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.images import (
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Reply
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Completed
 
 from tests.support.archive import packed, sha256
+from tests.support.attacker import tally
 from tests.support.checkouts import checkout, git
 
 TAG = "0123456789ab"
@@ -338,6 +341,33 @@ def test_the_first_round_warms_up_and_the_best_of_the_others_counts() -> None:
 def test_garbage_is_not_measured() -> None:
     said = served(Server([], "41"), Host())
     assert (said["verdict"], said["tokens_per_s"]) == ("garbage", None)
+
+
+def test_no_image_is_accepted_by_what_another_login_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its server answers all rightly, at the port of the trial; the container runs beside it."""
+    talker = Server([1.0] * 9)
+
+    class Login(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+            reply = talker(self.path, body, 1.0)
+            self.send_response(reply.status or 500)
+            self.end_headers()
+            self.wfile.write(reply.body.encode())
+
+        do_POST = do_GET
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    monkeypatch.setattr(trial, "run_command", lambda argv, *_: Completed(tuple(argv), 0, "1\n"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Login) as login:
+        threading.Thread(target=login.serve_forever, args=(0.02,), daemon=True).start()
+        given = {**GIVEN, "port": login.server_address[1]}
+        said = trial.serve("lab/vllm:1", given, Host(), sleep=lambda _: None)
+        login.shutdown()
+    tally("a login at the port of an image's trial: images accepted", 1, int(said["verdict"] == "serving"))
+    assert said["verdict"] == "foreign_listener"
 
 
 def test_a_model_is_served_on_loopback_by_the_image_s_own_vllm() -> None:

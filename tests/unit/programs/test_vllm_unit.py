@@ -8,6 +8,7 @@ import pwd
 import re
 import signal
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system import service_f
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.support.attacker import tally
 from tests.support.vllm_unit import (
     DOCKER,
+    FORGED,
     LOADED,
     QUICK,
     ROOT,
     SLOW_S,
+    SPOKEN,
     Host,
     Speaker,
     free_port,
@@ -335,7 +339,9 @@ def test_no_secret_is_passed_on(hosts: Callable[..., list[Host]], capfd: pytest.
     host.play("code", "1")
     host.start()
     assert host.verdict() == "start_failed"
-    assert host.status["failure"]["lines"] == ["ERROR: api_key='***' of ours"]
+    log = host.path.with_name("last-log")
+    assert log.read_text() == "ERROR: api_key='***' of ours\n" and log.stat().st_mode & 0o777 == 0o600
+    assert "lines" not in host.status["failure"], "every login reads it"
     assert "sesame" not in capfd.readouterr().out + host.path.read_text()
 
 
@@ -725,6 +731,43 @@ def test_a_line_of_the_container_is_told_from_one_of_the_unit(tmp_path: Path) ->
     log = Log(parse_config(json.dumps(Host(tmp_path).raw)), ["gpu"])
     assert log.clean("gb10-vllm: gpu_dead: x") == "| gb10-vllm: ***_dead: x"
     assert log.clean("INFO gb10-vllm: x") == "INFO gb10-vllm: x"
+
+
+def as_journald_reads(line: str) -> list[str]:
+    """What becomes of a line of a stream: NUL ends one, and blanks around it may go (journald-stream.c)."""
+    return [part.strip() for part in re.split("[\n\0\u0085\u2028]", line)]
+
+
+def test_no_line_of_a_container_is_one_of_its_unit(tmp_path: Path) -> None:
+    log = Log(parse_config(json.dumps(Host(tmp_path).raw)), ["sesame"])
+    won = 0
+    for said in SPOKEN:
+        line = log.clean(said)
+        won += any(part.startswith(container_log.OWN) for part in as_journald_reads(line))
+        assert not re.search("[\0-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]", line), ascii(line)
+    tally("a container that speaks as its unit: verdicts in the journal", len(SPOKEN), won)
+    assert not won
+    assert log.clean("\x1b[36m(EngineCore pid=7)\x1b[0;0m\tses\x1b[0mame") == "(EngineCore pid=7)\t***"
+
+
+def test_what_a_container_says_has_a_stream_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """journald gives each line the name that its stream began with, and no line can say another."""
+    place = tmp_path / "stdout"
+    with socket.socket(socket.AF_UNIX) as journald:
+        journald.bind(str(place))
+        journald.listen()
+        monkeypatch.setattr(container_log, "JOURNAL", str(place))
+        monkeypatch.delenv("JOURNAL_STREAM", raising=False)
+        assert container_log.stream("gb10-vllm-chat") is sys.stdout, "nobody keeps a journal of it"
+        monkeypatch.setenv("JOURNAL_STREAM", "8:1")
+        with container_log.stream("gb10-vllm-chat") as said:
+            print(FORGED, file=said, flush=True)
+        connection, _ = journald.accept()
+        with connection, connection.makefile() as heard:
+            assert heard.read().splitlines() == [
+                "gb10-container", "gb10-vllm-chat.service", "6", "0", "0", "0", "0", FORGED,
+            ]  # fmt: skip
+    assert container_log.stream("gb10-vllm-chat") is sys.stdout, "journald is not there"
 
 
 def test_a_phase_never_goes_back(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible_collections.gb10.fleet.plugins.module_utils.programs.vllm_unit import door
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.settings import SettingsError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
@@ -79,7 +79,7 @@ class Names:
     @property
     def serving(self) -> str:
         """There while its container listens: the gateway's leave to send requests."""
-        return f"/run/{self.container}/{door.FILE}"
+        return f"/run/{self.container}/{asking.SERVING}"
 
     @property
     def entrance(self) -> str:
