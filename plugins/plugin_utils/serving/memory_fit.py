@@ -20,6 +20,8 @@ GIB = 2**30
 # Of one number in the KV cache. "auto" is the model's own type, BF16 of all models here. NVFP4 has a scale of a byte
 # for 16 numbers of half a byte.
 _BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "nvfp4": 0.5625}
+# Of a latent under sparse attention: vLLM's fp8_ds_mla has 656 bytes for 576 numbers, 64 of them in BF16.
+_SPARSE_FP8 = 656 / 576
 _STEP = 1024  # tokens: a context that was computed is a multiple of it
 _GROWING = ("full", "mla", "compressed")
 
@@ -114,6 +116,8 @@ def _token(kind: Attention, dtype: str, tensor: int) -> float:
     """Bytes of one token in all of these layers. A KV head cannot be cut, and the latent of MLA is on every host."""
     if kind.token_bytes:
         return kind.layers * (kind.token_bytes + kind.index_bytes) / kind.every
+    if kind.latent and kind.index_bytes and dtype.startswith("fp8"):
+        return kind.layers * (kind.latent * _SPARSE_FP8 + kind.index_bytes)
     numbers = kind.latent or max(1.0, kind.kv_heads / tensor) * (kind.key_dim + kind.value_dim)
     return kind.layers * (numbers * _BYTES.get(dtype, 1) + kind.index_bytes)
 

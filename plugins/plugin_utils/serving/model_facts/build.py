@@ -16,7 +16,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts imp
     parameters,
     safetensors,
 )
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts, Weights
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import layers as layer_reader
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, ModelFacts, Weights
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import (
     FactsError,
     Fields,
@@ -24,7 +25,10 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.rea
     parse,
 )
 
-_NESTED = ("text_config", "llm_config", "language_config", "language_model_config", "thinker_config")
+_NESTED = (
+    *("text_config", "llm_config", "language_config", "language_model_config", "thinker_config", "decoder"),
+    *("text_model", "lm_config", "language_model", "decoder_config"),
+)
 _VISION = ("vision_config", "visual", "vit_config", "vision_tower_config", "vision_encoder_config")
 _AUDIO = ("audio_config", "sound_config", "audio_encoder_config")
 _CONTEXT = (
@@ -41,8 +45,6 @@ _DRAFT_LAYERS = (
 # Kinds of scaling whose max_position_embeddings is the stretched context already.
 _STRETCHED = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "mrope", "proportional")
 _SAMPLING = ("temperature", "top_p", "top_k", "min_p", "repetition_penalty")
-# Formats whose makers leave attention and its like as they were.
-_PARTIAL = ("nvfp4", "mxfp4", "int4")
 _AT_ONCE = 8  # headers that are asked for at the same time
 
 
@@ -66,15 +68,22 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
             f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
             "hand (--facts FILE)"
         )
-    text = _text(whole)
+    text = layer_reader.flat(_text(whole))
     count = _layers(text)
-    kinds = attention.layers(text, count)
-    counted = parameters.count(text, kinds, count)
+    layers, doubts = layer_reader.read(text, count)
     encoder = next((child for name in _VISION if (child := _child(whole, name)) is not None), None)
-    kept, cache = formats.formats(_quantized(whole, text), _json(files, "hf_quant_config.json"))
+    separate = _json(files, "hf_quant_config.json")
+    kept, cache = formats.formats(_quantized(whole, text), separate)
     tokenizer = _json(files, "tokenizer_config.json")
-    weights = _weights(files, count) or _by_config(counted, parameters.vision(encoder), kept)
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
+    counted = parameters.count(text, layers, task in ("generate", "transcribe"))
+    bits = _bits(kept, formats.sides_kept(_quantized(whole, text), separate, kept))
+    sound = next((child for name in _AUDIO if (child := _child(whole, name)) is not None), None)
+    besides = parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
+    uncached = _uncached(whole, text) or (task in ("embed", "classify") and _bidirectional(whole, text))
+    kinds = attention.kept(text, layers)
+    if not uncached and not any(each.numbers or each.token_bytes or each.state_bytes for each in kinds):
+        kinds, doubts = _careful(text, count, doubts)
     return ModelFacts(
         id=model,
         source=files.source,
@@ -85,27 +94,29 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         format=kept[0],
         formats=kept,
         kv_cache_dtype=cache,
-        parameters=counted.total + parameters.vision(encoder),
+        parameters=counted.total + besides,
         active=counted.active,
-        weights=weights,
+        read=_read(counted, bits),
+        weights=_weights(files, count) or _by_config(counted, besides, bits),
         attention=kinds,
         layers=count,
-        hidden=text.whole("hidden_size", "n_embd", "d_model"),
+        hidden=text.whole(*layer_reader.HIDDEN),
         intermediate=text.layered("intermediate_size", "ffn_hidden_size", "moe_intermediate_size"),
         vocabulary=text.whole("vocab_size"),
-        query_heads=text.whole("num_attention_heads", "n_head", "num_heads", "decoder_attention_heads"),
+        query_heads=text.layered(*layer_reader.QUERY_HEADS),
         context=_context(text, tokenizer),
         scaling=_scaling(text)[0],
         experts=parameters.experts(text),
         vision=encoder is not None,
-        audio=any(_child(whole, name) is not None for name in _AUDIO),
+        audio=sound is not None,
         draft_layers=next((number for name in _DRAFT_LAYERS if (number := text.whole(name))), 0),
         task=task,
-        bidirectional=task in ("embed", "classify") and _bidirectional(whole, text),
+        bidirectional=uncached,
         sound_positions=whole.whole("max_source_positions") if whole.has("decoder_layers") else 0,
         remote_code=whole.has("auto_map"),
         sampling=_sampling(_json(files, "generation_config.json")),
         chat_template=_template(files, tokenizer),
+        doubts=doubts,
     )
 
 
@@ -122,9 +133,16 @@ def _text(whole: Fields) -> Fields:
     """What says how the text is computed, of a multimodal model below the rest."""
     for name in _NESTED:
         inner = _child(whole, name)
-        if inner is not None and (inner.has("num_hidden_layers") or inner.has("text_config")):
+        if inner is not None and (_has_layers(inner) or any(_child(inner, deeper) is not None for deeper in _NESTED)):
             return _text(inner)
+    if not _has_layers(whole):  # a name that is not known here, with words and layers
+        inners = (inner for name in whole.data if (inner := _child(whole, name)) is not None)
+        return next((inner for inner in inners if inner.has("vocab_size") and _has_layers(inner)), whole)
     return whole
+
+
+def _has_layers(fields: Fields) -> bool:
+    return any(fields.has(name) for name in (*layer_reader.COUNT, "layers_block_type", "hybrid_override_pattern"))
 
 
 def _child(fields: Fields, name: str) -> Fields | None:
@@ -136,8 +154,8 @@ def _quantized(whole: Fields, text: Fields) -> Fields:
 
 
 def _layers(text: Fields) -> int:
-    names = ("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers")
-    count = text.whole(*names, default=len(text.text("hybrid_override_pattern")))
+    named = len(text.text("hybrid_override_pattern")) or len(text.items("layers_block_type"))
+    count = text.whole(*layer_reader.COUNT, default=named)
     if not 1 <= count <= limit("layers"):
         raise text.wrong("num_hidden_layers", count or None, f"a number from 1 to {limit('layers')}")
     return count
@@ -190,14 +208,42 @@ def _tensors(files: Files, name: str) -> Iterable[tuple[str, str, int]]:
     return safetensors.tensors(files.part(name, safetensors.LENGTH, size), file, files.size(name))
 
 
-def _by_config(counted: parameters.Count, vision: int, kept: tuple[str, ...]) -> Weights:
-    """Rather too large: which layers a checkpoint leaves as they were is not known."""
+def _bits(kept: tuple[str, ...], wide: bool) -> tuple[float, float]:
+    """Bits of one weight of experts or dense layers, and of what is beside them."""
     bits = catalog.load("models")["bits"]
-    narrow = counted.feeding if kept[0] in _PARTIAL else counted.total - counted.tables
-    rest = counted.total - counted.tables - narrow
-    wide = bits[kept[1]] if len(kept) > 1 and kept[1] in bits else 16
-    total = (narrow * bits[kept[0]] + rest * wide + (counted.tables + vision) * 16) / 8
-    return Weights({"": int(total)}, vision=vision * 2, basis="config")
+    if not wide:
+        return bits[kept[0]], bits[kept[0]]
+    return bits[kept[0]], bits[kept[1]] if len(kept) > 1 else bits["bf16"]
+
+
+def _by_config(counted: parameters.Count, besides: int, bits: tuple[float, float]) -> Weights:
+    """Rather too large: which layers a checkpoint leaves as they were is not always known."""
+    narrow = counted.feeding * bits[0] + (counted.total - counted.tables - counted.feeding) * bits[1]
+    return Weights({"": int((narrow + (counted.tables + besides) * 16) / 8)}, vision=besides * 2, basis="config")
+
+
+def _read(counted: parameters.Count, bits: tuple[float, float]) -> int:
+    """Bytes of the weights that one token reads: of the embedding a single row, which is nothing."""
+    feeding, beside = counted.chosen or counted.dense, counted.dense if counted.chosen else 0
+    return int((feeding * bits[0] + (beside + counted.sides) * bits[1] + counted.head * 16) / 8)
+
+
+def _uncached(whole: Fields, text: Fields) -> bool:
+    """Families that answer without a cache: diffusion of text computes all of it again."""
+    names = catalog.load("model_facts")["families"]["uncached"]["value"]
+    return whole.text("model_type").lower() in names or text.text("model_type").lower() in names
+
+
+def _careful(text: Fields, count: int, doubts: tuple[str, ...]) -> tuple[tuple[Attention, ...], tuple[str, ...]]:
+    """A decoder that keeps nothing is impossible, so a field is missing or has a name that is not known."""
+    kinds = attention.careful(text, count)
+    if not kinds:
+        raise FactsError(
+            f"{text.file} says nothing of what a token leaves in the KV cache: no heads, and no hidden_size. Write a "
+            "file of facts (--facts FILE) with its attention layers"
+        )
+    said = f"{text.file} names no heads that are known here, so keys and values as wide as the model are counted"
+    return kinds, (*doubts, said)
 
 
 def task_of(architecture: str, names: frozenset[str] = frozenset(), vision: bool = False) -> str:
@@ -215,8 +261,8 @@ def _bidirectional(whole: Fields, text: Fields) -> bool:
     said = [each for each in (whole, text) if each.has("is_causal") or each.has("use_bidirectional_attention")]
     if said:
         return any(not each.flag("is_causal", default=True) or _both_ways(each) for each in said)
-    encoders = catalog.load("models")["encoders"]["value"]
-    return not whole.flag("is_decoder") and whole.text("model_type") in encoders
+    encoders, family = catalog.load("models")["encoders"]["value"], whole.text("model_type")
+    return not whole.flag("is_decoder") and (family in encoders or "bert" in family)
 
 
 def _both_ways(fields: Fields) -> bool:

@@ -41,7 +41,14 @@ def read(text: bytes, file: str) -> ModelFacts:
         raise said.wrong("format", kind, f"one of {', '.join(catalog.load('models')['bits'])}")
     values: dict[str, Any] = {}
     for each in fields(ModelFacts):
-        if said.has(each.name) and each.name not in ("weights", "attention", "experts", "formats", "sampling"):
+        if said.has(each.name) and each.name not in (
+            "weights",
+            "attention",
+            "experts",
+            "formats",
+            "sampling",
+            "doubts",
+        ):
             values[each.name] = _value(said, each.name, each.type)
     found = ModelFacts(
         **{"source": file, **values},
@@ -50,6 +57,7 @@ def read(text: bytes, file: str) -> ModelFacts:
         attention=tuple(_attention(said, index) for index in range(len(said.items("attention")))),
         experts=_experts(said.child("experts")),
         sampling=_numbers(said.child("sampling")),
+        doubts=tuple(said.texts("doubts")),
     )
     _complete(found, file)
     return found

@@ -74,6 +74,7 @@ class ModelFacts:
     kv_cache_dtype: str = ""  # that the checkpoint has scales for
     parameters: int = 0
     active: int = 0  # parameters that one token uses
+    read: int = 0  # bytes of weights that one token reads; 0: not known
     weights: Weights = field(default_factory=Weights)
     attention: tuple[Attention, ...] = ()
     layers: int = 0
@@ -94,6 +95,7 @@ class ModelFacts:
     bidirectional: bool = False  # each token sees those after it too, so nothing is kept between steps
     sound_positions: int = 0  # of an encoder for sound, whose keys and values a decoder keeps for each request
     remote_code: bool = False
+    doubts: tuple[str, ...] = ()  # what of the configuration was read with care, as it is not known here
 
     @property
     def kept(self) -> tuple[Attention, ...]:

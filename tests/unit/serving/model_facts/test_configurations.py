@@ -1,0 +1,187 @@
+"""Configurations of many families give the KV cache and the weights that were counted, published or logged.
+
+`tests/fixtures/model_configs` has them. A figure more than 3 % from the right one needs a reason here.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, models
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import document, sources
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
+
+CONFIGS = Path(__file__).parents[3] / "fixtures/model_configs"
+NEAR = 0.03
+
+
+@dataclass(frozen=True)
+class Right:
+    """`kv` are bytes a token in BF16 of the layers that grow; `billions` the parameters by transformers 5.24.0 on
+    the meta device; `gib` the weights as published or logged. 0: nobody has told. `why`: what is far from it, and why.
+    """
+
+    name: str
+    kv: int
+    source: str
+    billions: float = 0.0
+    gib: float = 0.0
+    task: str = "generate"
+    why: str = ""
+
+
+COUNTED, CACHE = "counted by hand", "the cache of transformers 5.24.0"
+RIGHT = (
+    Right("ERNIE-4.5-default", 57344, CACHE, 21.825),
+    Right("EmbeddingGemma2-default", 0, "an encoder, modeling_embedding_gemma2.py", 0.271, task="embed"),
+    Right("Falcon-H1-default", 131072, CACHE, 8.515),
+    Right("GLM-4.5-Air", 188416, f"{CACHE}; vLLM 0.32.0 on the meta device: 199.07 GiB", 106.852, 199),
+    Right("GLM-5-default", 89900, "78 x 576 x 2", 743.911, why="the index of sparse attention, 132 bytes a layer"),
+    Right("GLM-5.3-Flash-transformers5.18", 11330, "told with the configuration", 313.787),
+    Right("HunYuan-V3-default", 327680, CACHE, 295.034),
+    Right("HunYuan-V4-default", 34 * 576 * 2 + 10 * 132, f"{COUNTED}: an index in 10 of 34 layers", 58.278),
+    Right("Kimi-K2-Instruct", 70272, f"{COUNTED}: 61 x 576 x 2", gib=958),
+    Right("Kimi-K2.5-default", 70272, f"{COUNTED}: 61 x 576 x 2"),
+    Right("Kimi-Linear-48B-A3B", 8064, f"{COUNTED}: 7 x 576 x 2", 49.123, 91.4),
+    Right("LFM2-default", 81920, CACHE, 2.705),
+    Right("LLaDA-8B-Instruct", 0, "diffusion of text keeps nothing", 8.02),
+    Right("Ling-3-default", 8064, f"{COUNTED}: 7 x 576 x 2"),
+    Right("Llama-4-Scout-17B-16E", 49152, f"{COUNTED}: 12 layers that see all x 8 x 128 x 2 x 2", gib=203),
+    Right("MiMo-V2-Flash", 23040, f"{CACHE}: 9 x 4 x (192 + 128) x 2", 308.779),
+    Right("Ministral-3-8B-Instruct-2512", 139264, f"{COUNTED}: 34 x 8 x 128 x 2 x 2"),
+    Right("Nemotron-3-Nano-30B-A3B-BF16", 6144, CACHE, 31.578, 58.8),
+    Right("Nemotron-3-Nano-4B", 16384, f"{CACHE}; vLLM's log: 7.43 GiB", 3.974, 7.43),
+    Right("Qwen3-VL-Embedding-8B", 147456, CACHE, task="embed"),
+    Right("Qwen3-VL-Reranker-8B", 147456, CACHE, 8.758),
+    Right("Qwen3.5-35B-A3B-default", 20480, f"{COUNTED}: 10 x 2 x 256 x 2 x 2", 35.114),
+    Right("Qwen3.5-9B-default", 32768, f"{COUNTED}: 8 x 4 x 256 x 2 x 2", 9.407),
+    Right("Qwen3.6-35B-A3B", 20480, "vLLM's log on a GB10: 64.69 GiB", 35.114, 64.69),
+    Right("Qwen3.8-Flash-Next", 24576 + 12 * 320, "the test of the log below", 142.3),
+    Right("Qwen3.8-Flash-Next-NVFP4-roundtrip", 24576 + 12 * 320, "the test of the log below"),
+    Right("Seed-OSS-36B", 262144, CACHE, 36.151, 67.3),
+    Right("Step-3.5-Flash-hub", 49152, f"{COUNTED}: 12 of 45 layers x 8 x 128 x 2 x 2"),
+    Right("Zamba2-default", 184320, CACHE, 2.482, why="adapters of the shared block are not counted"),
+    Right("bge-m3", 0, "an encoder", 0.568, 1.06, task="embed"),
+    Right("bge-reranker-v2-m3", 0, "an encoder", 0.568, 1.06, task="classify"),
+    Right("gemma-3n-default", 8192, f"{COUNTED}: 4 layers that see all and have a cache x 2 x 256 x 2 x 2"),
+    Right("gemma-4-E4B-saved-by-transformers-5", 16384, f"{COUNTED}: 4 such layers x 2 x 512 x 2 x 2", 8.004, 15),
+    Right("gpt-oss-20b", 24576, CACHE, 20.915, 12.8, why="vLLM pads its experts from 2,880 to 3,072"),
+    Right("jina-v3-default", 0, "an encoder", 0.559, 1.06, task="embed"),
+    Right("phi-4", 204800, CACHE, 14.66, 27.3),
+    Right("whisper-large-v3", 163840, f"{COUNTED}: 32 x 20 x 64 x 2 x 2", 1.543, 2.9, task="transcribe"),
+)  # fmt: skip
+
+
+def facts(content: dict[str, Any], root: Path, embeds: bool = False) -> ModelFacts:
+    (root / "config.json").write_text(json.dumps(content), encoding="utf-8")
+    if embeds:
+        (root / "modules.json").write_text("[]", encoding="utf-8")
+    return sources.find(str(root))
+
+
+def of(name: str, root: Path, embeds: bool = False) -> ModelFacts:
+    return facts(json.loads((CONFIGS / f"{name}.json").read_text(encoding="utf-8")), root, embeds)
+
+
+def kv(found: ModelFacts) -> float:
+    return memory_fit.kv_bytes_per_token(models.of_facts(found).geometry)
+
+
+def test_each_configuration_has_its_right_values() -> None:
+    assert {each.name for each in RIGHT} == {path.stem for path in CONFIGS.glob("*.json")}
+
+
+@pytest.mark.parametrize("right", RIGHT, ids=lambda right: right.name)
+def test_what_is_read_is_near_what_is_right(right: Right, tmp_path: Path) -> None:
+    found = of(right.name, tmp_path, right.task == "embed")
+    assert found.task == right.task and found.doubts == ()
+    pairs = [(kv(found), right.kv)]
+    pairs += [(found.parameters / 1e9, right.billions)] if right.billions else []
+    pairs += [(found.weights_gib, right.gib)] if right.gib else []
+    far = [(ours, theirs) for ours, theirs in pairs if ours != pytest.approx(theirs, rel=NEAR)]
+    assert len(far) == bool(right.why), far
+    assert document.read(document.written(found).encode(), "facts.json") == found
+
+
+def test_a_request_of_sparse_attention_is_what_the_log_says(tmp_path: Path) -> None:
+    """Qwen3.8-Flash-Next on a GB10: 16.46 GiB are 3.79 requests of 262,144 tokens, FP8 cache, one layer of drafts."""
+    geometry = models.of_facts(of("Qwen3.8-Flash-Next", tmp_path)).geometry
+    cache = 262144 * memory_fit.kv_bytes_per_token(geometry, "fp8") * 13 / 12
+    assert (cache + memory_fit.state_bytes(geometry)) / 2**30 == pytest.approx(16.46 / 3.79, rel=NEAR)
+
+
+def test_tables_of_word_groups_are_counted(tmp_path: Path) -> None:
+    """Its NVFP4 files have 126 GiB (vllm issue 56824): 50 of layers, and 76 of 20 million groups x 2,048 in BF16."""
+    narrow = {"quantization_config": {"quant_method": "modelopt", "quant_algo": "NVFP4", "ignore": ["lm_head"]}}
+    content = json.loads((CONFIGS / "Qwen3.8-Flash-Next.json").read_text(encoding="utf-8"))
+    assert facts({**content, **narrow}, tmp_path).weights_gib == pytest.approx(126, rel=0.05)
+
+
+def test_sparse_mla_in_fp8_has_scales_of_its_own(tmp_path: Path) -> None:
+    """`fp8_ds_mla` of vLLM: 512 numbers, 4 scales, 64 numbers in BF16, and 132 bytes of the index."""
+    geometry = models.of_facts(of("GLM-5-default", tmp_path)).geometry
+    assert memory_fit.kv_bytes_per_token(geometry, "fp8") == 78 * (656 + 132)
+
+
+# --- what nobody has seen
+
+PLAIN: dict[str, Any] = {
+    "architectures": ["NewForCausalLM"], "model_type": "new_family", "hidden_size": 64, "num_hidden_layers": 4,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 1000,
+    "max_position_embeddings": 4096,
+}  # fmt: skip
+ONE = 2 * 16 * 2 * 2  # bytes of a layer
+
+
+@pytest.mark.parametrize(
+    ("more", "layers", "doubt"),
+    [
+        ({}, 4, ""),
+        ({"layer_types": ["telepathy", "full_attention", "linear_attention", "telepathy"]}, 3, "the kind 'telepathy'"),
+        ({"layer_types": ["linear_attention", "full_attention"]}, 3, "has 2 of 4 layers"),
+        ({"layer_types": ["full_attention"] * 2 + ["mlp"] * 4}, 2, ""),
+        ({"hybrid_override_pattern": "M*-?"}, 2, "the kind '?'"),
+        ({"hybrid_layer_pattern": [1, 0], "sliding_window": 8}, 3, "2 of 4 layers are not described"),
+        ({"sliding_window": 8, "sliding_window_pattern": "LLLG"}, 1, ""),
+        ({"attention_chunk_size": 8, "no_rope_layers": []}, 1, ""),
+        ({"attention_chunk_size": 8, "no_rope_layers": [1, 1, 0, 0]}, 2, ""),
+        ({"num_kv_shared_layers": 1}, 3, ""),
+        ({"use_cla": True, "cla_share_factor": 2}, 2, ""),
+        ({"kv_source_layers": [0, 0, 2, 2]}, 2, ""),
+        ({"block_types": ["recurrent", "attention"]}, 2, ""),
+        ({"loop_layer_index_start": 1, "loop_layer_index_end": 3, "loop_num_passes": 3}, 8, ""),
+        ({"num_key_value_heads": [2, 2, 4, 4]}, 6, ""),
+        ({"num_key_value_heads": None, "num_attention_groups": 1}, 2, ""),
+        ({"per_layer_config": {"03": {"head_dim": 32}}}, 5, ""),
+        ({"per_layer_config": {"all": {"head_dim": 32}}}, 4, "'all' is no layer"),
+        ({"block_configs": [{"attention": {"no_op": True}}, {"attention": {"n_heads_in_group": 4}}]}, 2.5, ""),
+        ({"intermediate_size": [128, 128, 64, 64]}, 4, ""),
+        ({"num_attention_heads": None, "num_key_value_heads": None}, 8, "keys and values as wide as the model"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_the_careful_reading(more: dict[str, Any], layers: float, doubt: str, tmp_path: Path) -> None:
+    found = facts({**PLAIN, **more}, tmp_path)
+    assert kv(found) == layers * ONE
+    assert (doubt in " ".join(found.doubts)) if doubt else found.doubts == ()
+
+
+def test_what_says_nothing_at_all_is_an_error_with_a_way_out(tmp_path: Path) -> None:
+    with pytest.raises(FactsError, match=r"says nothing of what a token leaves in the KV cache.*--facts FILE"):
+        facts({"architectures": ["X"], "num_hidden_layers": 4}, tmp_path)
+
+
+def test_the_text_is_found_below_a_name_that_is_not_known(tmp_path: Path) -> None:
+    inner = {name: value for name, value in PLAIN.items() if name != "architectures"}
+    assert kv(facts({"architectures": ["X"], "brain": inner, "eye": {"num_hidden_layers": 9}}, tmp_path)) == 4 * ONE
+
+
+def test_layers_that_were_pruned_have_fewer_weights(tmp_path: Path) -> None:
+    whole = facts(PLAIN, tmp_path).parameters
+    gone = {"block_configs": [{"attention": {"no_op": True}, "ffn": {"no_op": True}}]}
+    assert whole - facts({**PLAIN, **gone}, tmp_path).parameters == 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128
