@@ -27,7 +27,16 @@ def page() -> str:
     text = PAGE.read_text(encoding="utf-8")
     text = filled(text, "models", serving_plan.table())
     text = filled(text, "recipes", comparison.table())
+    text = filled(text, "runs", runs())
     return filled(text, "measured", measured())
+
+
+def runs() -> list[str]:
+    """Measured speeds, and what the code counts; the runs are those of the tests."""
+    from tests.unit.serving.test_speed import RUNS
+
+    head = ["| run | measured, tok/s | counted | error |", "| --- | --- | --- | --- |"]
+    return [*head, *(run.row for run in RUNS)]
 
 
 def measured() -> list[str]:

@@ -93,8 +93,9 @@ RETURN = r"""
 plan:
   description:
     - C(model), C(checkpoint) (null where nothing of it can be served), C(quantization), C(image), C(version),
-      C(hosts), C(args), C(environment), C(utilization), C(max_model_len), C(fit), C(expected), C(bandwidth_limit) and
-      C(bandwidth_limit_with_drafts) in tokens a second (0 where nobody knows how many draft tokens are accepted),
+      C(hosts), C(args), C(environment), C(utilization), C(max_model_len), C(fit), C(expected) (what is
+      published), C(predicted), C(bandwidth_limit) and C(bandwidth_limit_with_drafts) in tokens a second (0 where nobody
+      knows how many draft tokens are accepted), C(verdict) in one sentence, C(doubts) about the model's files,
       C(path), C(reasons), C(rejected), C(hosts_needed), C(fired), C(refused), and C(variables) for the role vllm.
   returned: always
   type: dict

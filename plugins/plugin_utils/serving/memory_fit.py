@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.fac
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Geometry, Model
 
 GIB = 2**30
+MOST_HOSTS = 8  # that a plan looks for
 # Of one number in the KV cache. "auto" is the model's own type, BF16 of all models here. NVFP4 has a scale of a byte
 # for 16 numbers of half a byte.
 _BYTES = {"auto": 2, "bfloat16": 2, "float16": 2, "nvfp4": 0.5625}
@@ -321,7 +322,7 @@ def _activations(model: Model, requests: int, load: Load) -> float:
     return (tokens * bytes_of_one + logits) / GIB
 
 
-def hosts_needed(model: Model, checkpoint: Checkpoint, total_bytes: float, at_most: int = 8) -> int | None:
+def hosts_needed(model: Model, checkpoint: Checkpoint, total_bytes: float, at_most: int = MOST_HOSTS) -> int | None:
     """The smallest number of equal hosts on which one request of the shortest useful context fits."""
     length = min(int(_constant("shortest_context")), model.geometry.context)
     for hosts in range(1, at_most + 1):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-import shlex
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     memory_fit,
     models,
     plan_lines,
+    plan_text,
     quantization,
     speculation,
     speed,
@@ -58,6 +59,8 @@ class Given:
 
 
 _SHARE = "--set gpu-memory-utilization"  # what --service NAME=GIB comes to
+_SERVICE = "--service"
+_TIGHT, _AS_PLANNED = "utilization_above_085", "what gb10 plan says for the model"  # of catalog/rules.yml
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class Plan:
     fired: Sequence[Fired] = ()
     hosts_needed: int | None = None  # where nothing fits: on how many hosts like the smallest something does
     asked: Sequence[str] = ()  # the options that leave less to choose from
+    less: Sequence[str] = ()  # where nothing fits: what would, of each option that was asked
     given: Given = field(default_factory=Given)
 
     @property
@@ -127,6 +131,9 @@ class Plan:
             "max_model_len": self.max_model_len,
             "fit": asdict(self.fit) if self.fit else None,
             "expected": asdict(self.expected) if self.expected else None,
+            "predicted": asdict(self.predicted) if self.predicted else None,
+            "verdict": plan_text.verdict(self),
+            "doubts": list(self.model.facts.doubts) if self.model.facts else [],
             "bandwidth_limit": round(self.bound.plain, 1),
             "bandwidth_limit_with_drafts": round(self.bound.plain * self.bound.accepted, 1),
             "path": list(self.path),
@@ -140,54 +147,23 @@ class Plan:
 
     def lines(self, explain: bool = False) -> list[str]:
         """For a person to read."""
-        version = f"vLLM {self.version}" if self.version else "version of vLLM unknown"
-        found = [
-            f"{self.model.id} on {host_count(self.hosts)}",
-            *tasks.lines(self.model),
-            f"  image        {self.image} ({version})",
-        ]
-        if self.checkpoint is None or self.fit is None:
-            found += ["  no checkpoint of it can be served like this:"]
-            found += [f"    {name}: {reason}" for name, reason in self.rejected]
-            found += [f"  way out: {text}" for text in self._ways_out()]
-            return found + (self._explained() if explain else [])
-        one = self.checkpoint
-        parts = ", ".join(
-            f"{name.replace('_', ' ')} {size:.1f} ({self.fit.sure[name]})"
-            for name, size in self.fit.need.items()
-            if size >= 0.05
-        )
-        found += [
-            f"  checkpoint   {one.id} ({one.quantization}, {one.weight_gib:.4g} GiB)",
-            f"  memory       {self.fit.needed:.1f} of {self.fit.total:.1f} GiB on each host: {parts}",
-            f"  utilization  {_share(self.utilization)}",
-            f"  context      {self.max_model_len} tokens for each of {self.fit.concurrency} requests; "
-            f"up to {self.fit.longest_context} fit",
-            *([f"               {self.fit.reason}"] if self.fit.reason else []),
-            f"  serve        {shlex.join(['vllm', 'serve', one.id, *self.args])}",
-            *(f"  environment  {name}={value}" for name, value in self.environment.items()),
-            f"  expected     {self.speed}",
-        ]
-        found += [line for rule in self.fired for line in rule.lines()]
-        found += self._explained() if explain else []
-        return found if self.refused else [*found, f"  {self._for_the_inventory}", *self.inventory_lines]
+        return plan_text.lines(self, explain)
 
     @property
-    def _for_the_inventory(self) -> str:
-        below = "; where it has vllm_services already, the entry goes below those of it" if self.given.service else ""
-        return f"for the inventory{below}"
+    def does_not_fit(self) -> bool:
+        """Whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
+        return bool(self.less or (self.hosts_needed and self.hosts_needed > self.hosts))
 
-    def _ways_out(self) -> list[str]:
+    def ways_out(self) -> list[str]:
         """Never what was asked: more hosts only where these are too few."""
         if self.hosts_needed and self.hosts_needed > self.hosts:
             cabled = "pair" if self.hosts_needed == PAIR else "ring"
             need = f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"
             return [f"{need}, with fabric_topology {cabled} or switch"]
-        said = self.given.service and self.given.service_gib
-        asked = [each for each in self.asked if not (said and each == _SHARE)]  # nobody typed it
-        if said and not asked:
-            name = self.given.service
-            return [f"more GiB than {name}={self.given.service_gib:g}, or leave them to the plan: --service {name}"]
+        if self.less:
+            return [f"ask for what fits: {' or '.join(self.less)}"]
+        service = f"{_SERVICE} {self.given.service}" if self.given.service_gib else ""
+        asked = [service if service and each == _SHARE else each for each in self.asked]  # nobody typed the share
         return [f"ask for less, or leave it to the plan: {', '.join(asked)}"] if asked else []
 
     @property
@@ -198,18 +174,45 @@ class Plan:
         return inventory_text.lines(self.variables)
 
     @property
+    def predicted(self) -> speed.Predicted | None:
+        """Of one request, by the memory's bandwidth; with draft tokens where it is known how many are accepted."""
+        return speed.predicted(self.bound)
+
+    @property
+    def measured(self) -> Expected | None:
+        """What is published of the same checkpoint, version and draft tokens; of another version it proves nothing."""
+        found = self.expected
+        if found is None or found.at_most or not found.version or found.version != self.version:
+            return None
+        return found if found.drafts == bool(self.bound.drafts) else None
+
+    @property
+    def expectation(self) -> str:
+        """How fast, in a few words."""
+        found = self.measured or self.predicted
+        return found.text if found else "speed not known"
+
+    @property
     def speed(self) -> str:
-        """What was measured and how; else what the memory allows."""
+        """How fast one request is, and how that is known."""
         if not tasks.chats(self.model):
             return tasks.speed(self.model)
-        if not self.expected:
+        if self.measured:
+            return f"{self.measured.text} ({self.measured.conditions}; {self.measured.source})"
+        if self.predicted is None:
             return f"not measured; {self.bound.text}"
-        found = f"{self.expected.text} ({self.expected.conditions}; {self.expected.source})"
-        if self.expected.drafts and not self.bound.drafts:
-            return f"{found}; this plan has no draft tokens, and {self.bound.text}"
-        return found
+        return f"{self.predicted.text} for one request, not measured: {self.bound.why}"
 
-    def _explained(self) -> list[str]:
+    @property
+    def published(self) -> str:
+        """What somebody measured with something else: no pass mark for this plan."""
+        found = self.expected
+        if found is None or found == self.measured:
+            return ""
+        apart = "with draft tokens, " if found.drafts and not self.bound.drafts else ""
+        return f"{found.text} ({apart}{found.conditions}; {found.source})"
+
+    def explained(self) -> list[str]:
         found = ["  how the checkpoint was chosen", *(f"    {step}" for step in self.path)]
         if self.reasons:
             found += ["  why these flags", *(f"    {reason}" for reason in self.reasons)]
@@ -284,6 +287,9 @@ def plan(
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
     found = replace(found, asked=asked, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
+        wanted = _Wanted(length, int(_number(flags, "--max-num-seqs") or concurrency), kv_dtype, load)
+        share = _number(flags, "--gpu-memory-utilization")
+        found = replace(found, less=_less(found, min(memories_bytes), only, wanted, share))
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
@@ -297,6 +303,35 @@ def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
         offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
         raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
     return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, found.version, only))
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """What was asked of the memory."""
+
+    length: int  # tokens; 0: as many as fit
+    requests: int  # 0: the usual
+    kv_dtype: str
+    load: memory_fit.Load
+
+
+def _less(found: Plan, smallest: float, only: str, wanted: _Wanted, share: float) -> tuple[str, ...]:
+    """For each option that was asked, the most of it that fits beside the others; the least of a share."""
+
+    def fit(length: int, requests: int, used: float) -> memory_fit.Fit | None:
+        rest = (only, length, requests, wanted.kv_dtype, used, wanted.load)
+        return quantization.choose(found.model, smallest, found.hosts, found.version, *rest).fit
+
+    said = []
+    if wanted.length and (one := fit(0, wanted.requests, share)):
+        said.append(f"--max-model-len {one.max_model_len}")
+    if wanted.requests > 1 and wanted.length and (one := fit(wanted.length, 1, share)):
+        said.append(f"--concurrency {max(1, int(one.sequences))}")
+    if share and (one := fit(wanted.length, wanted.requests, 0.0)) and one.utilization > share:
+        gib = math.ceil(one.utilization * one.total)
+        own = found.given.service and found.given.service_gib
+        said.append(f"{_SERVICE} {found.given.service}={gib}" if own else f"{_SHARE}={one.utilization:.2f}")
+    return tuple(said)
 
 
 def _check(memories_bytes: Sequence[float], executor: str) -> None:
@@ -323,15 +358,10 @@ def _served(
         fit=fit,
         arguments={**computed, **needs.arguments, **of_task, **flags},
         environment=environment,
-        expected=speed.expected(model, checkpoint, hosts) if chats else None,
+        expected=speed.expected(model, checkpoint, hosts, found.version) if chats else None,
         bound=speed.bound(model, checkpoint, hosts, speculation.said(flags)) if chats else speed.Bound(),
         reasons=(*needs.reasons, *why),
     )
-
-
-def _share(share: float) -> str:
-    """That of a service is counted in thousandths."""
-    return f"{share:.2f}" if round(share, 2) == share else f"{share:.3f}"
 
 
 def canonical(flag: str) -> str:
@@ -362,7 +392,7 @@ def _row(found: Plan) -> list[str]:
         why = f"none; takes {host_count(takes)}" if takes else f"none for {version}"
         return [*start, why, "", "", "", ""]
     measured = found.expected and found.expected.quantization == found.checkpoint.quantization
-    tokens = f"at most {found.bound.plain:.0f} by bandwidth"
+    tokens = f"{found.predicted.text}, counted" if found.predicted else ""
     if found.expected and measured:
         tokens = found.expected.text + (" with draft tokens" if found.expected.drafts else "")
     return [
@@ -465,9 +495,29 @@ def _judged(
         executor=executor,
         driver=driver,
     )
-    fired = (judge or rules.judge)(profile, accepted)
+    fired = [_not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
     # What the role refuses whatever is accepted, is refused here too.
     return replace(found, fired=tuple(replace(one, accepted=None) if one.id in rules.FIRM else one for one in fired))
+
+
+def _not_circular(found: Plan, rule: Fired) -> Fired:
+    """A rule that leads to what a plan says gets that figure; where the plan itself took so much, more hosts."""
+    fit, checkpoint = found.fit, found.checkpoint
+    if fit is None or checkpoint is None:
+        return rule
+    holds = math.ceil(fit.needed / fit.total * 100) / 100
+    if rule.id == _TIGHT and holds >= found.utilization:
+        return replace(rule, way_out=f"nothing less holds it here: {_roomier(found, checkpoint, fit)}")
+    return replace(rule, way_out=rule.way_out.replace(_AS_PLANNED, f"{holds:.2f}, which holds this plan"))
+
+
+def _roomier(found: Plan, checkpoint: Checkpoint, fit: memory_fit.Fit) -> str:
+    usual = float(catalog.load("software")["vllm_gpu_memory_utilization"]["value"])
+    asked = (fit.max_model_len, fit.concurrency, found.arguments.get("--kv-cache-dtype") or "auto")
+    for hosts in range(found.hosts + 1, memory_fit.MOST_HOSTS + 1):
+        if memory_fit.fit(found.model, checkpoint, fit.total * memory_fit.GIB, hosts, *asked).utilization <= usual:
+            return f"--hosts {hosts}, or nothing else on these"
+    return "nothing else on these hosts"
 
 
 def _nobody(_profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:

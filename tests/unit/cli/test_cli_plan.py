@@ -81,7 +81,7 @@ def test_a_wrong_question_is_a_usage_error(words: list[str], says: str) -> None:
 def test_a_model_of_ones_own_is_planned_by_its_path(tmp_path: Path) -> None:
     folder = str(OWN.folder(tmp_path / "mine"))
     ran = CLI.invoke(cli.app, ["plan", folder, "--set", "max-model-len=32k"])
-    assert ran.exit_code == Outcome.done and f"vllm serve {folder}" in ran.output and "model_unmeasured" in ran.output
+    assert ran.exit_code == Outcome.done and f"vllm serve {folder} \\\n" in ran.output and "model_unmeasured" in ran.output
     assert "32000 tokens for each of 4" in ran.output and "weights 56.9 (index)" in ran.output
 
 
@@ -143,8 +143,9 @@ def test_a_draft_model_is_counted(tmp_path: Path) -> None:
     ran = CLI.invoke(cli.app, ["plan", folder, "--set", said])
     assert "draft 1.4 (index)" in ran.output, ran.output
     assert "draft kv cache 8.8 (computed)" in ran.output
-    assert f'vllm_speculative: {{method: "draft_model", model: "{draft}", tokens: 4}}' in ran.output
-    assert "--speculative-config" not in next(line for line in ran.output.splitlines() if "vllm_extra_args" in line)
+    pasted = yaml.safe_load(ran.stdout.partition("  for the inventory\n")[2])
+    assert pasted["vllm_speculative"] == {"method": "draft_model", "model": draft, "tokens": 4}
+    assert "--speculative-config" not in pasted["vllm_extra_args"]
 
 
 def recipe(*words: str) -> Any:
@@ -228,9 +229,9 @@ def test_the_lines_can_be_pasted_and_a_consent_is_not_among_them() -> None:
 @pytest.mark.parametrize(
     ("words", "says", "never"),
     [
-        (["--max-model-len", "900000"], "way out: ask for less, or leave it to the plan: --max-model-len", "--hosts 1"),
+        (["--max-model-len", "900000"], "way out: ask for what fits: --max-model-len 131072", "--hosts 1"),
         (["--memory-gib", "64"], "way out: 2 hosts of this memory (--hosts 2)", "ask for less"),
-        (["--hosts", "2", "--max-model-len", "900000"], "ask for less", "--hosts"),
+        (["--hosts", "2", "--max-model-len", "900000"], "ask for what fits: --max-model-len 131072", "--hosts"),
     ],
 )
 def test_a_way_out_is_never_what_was_asked(words: list[str], says: str, never: str) -> None:

@@ -17,7 +17,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts imp
     safetensors,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import layers as layer_reader
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, ModelFacts, Weights
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import (
+    Attention,
+    ModelFacts,
+    Parts,
+    Weights,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import (
     FactsError,
     Fields,
@@ -96,7 +101,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         kv_cache_dtype=cache,
         parameters=counted.total + besides,
         active=counted.active,
-        read=_read(counted, bits),
+        parts=_parts(counted, besides, bits[1]),
         weights=_weights(files, count) or _by_config(counted, besides, bits),
         attention=kinds,
         layers=count,
@@ -222,10 +227,16 @@ def _by_config(counted: parameters.Count, besides: int, bits: tuple[float, float
     return Weights({"": int((narrow + (counted.tables + besides) * 16) / 8)}, vision=besides * 2, basis="config")
 
 
-def _read(counted: parameters.Count, bits: tuple[float, float]) -> int:
-    """Bytes of the weights that one token reads: of the embedding a single row, which is nothing."""
-    feeding, beside = counted.chosen or counted.dense, counted.dense if counted.chosen else 0
-    return int((feeding * bits[0] + (beside + counted.sides) * bits[1] + counted.head * 16) / 8)
+def _parts(counted: parameters.Count, besides: int, sides_bits: float) -> Parts:
+    dense = counted.dense if counted.routed else 0  # layers before the experts stay as attention does
+    return Parts(
+        feeding=counted.feeding,
+        chosen=counted.chosen or counted.dense,
+        sides=counted.sides + dense,
+        head=counted.head,
+        unread=counted.tables - counted.head + besides,  # a tied head is the embedding, and read as a whole
+        sides_bits=sides_bits,
+    )
 
 
 def _uncached(whole: Fields, text: Fields) -> bool:

@@ -27,7 +27,7 @@ _INT4 = {
 
 
 # Formats whose makers leave attention and its like as they were, unless they say what they left out.
-_PARTIAL = ("nvfp4", "mxfp4", "int4")
+PARTIAL = ("nvfp4", "mxfp4", "int4")
 _LEFT_OUT = ("ignore", "ignored_layers", "exclude_modules", "modules_to_not_convert")
 _SIDES = ("attn", "attention", "mixer", "q_proj", "qkv", "in_proj", "shared_expert")
 
@@ -57,7 +57,7 @@ def sides_kept(config: Fields, separate: Fields | None, kept: tuple[str, ...]) -
         return True
     if any(word in text for text in left for word in _SIDES):
         return True
-    return kept[0] in _PARTIAL and not left
+    return kept[0] in PARTIAL and not left
 
 
 def _texts(said: Fields, name: str) -> list[str]:

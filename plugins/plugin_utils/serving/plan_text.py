@@ -1,0 +1,151 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Says a plan to a person: the verdict first, then the rest, in 80 columns."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted, host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import tasks
+
+if TYPE_CHECKING:
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
+
+WIDTH = 80
+_LABEL = 15  # columns
+_DIGEST = 19  # characters of a digest that tell it from others: sha256: and twelve
+_TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser")
+
+
+def lines(plan: Plan, explain: bool) -> list[str]:
+    """All of it. A plan that is refused has nothing to paste."""
+    found = [*wrapped(verdict(plan), "  "), *tasks.lines(plan.model), *_image(plan)]
+    found += [line for doubt in _doubts(plan) for line in wrapped(f"  warn: {doubt}", "    ")]
+    found += _served(plan) if plan.checkpoint else _rejected(plan)
+    found += [each for rule in plan.fired for line in rule.lines() for each in wrapped(line, f"{_indent(line)}  ")]
+    found += [each for line in plan.explained() for each in wrapped(line, f"{_indent(line)}  ")] if explain else []
+    return found if plan.refused else [*found, *_for_the_inventory(plan)]
+
+
+def verdict(plan: Plan) -> str:
+    """One sentence: whether it fits, how fast it is, what it can, what it takes, and what comes next."""
+    said = [f"{plan.model.id} on {host_count(plan.hosts)}: {_fits(plan)}"]
+    if plan.checkpoint and not plan.refused:
+        said += [plan.expectation] if tasks.chats(plan.model) else []
+        said += [f"tools: {'yes' if all(flag in plan.arguments for flag in _TOOLS) else 'no'}"]
+        weights, image = plan.checkpoint.weight_gib, catalog.load("software")["vllm_image_disk"]["value"]
+        said += [f"{weights:.0f} GiB to download, {weights + image:.0f} GiB of disk"]
+    return "; ".join([*said, f"next: {_next(plan)}"])
+
+
+def _fits(plan: Plan) -> str:
+    if plan.checkpoint is None:
+        return "does not fit" if plan.does_not_fit else "nothing that can be served"
+    errors = [rule.id for rule in plan.fired if rule.refuses]
+    warnings = sum(rule.severity == "warn" and not rule.accepted for rule in plan.fired) + len(_doubts(plan))
+    if errors:
+        return f"refused ({', '.join(errors)})"
+    return "fits" + (f", with {counted(warnings, 'warning')}" if warnings else "")
+
+
+def _next(plan: Plan) -> str:
+    if plan.checkpoint is None:
+        return next(iter(plan.ways_out()), "another image or model: gb10 plan --all")
+    way = next((rule.way_out for rule in plan.fired if rule.refuses), "")
+    return way or "the lines below into the inventory (--into writes them), then gb10 site"
+
+
+def _image(plan: Plan) -> list[str]:
+    version = f"vLLM {plan.version}" if plan.version else "version of vLLM unknown"
+    name, at, digest = plan.image.partition("@")
+    return labelled("image", f"{name}{at}{digest[:_DIGEST]} ({version})")
+
+
+def _doubts(plan: Plan) -> Sequence[str]:
+    return plan.model.facts.doubts if plan.model.facts else ()
+
+
+def _rejected(plan: Plan) -> list[str]:
+    found = ["  no checkpoint of it can be served like this:"]
+    found += [line for name, reason in plan.rejected for line in wrapped(f"    {name}: {reason}", "      ")]
+    return found + [line for text in plan.ways_out() for line in wrapped(f"  way out: {text}", "    ")]
+
+
+def _served(plan: Plan) -> list[str]:
+    one, fit = plan.checkpoint, plan.fit
+    if one is None or fit is None:
+        return []
+    parts = (
+        f"{name.replace('_', ' ')} {size:.1f} ({fit.sure[name]})" for name, size in fit.need.items() if size >= 0.05
+    )
+    context = f"{fit.max_model_len} tokens for each of {fit.concurrency} requests; up to {fit.longest_context} fit"
+    share = f"{fit.utilization:.2f}" if round(fit.utilization, 2) == fit.utilization else f"{fit.utilization:.3f}"
+    found = [
+        *labelled("checkpoint", f"{one.id} ({one.quantization}, {one.weight_gib:.4g} GiB)"),
+        *labelled("memory", f"{fit.needed:.1f} of {fit.total:.1f} GiB on each host: {', '.join(parts)}"),
+        *labelled("utilization", share),  # that of a service is counted in thousandths
+        *labelled("context", f"{context}. {fit.reason}" if fit.reason else context),
+    ]
+    if not plan.refused:
+        found += _command(["vllm", "serve", one.id, *plan.args])
+        found += [
+            line for name, value in plan.environment.items() for line in labelled("environment", f"{name}={value}")
+        ]
+    found += labelled("expected", plan.speed)
+    return found + (labelled("published", plan.published) if plan.published else [])
+
+
+def _command(words: Sequence[str]) -> list[str]:
+    """Words that a shell can take, each flag with its value."""
+    rows = [""]
+    for pair in _pairs(words):
+        if rows[-1] and _LABEL + len(rows[-1]) + len(pair) + 3 > WIDTH:
+            rows.append("")
+        rows[-1] += f" {pair}" if rows[-1] else pair
+    rows = [f"{row} \\" for row in rows[:-1]] + rows[-1:]
+    return [f"{label:<{_LABEL}}{row}" for label, row in zip(["  serve", *[""] * len(rows)], rows, strict=False)]
+
+
+def _pairs(words: Sequence[str]) -> Iterator[str]:
+    taken: list[str] = []
+    for word in words:
+        if word.startswith("-"):  # what precedes the first flag stays together
+            yield shlex.join(taken)
+            taken = []
+        taken.append(word)
+    yield shlex.join(taken)
+
+
+def _for_the_inventory(plan: Plan) -> list[str]:
+    below = "; where it has vllm_services, the entry goes below them" if plan.given.service else ""
+    return [f"  for the inventory{below}", *(row for line in plan.inventory_lines for row in yaml(line))]
+
+
+# --- 80 columns
+
+
+def labelled(label: str, text: str) -> list[str]:
+    return wrapped(f"{'  ' + label:<{_LABEL}}{text}", " " * _LABEL)
+
+
+def wrapped(line: str, indent: str) -> list[str]:
+    """A line in as many as it takes; what has no blank is not cut."""
+    return textwrap.wrap(
+        line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
+    ) or [line]
+
+
+def yaml(line: str) -> list[str]:
+    """The same of a line of YAML: in brackets and quotes the end of a line is a blank."""
+    cut = line.startswith(("#", " " * 4 + "#")) or "  " in line.strip() or not line.endswith(("]", "}"))
+    return [line] if cut else wrapped(line, f"{_indent(line)}  ")
+
+
+def _indent(line: str) -> str:
+    return line[: len(line) - len(line.lstrip())]
