@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
@@ -16,10 +16,12 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import tasks
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
+    from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 WIDTH = 80
 _LABEL = 15  # columns
 _DIGEST = 19  # characters of a digest that tell it from others: sha256: and twelve
+NEXT = "the lines below into the inventory (--into writes them), then gb10 site"
 _TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser")
 
 
@@ -28,7 +30,7 @@ def lines(plan: Plan, explain: bool) -> list[str]:
     found = [*wrapped(verdict(plan), "  "), *tasks.lines(plan.model), *_image(plan)]
     found += [line for doubt in _doubts(plan) for line in wrapped(f"  warn: {doubt}", "    ")]
     found += _served(plan) if plan.checkpoint else _rejected(plan)
-    found += [each for rule in plan.fired for line in rule.lines() for each in wrapped(line, f"{_indent(line)}  ")]
+    found += fired(plan.fired)
     found += [each for line in plan.explained() for each in wrapped(line, f"{_indent(line)}  ")] if explain else []
     return found if plan.refused else [*found, *_for_the_inventory(plan)]
 
@@ -38,10 +40,15 @@ def verdict(plan: Plan) -> str:
     said = [f"{plan.model.id} on {host_count(plan.hosts)}: {_fits(plan)}"]
     if plan.checkpoint and not plan.refused:
         said += [plan.expectation] if tasks.chats(plan.model) else []
-        said += [f"tools: {'yes' if all(flag in plan.arguments for flag in _TOOLS) else 'no'}"]
+        said += [f"tools: {tools(plan.arguments)}"] if tasks.chats(plan.model) else []
         weights, image = plan.checkpoint.weight_gib, catalog.load("software")["vllm_image_disk"]["value"]
         said += [f"{weights:.0f} GiB to download, {weights + image:.0f} GiB of disk"]
     return "; ".join([*said, f"next: {_next(plan)}"])
+
+
+def tools(arguments: Iterable[str]) -> str:
+    """Whether a server with these flags takes tools."""
+    return "yes" if set(_TOOLS) <= set(arguments) else "no"
 
 
 def _fits(plan: Plan) -> str:
@@ -58,13 +65,18 @@ def _next(plan: Plan) -> str:
     if plan.checkpoint is None:
         return next(iter(plan.ways_out()), "another image or model: gb10 plan --all")
     way = next((rule.way_out for rule in plan.fired if rule.refuses), "")
-    return way or "the lines below into the inventory (--into writes them), then gb10 site"
+    return way or NEXT
 
 
 def _image(plan: Plan) -> list[str]:
     version = f"vLLM {plan.version}" if plan.version else "version of vLLM unknown"
-    name, at, digest = plan.image.partition("@")
-    return labelled("image", f"{name}{at}{digest[:_DIGEST]} ({version})")
+    return labelled("image", f"{short(plan.image)} ({version})")
+
+
+def short(image: str) -> str:
+    """A reference without most of its digest, which the lines for the inventory have."""
+    name, at, digest = image.partition("@")
+    return f"{name}{at}{digest[:_DIGEST]}"
 
 
 def _doubts(plan: Plan) -> Sequence[str]:
@@ -93,7 +105,7 @@ def _served(plan: Plan) -> list[str]:
         *labelled("context", f"{context}. {fit.reason}" if fit.reason else context),
     ]
     if not plan.refused:
-        found += _command(["vllm", "serve", one.id, *plan.args])
+        found += command(["vllm", "serve", one.id, *plan.args])
         found += [
             line for name, value in plan.environment.items() for line in labelled("environment", f"{name}={value}")
         ]
@@ -101,7 +113,7 @@ def _served(plan: Plan) -> list[str]:
     return found + (labelled("published", plan.published) if plan.published else [])
 
 
-def _command(words: Sequence[str]) -> list[str]:
+def command(words: Sequence[str]) -> list[str]:
     """Words that a shell can take, each flag with its value."""
     rows = [""]
     for pair in _pairs(words):
@@ -124,7 +136,23 @@ def _pairs(words: Sequence[str]) -> Iterator[str]:
 
 def _for_the_inventory(plan: Plan) -> list[str]:
     below = "; where it has vllm_services, the entry goes below them" if plan.given.service else ""
-    return [f"  for the inventory{below}", *(row for line in plan.inventory_lines for row in yaml(line))]
+    return [f"  for the inventory{below}", *pasted(plan.inventory_lines)]
+
+
+def fired(rules: Iterable[Fired]) -> list[str]:
+    """What the rules say."""
+    return [each for rule in rules for line in rule.lines() for each in wrapped(line, f"{_indent(line)}  ")]
+
+
+def pasted(yaml: Sequence[str]) -> list[str]:
+    """Lines of YAML: in brackets and quotes the end of a line is a blank."""
+    return [row for line in yaml for row in (wrapped(line, f"{_indent(line)}  ") if _is_cut(line) else [line])]
+
+
+def _is_cut(line: str) -> bool:
+    """A comment is not cut, nor are blanks that count."""
+    inner = line.strip()
+    return inner.endswith(("]", "}")) and not inner.startswith("#") and "  " not in inner
 
 
 # --- 80 columns
@@ -139,12 +167,6 @@ def wrapped(line: str, indent: str) -> list[str]:
     return textwrap.wrap(
         line, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
     ) or [line]
-
-
-def yaml(line: str) -> list[str]:
-    """The same of a line of YAML: in brackets and quotes the end of a line is a blank."""
-    cut = line.startswith(("#", " " * 4 + "#")) or "  " in line.strip() or not line.endswith(("]", "}"))
-    return [line] if cut else wrapped(line, f"{_indent(line)}  ")
 
 
 def _indent(line: str) -> str:

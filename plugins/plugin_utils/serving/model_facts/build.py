@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
@@ -35,7 +35,7 @@ _NESTED = (
     *("text_model", "lm_config", "language_model", "decoder_config"),
 )
 _VISION = ("vision_config", "visual", "vit_config", "vision_tower_config", "vision_encoder_config")
-_AUDIO = ("audio_config", "sound_config", "audio_encoder_config")
+_AUDIO = ("audio_config", "sound_config", "audio_encoder_config", "encoder_config", "encoder")
 _CONTEXT = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length"),
     *("max_sequence_length", "max_target_positions", "max_seq_length", "n_ctx"),
@@ -73,17 +73,19 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
             f"{files.source} has no config.json. Name a folder in the format of Hugging Face, or write the facts by "
             "hand (--facts FILE)"
         )
-    text = layer_reader.flat(_text(whole))
+    levels = _levels(whole)
+    text = layer_reader.flat(levels[-1])
+    if whole.has("tie_word_embeddings"):  # of a model of several, the whole decides
+        text = text.with_({"tie_word_embeddings": whole.flag("tie_word_embeddings")})
     count = _layers(text)
     layers, doubts = layer_reader.read(text, count)
-    encoder = next((child for name in _VISION if (child := _child(whole, name)) is not None), None)
+    encoder, sound = _lower(levels, _VISION), _lower(levels, _AUDIO)
     separate = _json(files, "hf_quant_config.json")
     kept, cache = formats.formats(_quantized(whole, text), separate)
     tokenizer = _json(files, "tokenizer_config.json")
     task = task_of(next(iter(whole.texts("architectures")), ""), files.names(), encoder is not None)
     counted = parameters.count(text, layers, task in ("generate", "transcribe"))
     bits = _bits(kept, formats.sides_kept(_quantized(whole, text), separate, kept))
-    sound = next((child for name in _AUDIO if (child := _child(whole, name)) is not None), None)
     besides = parameters.encoder(text) + sum(map(parameters.senses, (encoder, sound)))
     uncached = _uncached(whole, text) or (task in ("embed", "classify") and _bidirectional(whole, text))
     kinds = attention.kept(text, layers)
@@ -134,16 +136,22 @@ def _json(files: Files, name: str) -> Fields | None:
     return parse(files.part(name, 0, size), f"{files.source}/{name}")
 
 
-def _text(whole: Fields) -> Fields:
-    """What says how the text is computed, of a multimodal model below the rest."""
+def _levels(whole: Fields) -> list[Fields]:
+    """From the whole down to what says how the text is computed, which of a multimodal model is below the rest."""
     for name in _NESTED:
         inner = _child(whole, name)
         if inner is not None and (_has_layers(inner) or any(_child(inner, deeper) is not None for deeper in _NESTED)):
-            return _text(inner)
+            return [whole, *_levels(inner)]
     if not _has_layers(whole):  # a name that is not known here, with words and layers
         inners = (inner for name in whole.data if (inner := _child(whole, name)) is not None)
-        return next((inner for inner in inners if inner.has("vocab_size") and _has_layers(inner)), whole)
-    return whole
+        return [whole, *[inner for inner in inners if inner.has("vocab_size") and _has_layers(inner)][:1]]
+    return [whole]
+
+
+def _lower(levels: Sequence[Fields], names: Iterable[str]) -> Fields | None:
+    """The first of these objects at any level."""
+    found = (_child(level, name) for level in levels for name in names)
+    return next((each for each in found if each is not None), None)
 
 
 def _has_layers(fields: Fields) -> bool:

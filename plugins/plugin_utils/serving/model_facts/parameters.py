@@ -97,9 +97,12 @@ def senses(config: Fields | None) -> int:
     """Of an encoder for images or sound."""
     if config is None:
         return 0
-    hidden = config.layered("hidden_size", "embed_dim", "width", "d_model")
-    depth = config.layered("depth", "num_hidden_layers", "layers", "encoder_layers")
-    wide = config.layered("intermediate_size", "mlp_hidden_size", "encoder_ffn_dim", default=4 * hidden)
+    hidden = config.layered("embed_dim", "hidden_size", "width", "d_model")  # of both, the second is what it gives on
+    depth = config.layered("depth", "num_hidden_layers", "layers", "n_layers", "encoder_layers")
+    usual = (
+        int(config.number("mlp_ratio", default=4) * hidden) if not isinstance(config.data.get("mlp_ratio"), list) else 0
+    )
+    wide = config.layered("intermediate_size", "mlp_hidden_size", "encoder_ffn_dim", default=usual)
     return depth * (4 * hidden * hidden + 2 * hidden * wide)
 
 
@@ -147,7 +150,7 @@ def _width(layer: Layer, hidden: int) -> int:
 
 def _expert(config: Fields, hidden: int, matrices: int) -> int:
     names = ("moe_intermediate_size", "expert_ffn_hidden_size", "moe_ffn_hidden_size", "intermediate_size")
-    return matrices * (config.whole("moe_latent_size") or hidden) * config.layered(*names, *_WIDTH)
+    return matrices * (config.whole("moe_latent_size", "moe_hidden_size") or hidden) * config.layered(*names, *_WIDTH)
 
 
 def _shared(config: Fields, hidden: int, matrices: int, one: int) -> int:

@@ -16,6 +16,8 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts imp
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import FactsError
 
+from tests.support.model_folders import CASES
+
 CONFIGS = Path(__file__).parents[3] / "fixtures/model_configs"
 NEAR = 0.03
 
@@ -185,3 +187,65 @@ def test_layers_that_were_pruned_have_fewer_weights(tmp_path: Path) -> None:
     whole = facts(PLAIN, tmp_path).parameters
     gone = {"block_configs": [{"attention": {"no_op": True}, "ffn": {"no_op": True}}]}
     assert whole - facts({**PLAIN, **gone}, tmp_path).parameters == 2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128
+
+
+# --- what a checkpoint leaves as it was
+
+LLAMA = next(case for case in CASES if case.id == "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic")
+NARROW: dict[str, Any] = {"quant_method": "modelopt", "quant_algo": "NVFP4"}
+GROUP = {"weights": {"type": "float", "num_bits": 4, "group_size": 16}}
+COMPRESSED = {"quant_method": "compressed-tensors", "ignore": ["lm_head"]}
+ATTENTION = 80 * (2 * 8192 * 8192 + 2 * 8192 * 1024)  # numbers
+
+
+@pytest.mark.parametrize(
+    ("said", "wide"),
+    [
+        ({**NARROW, "exclude_modules": ["lm_head"]}, False),
+        ({**NARROW, "ignore": ["lm_head"]}, False),
+        ({**NARROW, "ignore": ["lm_head", "model.layers.0.self_attn*"]}, True),
+        (NARROW, True),
+        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["Linear"]}}}, False),
+        ({**COMPRESSED, "config_groups": {"group_0": {**GROUP, "targets": ["re:.*experts.*"]}}}, True),
+        ({"quant_method": "fp8"}, False),
+        ({"quant_method": "fp8", "modules_to_not_convert": ["self_attn"]}, True),
+    ],
+    ids=str,
+)
+def test_attention_is_as_wide_as_the_checkpoint_says(said: dict[str, Any], wide: bool, tmp_path: Path) -> None:
+    """Llama-3.3-70B in NVFP4 has 39.7 GiB, and not the 55.9 of attention in BF16."""
+    found = facts({"architectures": ["LlamaForCausalLM"], **LLAMA.config, "quantization_config": said}, tmp_path)
+    bits = 8 if said["quant_method"] == "fp8" else 4.5
+    all_narrow = (68.45e9 * bits + 2 * 128256 * 8192 * 16) / 8 / 2**30
+    more = ATTENTION * (16 - bits) / 8 / 2**30 if wide else 0.0
+    assert found.weights_gib == pytest.approx(all_narrow + more, rel=0.005)
+    assert found.weights_gib == pytest.approx(39.7, rel=NEAR) or wide or bits == 8
+
+
+def test_a_separate_file_of_the_format_says_what_was_left_out(tmp_path: Path) -> None:
+    (tmp_path / "hf_quant_config.json").write_text(
+        json.dumps({"quantization": {"quant_algo": "NVFP4", "exclude_modules": ["lm_head"]}}), encoding="utf-8"
+    )
+    found = facts({"architectures": ["LlamaForCausalLM"], **LLAMA.config}, tmp_path)
+    assert found.format == "nvfp4" and found.weights_gib == pytest.approx(39.7, rel=NEAR)
+
+
+@pytest.mark.parametrize(("whole", "inner", "tied"), [(True, None, True), (None, True, True), (False, True, False)])
+def test_the_whole_says_whether_the_output_layer_is_the_embedding(
+    whole: bool | None, inner: bool | None, tied: bool, tmp_path: Path
+) -> None:
+    text = {**PLAIN, "tie_word_embeddings": inner}
+    one = facts({"architectures": ["X"], "text_config": text, "tie_word_embeddings": whole}, tmp_path).parameters
+    assert facts({**PLAIN, "tie_word_embeddings": False}, tmp_path).parameters - one == (64000 if tied else 0)
+
+
+def test_encoders_at_any_level_are_counted(tmp_path: Path) -> None:
+    sound = {"encoder_layers": 2, "d_model": 8, "encoder_ffn_dim": 16}
+    inner = {
+        "text_config": PLAIN,
+        "audio_config": sound,
+        "vision_config": {"embed_dim": 8, "hidden_size": 99, "depth": 2},
+    }
+    found = facts({"architectures": ["X"], "thinker_config": inner}, tmp_path)
+    assert found.audio and found.vision
+    assert found.parameters - facts(PLAIN, tmp_path).parameters == 2 * (4 * 64 + 2 * 8 * 16) + 2 * (4 * 64 + 2 * 8 * 32)
