@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted, host_count
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import tasks
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import tasks, ways_out
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
@@ -63,7 +63,7 @@ def _fits(plan: Plan) -> str:
 
 def _next(plan: Plan) -> str:
     if plan.checkpoint is None:
-        return next(iter(plan.ways_out()), "another image or model: gb10 plan --all")
+        return next(iter(ways_out.of(plan)), "another image or model: gb10 plan --all")
     way = next((rule.way_out for rule in plan.fired if rule.refuses), "")
     return way or NEXT
 
@@ -86,7 +86,7 @@ def _doubts(plan: Plan) -> Sequence[str]:
 def _rejected(plan: Plan) -> list[str]:
     found = ["  no checkpoint of it can be served like this:"]
     found += [line for name, reason in plan.rejected for line in wrapped(f"    {name}: {reason}", "      ")]
-    return found + [line for text in plan.ways_out() for line in wrapped(f"  way out: {text}", "    ")]
+    return found + [line for text in ways_out.of(plan) for line in wrapped(f"  way out: {text}", "    ")]
 
 
 def _served(plan: Plan) -> list[str]:

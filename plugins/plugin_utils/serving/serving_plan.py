@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -23,6 +22,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     speed,
     tasks,
     vllm_cli,
+    ways_out,
 )
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import ModelFacts
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Expected, Flags, Image, Model
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Fired, Profile
 
 Judge = Callable[["Profile", Mapping[str, str]], list["Fired"]]
-PAIR = 2  # hosts
 EXECUTORS = ("mp", "ray")
 # What the role says on each host, with values of its own that no rule looks at.
 OF_EACH_HOST = {
@@ -56,11 +55,6 @@ class Given:
     draft: str = ""  # the same of a second model
     service: str = ""  # the entry of vllm_services that it is to be; empty: the short form
     service_gib: float = 0.0  # what that may take of each host; 0: what the plan takes
-
-
-_SHARE = "--set gpu-memory-utilization"  # what --service NAME=GIB comes to
-_SERVICE = "--service"
-_TIGHT, _AS_PLANNED = "utilization_above_085", "what gb10 plan says for the model"  # of catalog/rules.yml
 
 
 @dataclass(frozen=True)
@@ -153,18 +147,6 @@ class Plan:
     def does_not_fit(self) -> bool:
         """Whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
         return bool(self.less or (self.hosts_needed and self.hosts_needed > self.hosts))
-
-    def ways_out(self) -> list[str]:
-        """Never what was asked: more hosts only where these are too few."""
-        if self.hosts_needed and self.hosts_needed > self.hosts:
-            cabled = "pair" if self.hosts_needed == PAIR else "ring"
-            need = f"{host_count(self.hosts_needed)} of this memory (--hosts {self.hosts_needed})"
-            return [f"{need}, with fabric_topology {cabled} or switch"]
-        if self.less:
-            return [f"ask for what fits: {' or '.join(self.less)}"]
-        service = f"{_SERVICE} {self.given.service}" if self.given.service_gib else ""
-        asked = [service if service and each == _SHARE else each for each in self.asked]  # nobody typed the share
-        return [f"ask for less, or leave it to the plan: {', '.join(asked)}"] if asked else []
 
     @property
     def inventory_lines(self) -> list[str]:
@@ -268,16 +250,9 @@ def plan(
     hosts = len(memories_bytes)
     kv_dtype = tasks.kv_dtype(model, flags)
     only = only or ("" if facts or model_name.lower() == model.id.lower() else model_name)
-    choice = quantization.choose(
-        model,
-        min(memories_bytes),
-        hosts,
-        used,
-        only,
-        length,
-        int(_number(flags, "--max-num-seqs") or concurrency),
-        *(kv_dtype, _number(flags, "--gpu-memory-utilization"), load),
-    )
+    requests = int(_number(flags, "--max-num-seqs") or concurrency)
+    wanted = ways_out.Wanted(only, length, requests, kv_dtype, _number(flags, "--gpu-memory-utilization"), load)
+    choice = wanted.choice(model, min(memories_bytes), hosts, used)
     asked = [
         *(["--only"] if only else []),
         *(["--max-model-len"] if max_model_len else []),
@@ -287,9 +262,7 @@ def plan(
     found = Plan(model, None, reference, known, used, hosts, None, path=choice.path, rejected=choice.rejected)
     found = replace(found, asked=asked, given=given or Given())
     if choice.checkpoint is None or choice.fit is None:
-        wanted = _Wanted(length, int(_number(flags, "--max-num-seqs") or concurrency), kv_dtype, load)
-        share = _number(flags, "--gpu-memory-utilization")
-        found = replace(found, less=_less(found, min(memories_bytes), only, wanted, share))
+        found = replace(found, less=wanted.less(found, min(memories_bytes)))
         return _without_checkpoint(found, min(memories_bytes), only)
     needed = {**_arguments(choice.fit, kv_dtype, load.batched), **_cluster(model, hosts, executor)}
     served = _served(found, choice.checkpoint, choice.fit, kv_dtype, needed, flags)
@@ -303,35 +276,6 @@ def _without_checkpoint(found: Plan, smallest: float, only: str) -> Plan:
         offered = ", ".join(f"{item.id} ({item.quantization})" for item in model.checkpoints)
         raise PlanError(f"{model.id} has no checkpoint {only!r}; it has {offered}")
     return replace(found, hosts_needed=quantization.hosts_needed(model, smallest, found.version, only))
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    """What was asked of the memory."""
-
-    length: int  # tokens; 0: as many as fit
-    requests: int  # 0: the usual
-    kv_dtype: str
-    load: memory_fit.Load
-
-
-def _less(found: Plan, smallest: float, only: str, wanted: _Wanted, share: float) -> tuple[str, ...]:
-    """For each option that was asked, the most of it that fits beside the others; the least of a share."""
-
-    def fit(length: int, requests: int, used: float) -> memory_fit.Fit | None:
-        rest = (only, length, requests, wanted.kv_dtype, used, wanted.load)
-        return quantization.choose(found.model, smallest, found.hosts, found.version, *rest).fit
-
-    said = []
-    if wanted.length and (one := fit(0, wanted.requests, share)):
-        said.append(f"--max-model-len {one.max_model_len}")
-    if wanted.requests > 1 and wanted.length and (one := fit(wanted.length, 1, share)):
-        said.append(f"--concurrency {max(1, int(one.sequences))}")
-    if share and (one := fit(wanted.length, wanted.requests, 0.0)) and one.utilization > share:
-        gib = math.ceil(one.utilization * one.total)
-        own = found.given.service and found.given.service_gib
-        said.append(f"{_SERVICE} {found.given.service}={gib}" if own else f"{_SHARE}={one.utilization:.2f}")
-    return tuple(said)
 
 
 def _check(memories_bytes: Sequence[float], executor: str) -> None:
@@ -495,29 +439,9 @@ def _judged(
         executor=executor,
         driver=driver,
     )
-    fired = [_not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
+    fired = [ways_out.not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
     # What the role refuses whatever is accepted, is refused here too.
     return replace(found, fired=tuple(replace(one, accepted=None) if one.id in rules.FIRM else one for one in fired))
-
-
-def _not_circular(found: Plan, rule: Fired) -> Fired:
-    """A rule that leads to what a plan says gets that figure; where the plan itself took so much, more hosts."""
-    fit, checkpoint = found.fit, found.checkpoint
-    if fit is None or checkpoint is None:
-        return rule
-    holds = math.ceil(fit.needed / fit.total * 100) / 100
-    if rule.id == _TIGHT and holds >= found.utilization:
-        return replace(rule, way_out=f"nothing less holds it here: {_roomier(found, checkpoint, fit)}")
-    return replace(rule, way_out=rule.way_out.replace(_AS_PLANNED, f"{holds:.2f}, which holds this plan"))
-
-
-def _roomier(found: Plan, checkpoint: Checkpoint, fit: memory_fit.Fit) -> str:
-    usual = float(catalog.load("software")["vllm_gpu_memory_utilization"]["value"])
-    asked = (fit.max_model_len, fit.concurrency, found.arguments.get("--kv-cache-dtype") or "auto")
-    for hosts in range(found.hosts + 1, memory_fit.MOST_HOSTS + 1):
-        if memory_fit.fit(found.model, checkpoint, fit.total * memory_fit.GIB, hosts, *asked).utilization <= usual:
-            return f"--hosts {hosts}, or nothing else on these"
-    return "nothing else on these hosts"
 
 
 def _nobody(_profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -81,7 +83,9 @@ def test_a_wrong_question_is_a_usage_error(words: list[str], says: str) -> None:
 def test_a_model_of_ones_own_is_planned_by_its_path(tmp_path: Path) -> None:
     folder = str(OWN.folder(tmp_path / "mine"))
     ran = CLI.invoke(cli.app, ["plan", folder, "--set", "max-model-len=32k"])
-    assert ran.exit_code == Outcome.done and f"vllm serve {folder} \\\n" in ran.output and "model_unmeasured" in ran.output
+    assert (
+        ran.exit_code == Outcome.done and f"vllm serve {folder} \\\n" in ran.output and "model_unmeasured" in ran.output
+    )
     assert "32000 tokens for each of 4" in ran.output and "weights 56.9 (index)" in ran.output
 
 
@@ -255,6 +259,104 @@ def test_a_refusal_names_what_leads_on(words: list[str], says: str, says_not: st
     ran = CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words])
     assert ran.exit_code == Outcome.refused
     assert says in ran.stdout and says_not not in ran.stdout
+
+
+def said(*words: str) -> list[str]:
+    return CLI.invoke(cli.app, ["plan", *words]).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        (
+            ["openai/gpt-oss-120b", "--hosts", "2"],
+            "openai/gpt-oss-120b on 2 hosts: fits; 50 to 71 tok/s; tools: yes; 61 GiB to download, 91 GiB of disk; "
+            "next: the lines below into the inventory (--into writes them), then gb10 site",
+        ),
+        (
+            ["Qwen/Qwen3-235B-A22B"],
+            "Qwen/Qwen3-235B-A22B on 1 host: does not fit; next: 2 hosts of this memory (--hosts 2), with "
+            "fabric_topology pair or switch",
+        ),
+        (
+            ["openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95"],
+            "openai/gpt-oss-120b on 1 host: refused (utilization_above_090); next: 0.80, or 0.62, which holds this "
+            "plan",
+        ),
+        (
+            ["zai-org/GLM-5", "--hosts", "2"],
+            "zai-org/GLM-5 on 2 hosts: nothing that can be served; next: another image or model: gb10 plan --all",
+        ),
+        (
+            ["Qwen/Qwen3.6-27B", "--recipe", "vendor"],
+            "nvidia/Qwen3.6-27B-NVFP4 on 1 host: recipe qwen3.6-27b-1 of the vendor (vendor, 2026-08-31); 28.41 tok/s "
+            "measured; tools: yes; next: the lines below into the inventory (--into writes them), then gb10 site",
+        ),
+    ],
+)  # fmt: skip
+def test_the_verdict_comes_first(words: list[str], verdict: str) -> None:
+    lines = said(*words)
+    first = next(index for index, line in enumerate(lines) if line.startswith("  image "))
+    assert " ".join(line.strip() for line in lines[:first]) == verdict
+
+
+@pytest.mark.parametrize("more", [[], ["--explain"], ["--hosts", "2"], ["--concurrency", "8"]])
+def test_all_of_it_is_in_80_columns(more: list[str]) -> None:
+    """But for what has no blank, as an image with its digest, and comments that are to be pasted."""
+    for model in ("openai/gpt-oss-120b", "Qwen/Qwen3.6-27B", "Qwen/Qwen3-235B-A22B"):
+        long = [line for line in said(model, *more) if len(line) > 80 and not line.startswith("#")]
+        assert all(" " not in line.strip().removeprefix("vllm_image: ") for line in long), long
+
+
+def test_the_command_can_be_pasted() -> None:
+    text = "\n".join(said("Qwen/Qwen3.6-27B", "--set", 'speculative-config={"method": "mtp"}'))
+    command = re.split(r"\n  (?=\S)", text.partition("  serve        ")[2])[0]
+    words = shlex.split(command)
+    assert words[:3] == ["vllm", "serve", "nvidia/Qwen3.6-27B-NVFP4"] and '{"method": "mtp"}' in words
+
+
+def test_a_refused_plan_has_nothing_to_paste() -> None:
+    text = "\n".join(said("openai/gpt-oss-120b", "--set", "gpu-memory-utilization=0.95"))
+    assert "vllm serve" not in text and "vllm_model" not in text and "for the inventory" not in text
+
+
+@pytest.mark.parametrize(
+    ("words", "fits"),
+    [
+        (["--max-model-len", "900000"], ["--max-model-len 131072"]),
+        (["--max-model-len", "900000", "--memory-gib", "80"], ["--max-model-len"]),
+        (["--set", "gpu-memory-utilization=0.5"], ["--set gpu-memory-utilization=0.62"]),
+        (["--set", "gpu-memory-utilization=0.5", "--max-model-len", "131072", "--concurrency", "8"], ["=0.69"]),
+    ],
+)
+def test_less_has_its_number_and_that_fits(words: list[str], fits: list[str]) -> None:
+    ran = json.loads(CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *words, "--json"]).stdout)
+    assert ran["refused"] and all(each in ran["verdict"] for each in fits)
+    way = ran["verdict"].partition("ask for what fits")[2].partition(": ")[2].partition(" or ")[0].split()
+    option = words.index(way[0])
+    again = [*words[:option], *way, *words[option + 2 :]]
+    assert not json.loads(CLI.invoke(cli.app, ["plan", "openai/gpt-oss-120b", *again, "--json"]).stdout)["refused"]
+
+
+def test_a_share_that_the_plan_itself_took_does_not_lead_back_to_a_plan() -> None:
+    text = " ".join(" ".join(said("Qwen/Qwen3.5-397B-A17B", "--hosts", "2")).split())
+    assert "warn: utilization_above_085" in text and "way out: nothing less holds it here: --hosts 3" in text
+    three = " ".join(said("Qwen/Qwen3.5-397B-A17B", "--hosts", "3"))
+    assert "utilization_above_085" not in three
+
+
+def test_a_doubt_about_the_files_is_a_warning(tmp_path: Path) -> None:
+    folder = OWN.folder(tmp_path / "mine")
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    config["layer_types"] = ["telepathy"] * config["num_hidden_layers"]
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = " ".join(" ".join(said(str(folder))).split())
+    assert "fits, with 2 warnings" in text and "warn: " in text and "the kind 'telepathy', not known here" in text
+
+
+def test_near_names_are_also_those_of_recipes() -> None:
+    text = " ".join(CLI.invoke(cli.app, ["plan", "Qwen/Qwen3.8-27B"]).output.replace("│", " ").split())
+    assert "near it: RadixArk/Qwen3.8-27B-NVFP4" in text
 
 
 def test_facts_of_a_model_of_the_catalog_are_not_needed() -> None:
