@@ -83,7 +83,8 @@ def _sliding(layer: Layer) -> Attention:
 
 
 def _is_latent(config: Fields) -> bool:
-    return config.whole("kv_lora_rank") > 0 and not config.text("model_type").startswith(_EXPANDED)
+    expanded = config.text("model_type").startswith(_EXPANDED) or not config.flag("use_mla", default=True)
+    return config.whole("kv_lora_rank") > 0 and not expanded
 
 
 def _latent(config: Fields) -> int:
@@ -114,8 +115,8 @@ def query_heads(config: Fields) -> int:
 
 
 def _key_dim(config: Fields) -> int:
-    if config.has("qk_nope_head_dim"):  # without a latent in the cache
-        return config.whole("qk_nope_head_dim") + config.whole("qk_rope_head_dim")
+    if plain := config.whole("qk_nope_head_dim"):  # without a latent in the cache
+        return plain + config.whole("qk_rope_head_dim")
     queries, hidden = query_heads(config), config.whole(*HIDDEN)
     return next((size for name in _HEAD_DIM if (size := config.whole(name))), hidden // queries if queries else 0)
 

@@ -109,7 +109,7 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         layers=count,
         hidden=text.whole(*layer_reader.HIDDEN),
         intermediate=text.layered("intermediate_size", "ffn_hidden_size", "moe_intermediate_size"),
-        vocabulary=text.whole("vocab_size"),
+        vocabulary=text.whole(*layer_reader.WORDS),
         query_heads=text.layered(*layer_reader.QUERY_HEADS),
         context=_context(text, tokenizer),
         scaling=_scaling(text)[0],
@@ -144,7 +144,10 @@ def _levels(whole: Fields) -> list[Fields]:
             return [whole, *_levels(inner)]
     if not _has_layers(whole):  # a name that is not known here, with words and layers
         inners = (inner for name in whole.data if (inner := _child(whole, name)) is not None)
-        return [whole, *[inner for inner in inners if inner.has("vocab_size") and _has_layers(inner)][:1]]
+        return [
+            whole,
+            *[inner for inner in inners if any(map(inner.has, layer_reader.WORDS)) and _has_layers(inner)][:1],
+        ]
     return [whole]
 
 
@@ -281,7 +284,7 @@ def _bidirectional(whole: Fields, text: Fields) -> bool:
     if said:
         return any(not each.flag("is_causal", default=True) or _both_ways(each) for each in said)
     encoders, family = catalog.load("models")["encoders"]["value"], whole.text("model_type")
-    return not whole.flag("is_decoder") and (family in encoders or "bert" in family)
+    return not whole.flag("is_decoder") and (family in encoders or "bert" in family or "bidirec" in family)
 
 
 def _both_ways(fields: Fields) -> bool:

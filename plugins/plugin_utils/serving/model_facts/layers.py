@@ -25,6 +25,7 @@ QUERY_HEADS = (
     *("num_attention_heads_per_layer", "num_attention_heads", "n_head", "n_heads", "num_query_heads", "num_heads"),
     *("attention_heads", "decoder_attention_heads", "num_decoder_attention_heads", "decoder_num_attention_heads"),
 )
+WORDS = ("vocab_size", "padded_vocab_size", "n_vocab")
 COUNT = (
     *("num_hidden_layers", "n_layer", "num_layers", "n_layers", "decoder_layers", "num_decoder_layers"),
     *("decoder_num_hidden_layers", "num_blocks", "layers"),
@@ -161,8 +162,11 @@ def _periodic(config: Fields, count: int) -> list[Mixers]:
     family = config.text("model_type")
     if family.startswith(_RECURRENT):
         return [_LINEAR] * count
-    if every := config.whole("full_attention_interval", "layer_group_size"):
+    if every := config.whole("full_attention_interval"):
         return _every(count, every, _LINEAR)
+    if every := config.whole("layer_group_size"):  # Ling: what is left over after the last whole group is full too
+        whole = count // every * every
+        return _every(whole, every, _LINEAR) + [FULL] * (count - whole)
     if every := config.whole("attn_layer_period"):
         offset = config.whole("attn_layer_offset")
         return [FULL if index % every == offset else _LINEAR for index in range(count)]
@@ -176,6 +180,8 @@ def _windowed(config: Fields, count: int, family: str) -> list[Mixers]:
         rotary = config.wholes("no_rope_layers")
         interval = config.whole("no_rope_layer_interval", default=_LLAMA4_INTERVAL)
         return [_SLIDING if number else FULL for number in rotary] or _every(count, interval, _SLIDING)
+    if isinstance(config.data.get("sliding_window"), list):  # a number for each layer that has a window
+        return [_SLIDING if number else FULL for number in config.items("sliding_window")]
     named = ("sliding_window_pattern", "_sliding_window_pattern", "global_attn_every_n_layers", "layer_switch")
     said = next((name for name in named if config.has(name)), "")
     if said and isinstance(config.data[said], str):  # EXAONE: a letter for each layer of what repeats
@@ -197,7 +203,8 @@ def window(config: Fields) -> int:
     if config.has("use_sliding_window") and not config.flag("use_sliding_window"):
         return 0
     names = ("sliding_window", "sliding_window_size", "attention_chunk_size", "attention_window_size", "window_size")
-    found = config.layered(*names)
+    said = config.data.get("sliding_window")
+    found = max(filter(_is_number, said), default=0) if isinstance(said, list) else config.layered(*names)
     return found if found < config.whole("max_position_embeddings", default=found + 1) else 0
 
 
@@ -274,9 +281,9 @@ def _sparse(config: Fields, count: int) -> set[int]:
         return {int(word) for word in listed.split(",") if word.strip().isdecimal()}
     if isinstance(listed, list) and listed:
         return set(config.wholes("moe_layers"))
-    first = config.whole("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
-    last = config.whole("moe_layer_end_index", default=count - 1)
-    every = config.whole("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", default=1)
+    first = config.layered("first_k_dense_replace", "num_dense_layers", "moe_layer_start_index")
+    last = config.layered("moe_layer_end_index", default=count - 1)
+    every = config.layered("interleave_moe_layer_step", "decoder_sparse_step", "moe_layer_interval", default=1)
     dense = set(config.wholes("mlp_only_layers"))
     if period := config.whole("expert_layer_period"):
         offset = config.whole("expert_layer_offset")

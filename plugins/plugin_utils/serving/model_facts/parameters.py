@@ -72,7 +72,7 @@ def experts(config: Fields) -> Experts:
 
 def count(config: Fields, layers: Sequence[Layer], chats: bool) -> Count:
     """`config` is that of the text; what an encoder has is counted apart. A model of vectors has no output layer."""
-    hidden, words = config.whole(*HIDDEN), config.whole("vocab_size")
+    hidden, words = config.whole(*HIDDEN), config.whole(*layer_reader.WORDS)
     tied = config.flag("tie_word_embeddings", "weight_tying", default=_is(config, "tied")) or not chats
     found = experts(config)
     routed = chosen = dense = sides = 0
@@ -177,7 +177,7 @@ def _mixing(layer: Layer, hidden: int) -> int:
 def _attention(layer: Layer, kind: Attention, hidden: int) -> int:
     config = layer.config
     index = _index(config, hidden) if layer.indexed else 0
-    if kind.latent or config.has("qk_nope_head_dim"):
+    if kind.latent or config.whole("qk_nope_head_dim"):
         return _latent(config, hidden) + index
     names = ("swa_num_attention_heads", "num_swa_attention_heads", "num_sliding_attention_heads")
     if config.has("num_mem_blocks") and not layer.feed:
