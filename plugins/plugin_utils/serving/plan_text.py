@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted, host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import tasks, ways_out
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 
 if TYPE_CHECKING:
     from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.serving_plan import Plan
@@ -27,7 +28,8 @@ _TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser")
 
 def lines(plan: Plan, explain: bool) -> list[str]:
     """All of it. A plan that is refused has nothing to paste."""
-    found = [*wrapped(verdict(plan), "  "), *tasks.lines(plan.model), *_image(plan)]
+    task = [each for line in tasks.lines(plan.model) for each in wrapped(line, " " * _LABEL)]
+    found = [*wrapped(verdict(plan), "  "), *task, *_image(plan)]
     found += [line for doubt in _doubts(plan) for line in wrapped(f"  warn: {doubt}", "    ")]
     found += _served(plan) if plan.checkpoint else _rejected(plan)
     found += fired(plan.fired)
@@ -42,7 +44,8 @@ def verdict(plan: Plan) -> str:
         said += [plan.expectation] if tasks.chats(plan.model) else []
         said += [f"tools: {tools(plan.arguments)}"] if tasks.chats(plan.model) else []
         weights, image = plan.checkpoint.weight_gib, catalog.load("software")["vllm_image_disk"]["value"]
-        said += [f"{weights:.0f} GiB to download, {weights + image:.0f} GiB of disk"]
+        way = "on each host at this path" if sources.is_path(plan.checkpoint.id) else "to download"
+        said += [f"{weights:.0f} GiB {way}, {weights + image:.0f} GiB of disk"]
     return "; ".join([*said, f"next: {_next(plan)}"])
 
 
@@ -63,7 +66,8 @@ def _fits(plan: Plan) -> str:
 
 def _next(plan: Plan) -> str:
     if plan.checkpoint is None:
-        return next(iter(ways_out.of(plan)), "another image or model: gb10 plan --all")
+        other = "a smaller model or format" if plan.does_not_fit else "another image or model"
+        return next(iter(ways_out.of(plan)), f"{other}: gb10 plan --all")
     way = next((rule.way_out for rule in plan.fired if rule.refuses), "")
     return way or NEXT
 

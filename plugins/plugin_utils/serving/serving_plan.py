@@ -146,7 +146,7 @@ class Plan:
     @property
     def does_not_fit(self) -> bool:
         """Whether it is the memory that speaks against all checkpoints, or the context that was asked for."""
-        return bool(self.less or (self.hosts_needed and self.hosts_needed > self.hosts))
+        return bool(self.less) or quantization.is_servable(self.model, self.version)
 
     @property
     def inventory_lines(self) -> list[str]:

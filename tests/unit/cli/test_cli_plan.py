@@ -300,6 +300,16 @@ def test_the_verdict_comes_first(words: list[str], verdict: str) -> None:
     assert " ".join(line.strip() for line in lines[:first]) == verdict
 
 
+def test_the_verdict_of_what_no_number_of_hosts_holds_and_of_a_folder(tmp_path: Path) -> None:
+    large = next(case for case in CASES if case.id == "moonshotai/Kimi-K2-Thinking")
+    wide = {**large.config, "quantization_config": None, "architectures": [large.architecture]}
+    (tmp_path / "config.json").write_text(json.dumps(wide), encoding="utf-8")
+    text = " ".join(" ".join(said(str(tmp_path))).split())
+    assert "on 1 host: does not fit; next: a smaller model or format: gb10 plan --all" in text
+    small = " ".join(" ".join(said(str(OWN.folder(tmp_path / "small")))).split())
+    assert "57 GiB on each host at this path, 87 GiB of disk" in small
+
+
 @pytest.mark.parametrize("more", [[], ["--explain"], ["--hosts", "2"], ["--concurrency", "8"]])
 def test_all_of_it_is_in_80_columns(more: list[str]) -> None:
     """But for what has no blank, as an image with its digest, and comments that are to be pasted."""
