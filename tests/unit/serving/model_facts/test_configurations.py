@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,14 @@ class Right:
     task: str = "generate"
     why: str = ""
 
+    @property
+    def row(self) -> str:
+        with tempfile.TemporaryDirectory() as root:
+            found = of(self.name, Path(root), self.task == "embed")
+        gib = f"{self.gib:g}" if self.gib else ""
+        told = f"{self.source}. Far from it: {self.why}" if self.why else self.source
+        return f"| {self.name} | {kv(found):.0f} | {self.kv:.0f} | {found.weights_gib:.2f} | {gib} | {told} |"
+
 
 COUNTED, CACHE = "counted by hand", "the cache of transformers 5.24.0"
 RIGHT = (
@@ -63,8 +72,8 @@ RIGHT = (
     Right("Qwen3.5-35B-A3B-default", 20480, f"{COUNTED}: 10 x 2 x 256 x 2 x 2", 35.114),
     Right("Qwen3.5-9B-default", 32768, f"{COUNTED}: 8 x 4 x 256 x 2 x 2", 9.407),
     Right("Qwen3.6-35B-A3B", 20480, "vLLM's log on a GB10: 64.69 GiB", 35.114, 64.69),
-    Right("Qwen3.8-Flash-Next", 24576 + 12 * 320, "the test of the log below", 142.3),
-    Right("Qwen3.8-Flash-Next-NVFP4-roundtrip", 24576 + 12 * 320, "the test of the log below"),
+    Right("Qwen3.8-Flash-Next", 24576 + 12 * 320, "a log of a GB10: 4.34 GiB for a request of 262,144 tokens", 142.3),
+    Right("Qwen3.8-Flash-Next-NVFP4-roundtrip", 24576 + 12 * 320, "a log of a GB10: 4.34 GiB for a request of 262,144 tokens"),
     Right("Seed-OSS-36B", 262144, CACHE, 36.151, 67.3),
     Right("Step-3.5-Flash-hub", 49152, f"{COUNTED}: 12 of 45 layers x 8 x 128 x 2 x 2"),
     Right("Zamba2-default", 184320, CACHE, 2.482, why="adapters of the shared block are not counted"),
@@ -108,6 +117,28 @@ def test_what_is_read_is_near_what_is_right(right: Right, tmp_path: Path) -> Non
     far = [(ours, theirs) for ours, theirs in pairs if ours != pytest.approx(theirs, rel=NEAR)]
     assert len(far) == bool(right.why), far
     assert document.read(document.written(found).encode(), "facts.json") == found
+
+
+def test_the_manual_has_every_row() -> None:
+    manual = (CONFIGS.parents[2] / "docs/models.md").read_text(encoding="utf-8")
+    assert not [right.name for right in RIGHT if right.row not in manual], "python -m scripts.models_page"
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_bytes", "gib"),
+    [
+        ("ibm-granite/granite-4.0-h-small", 16384, 59.99),
+        ("CohereForAI/c4ai-command-r7b-12-2024", 131072, 14.95),
+        ("allenai/Olmo-3-32B-Think", 262144, 60.04),
+        ("ai21labs/AI21-Jamba-1.5-Mini", 16384, 96.06),
+    ],
+)
+def test_the_engine_says_the_same(name: str, kv_bytes: int, gib: float, tmp_path: Path) -> None:
+    """vLLM 0.32.0 on the meta device: bytes a token of all layers with keys and values, windows too; BF16 weights."""
+    case = next(case for case in CASES if case.id == name)
+    found = sources.find(str(replace(case, quantization={}, size_gb=0).folder(tmp_path / "m")))
+    assert sum(2 * each.numbers * each.layers for each in found.attention) == kv_bytes
+    assert found.weights_gib == pytest.approx(gib, rel=0.003)
 
 
 def test_a_request_of_sparse_attention_is_what_the_log_says(tmp_path: Path) -> None:
