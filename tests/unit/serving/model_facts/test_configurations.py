@@ -47,6 +47,7 @@ class Right:
 
 
 COUNTED, CACHE = "counted by hand", "the cache of transformers 5.24.0"
+LOGGED = "a log of a GB10: 4.34 GiB for a request of 262,144 tokens"
 RIGHT = (
     Right("ERNIE-4.5-default", 57344, CACHE, 21.825),
     Right("EmbeddingGemma2-default", 0, "an encoder, modeling_embedding_gemma2.py", 0.271, task="embed"),
@@ -72,8 +73,8 @@ RIGHT = (
     Right("Qwen3.5-35B-A3B-default", 20480, f"{COUNTED}: 10 x 2 x 256 x 2 x 2", 35.114),
     Right("Qwen3.5-9B-default", 32768, f"{COUNTED}: 8 x 4 x 256 x 2 x 2", 9.407),
     Right("Qwen3.6-35B-A3B", 20480, "vLLM's log on a GB10: 64.69 GiB", 35.114, 64.69),
-    Right("Qwen3.8-Flash-Next", 24576 + 12 * 320, "a log of a GB10: 4.34 GiB for a request of 262,144 tokens", 142.3),
-    Right("Qwen3.8-Flash-Next-NVFP4-roundtrip", 24576 + 12 * 320, "a log of a GB10: 4.34 GiB for a request of 262,144 tokens"),
+    Right("Qwen3.8-Flash-Next", 24576 + 12 * 320, LOGGED, 142.3),
+    Right("Qwen3.8-Flash-Next-NVFP4-roundtrip", 24576 + 12 * 320, LOGGED),
     Right("Seed-OSS-36B", 262144, CACHE, 36.151, 67.3),
     Right("Step-3.5-Flash-hub", 49152, f"{COUNTED}: 12 of 45 layers x 8 x 128 x 2 x 2"),
     Right("Zamba2-default", 184320, CACHE, 2.482, why="adapters of the shared block are not counted"),
