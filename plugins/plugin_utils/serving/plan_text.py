@@ -10,8 +10,8 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import counted, host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import counted, host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import tasks, ways_out
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import sources
 

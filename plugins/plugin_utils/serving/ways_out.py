@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.output import host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit, quantization
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.models import Checkpoint, Model
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import attention
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts import layers as layer_reader
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.facts import Attention, Experts
