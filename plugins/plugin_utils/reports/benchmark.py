@@ -216,14 +216,15 @@ def expectation(conditions: Mapping[str, Any], concurrency: int) -> tuple[Expect
     if model is None:
         return None, f"{conditions['model']} is not in catalog/models.yml"
     for item in model.expected:
-        same = (item.quantization, item.hosts, item.requests) == (
+        same = (item.quantization, item.hosts, item.requests, item.version) == (
             *(conditions["quantization"], conditions["hosts"]),
-            concurrency,
+            *(concurrency, conditions.get("version") or None),  # what another version does is no pass mark
         )
         if same and not item.at_most:
             return item, ""
     known = "; ".join(
-        f"{item.text} with {item.quantization or 'a format that is not said'}, hosts: {item.hosts}"
+        f"{item.text} with {item.quantization or 'a format that is not said'}, hosts: {item.hosts}, "
+        f"vLLM {item.version or 'of a version that is not said'}"
         for item in model.expected
     )
     return None, f"no expectation for these conditions ({here}); known is {known or 'nothing'}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.system.budget import Budget
@@ -69,6 +69,10 @@ class Fields:
     data: Mapping[str, Any]
     file: str
     path: str = ""
+
+    def with_(self, more: Mapping[str, Any]) -> Fields:
+        """With these fields in the place of its own."""
+        return replace(self, data={**self.data, **more})
 
     def has(self, name: str) -> bool:
         return self.data.get(name) is not None

@@ -49,7 +49,7 @@ def said(root: Path) -> str:
         ({**GOOD, "architectures": ["A" * 10**6]}, "architectures[0] has 1000000 characters; at most 10000"),
         ({**GOOD, "model_type": "m" * 10**6}, "model_type has 1000000 characters"),
         ({**GOOD, "architectures": [3]}, "architectures[0] is 3; expected a text"),
-        ({**GOOD, "layer_types": ["full_attention", "telepathy"]}, "layers of the kind 'telepathy'"),
+        ({**GOOD, "layer_types": ["full_attention", 3]}, "layer_types[1] is 3; expected a text"),
         ({**GOOD, "quantization_config": "fp8"}, "quantization_config is 'fp8'; expected an object"),
         (
             {**GOOD, "quantization_config": {"quant_method": 4}},
