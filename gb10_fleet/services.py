@@ -4,31 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.facts_schema import Wish
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import columns, counted
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.services_said import Said
 
 RUNS = ("active", "activating", "reloading")
-
-
-class Said(TypedDict):
-    """One service in the answer of gb10.fleet.services."""
-
-    name: str
-    unit: str
-    state: str
-    enabled: bool
-    since: int | None
-    phase: str | None
-    load_s: float | None
-    members: list[str]
-    memory_gib: float | None
-    model: str | None
-    port: int | None
-    wish: Wish | None
 
 
 class Row(NamedTuple):
@@ -41,13 +23,9 @@ class Row(NamedTuple):
 
     @property
     def wakes(self) -> bool:
-        """Whether a request would start it."""
+        """Tell whether a request would start it."""
         wish = self.said["wish"]
         return wish is not None and is_asleep(wish)
-
-
-class WrongAnswer(Exception):
-    """A host answered something else than services."""
 
 
 class Refused(Exception):
@@ -56,12 +34,7 @@ class Refused(Exception):
 
 def rows(answers: Mapping[str, Mapping[str, Any]]) -> list[Row]:
     """Every service on every host, from the results of gb10.fleet.services."""
-    found = []
-    for host, answer in answers.items():
-        wrong = facts_schema.differs(answer.get("services"), list[Said], "services")
-        if wrong:
-            raise WrongAnswer(f"{host}: {wrong}")
-        found += [Row(host, said) for said in answer["services"]]
+    found = [Row(host, said) for host, answer in answers.items() for said in answer["services"]]
     return sorted(found, key=lambda row: (row.said["name"], row.host))
 
 
@@ -107,17 +80,17 @@ def table(found: Sequence[Row], now: datetime) -> Iterator[str]:
 
 
 def _line(row: Row, now: datetime) -> tuple[str, ...]:
-    said = row.said
-    gib = said["memory_gib"]
+    service = row.said
+    gib = service["memory_gib"]
     return (
-        said["name"],
+        service["name"],
         row.host,
-        said["phase"] or said["state"],
-        _ago(said["since"], now),
-        said["model"] or "-",
-        str(said["port"] or "-"),
+        service["phase"] or service["state"],
+        _ago(service["since"], now),
+        service["model"] or "-",
+        str(service["port"] or "-"),
         f"{gib:.0f} GiB" if gib else "-",
-        said_of(said["wish"]) if said["wish"] else "-",
+        said_of(service["wish"]) if service["wish"] else "-",
     )
 
 
@@ -141,7 +114,10 @@ def document(found: Sequence[Row], silent: Sequence[str], now: datetime) -> dict
 
 
 def without_service(mine: Sequence[Row], bound_s: float) -> str:
-    """How long a change of a service leaves it without an answer, once its files are on the hosts: the load alone."""
+    """Return how long a change of a service leaves it without an answer, once its files are on the hosts.
+
+    The load alone.
+    """
     known = [row.said["load_s"] for row in mine if row.said["load_s"] is not None]
     if known:
         return f"{max(known):.0f} s without service: the load alone, as long as the last one took"

@@ -9,36 +9,31 @@ from typing import Any
 from ansible_collections.gb10.fleet.plugins.module_utils.checks import timeline
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.types import Load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import limits
-from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load, schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.health import own_load
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health.why import Answer, answer
 
 EVERY_S = 5  # between two samples of a long watch
-
-
-class WrongAnswer(ValueError):
-    """A host's answer is not what the module gives."""
+_READ, _KEPT = "gb10.fleet.health_facts", "gb10.fleet.recorder_facts"  # of the host itself, and of the next one
+ASKS = {_READ: "health", _KEPT: "recorded"}
 
 
 def variables(watch_s: int, *, load: bool = False, image: str | None = None) -> dict[str, Any]:
     """For the playbook: how often to read, and under which load. Without a watch it decides itself."""
     if load:
-        return _loaded(image)
+        wish = own_load.wish(limits.rules(), image)
+        # A sample each second while it runs; the last one is behind its end, should it start late.
+        return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
     if not watch_s:
         return {}
     return {"gb10_why_samples": math.ceil(watch_s / EVERY_S) + 1, "gb10_why_every_s": EVERY_S}
 
 
-def _loaded(image: str | None) -> dict[str, Any]:
-    """A sample each second while the load runs; the last one is behind its end, should it start late."""
-    wish = own_load.wish(limits.rules(), image)
-    return {"gb10_why_samples": wish["seconds"], "gb10_why_load": wish}
-
-
-def answers(readings: Mapping[str, Any], days: float) -> list[Answer]:
+def answers(results: Mapping[str, Mapping[str, Any]], days: float) -> list[Answer]:
+    """`results`: by module and host."""
     rules = limits.rules()
-    for host, reading in readings.items():
-        if wrong := schema.problem(reading):
-            raise WrongAnswer(f"{host}: {wrong}; look at what runs on that host, its answer is not ours")
+    readings = {host: result["health"] for host, result in results[_READ].items()}
+    for host, result in results[_KEPT].items():
+        readings[host] = {**readings.get(host, {}), "recorded": result["recorded"]}
     return [answer(host, reading, rules, days) for host, reading in readings.items()]
 
 
@@ -86,9 +81,9 @@ def _load(load: Load) -> str:
     if load["state"] in ("refused", "failed"):
         return f"no load of our own{image}: {load['reason']}"
     speed = load["told"].get("teraflops")
-    said = [f"read under a load of our own{image}"]
-    said += [f"{speed:g} TFLOP/s in bfloat16"] if speed is not None else []
-    return ", ".join(said + ([load["reason"]] if load["reason"] else []))
+    parts = [f"read under a load of our own{image}"]
+    parts += [f"{speed:g} TFLOP/s in bfloat16"] if speed is not None else []
+    return ", ".join(parts + ([load["reason"]] if load["reason"] else []))
 
 
 def _span(seconds: float) -> str:

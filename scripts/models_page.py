@@ -27,12 +27,30 @@ def page() -> str:
     text = PAGE.read_text(encoding="utf-8")
     text = filled(text, "models", serving_plan.table())
     text = filled(text, "recipes", comparison.table())
+    text = filled(text, "configurations", configurations())
+    text = filled(text, "runs", runs())
     return filled(text, "measured", measured())
+
+
+def configurations() -> list[str]:
+    """What is counted of the configurations of many families, and what is right."""
+    from tests.support.model_configurations import RIGHT
+
+    columns = ("configuration", "KV bytes a token", "right", "weights, GiB", "right", "how that is known")
+    return [f"| {' | '.join(cells)} |" for cells in (columns, ["---"] * len(columns))] + [each.row for each in RIGHT]
+
+
+def runs() -> list[str]:
+    """Measured speeds, and what the code counts; the runs are those of the tests."""
+    from tests.support.speed_runs import RUNS
+
+    head = ["| run | measured, tok/s | counted | error |", "| --- | --- | --- | --- |"]
+    return [*head, *(run.row for run in RUNS)]
 
 
 def measured() -> list[str]:
     """What logs say of memory, and what the code counts; the cases are those of the tests."""
-    from tests.unit.serving.model_facts.test_memory import SAID
+    from tests.support.memory_said import SAID
 
     head = ["| case | said | counted | error, GiB | error | source |", "| --- | --- | --- | --- | --- | --- |"]
     return [*head, *(case.row for case in SAID)]

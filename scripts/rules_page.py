@@ -25,6 +25,8 @@ INTRODUCTION = """\
   another version a rule still fires, and says that it was not verified for it.
 - Where the image's version is not known, a rule that depends on it only warns. `--image-version` or `vllm_version`
   gives the version.
+- Of a build of the main branch that is on its way out of a rule's versions, the rule only warns.
+- Of a model whose files nobody here has, the name is read. What rests on that only warns, and says so.
 
 An error is let through by its id, with a reason:
 
@@ -56,7 +58,7 @@ with a date.
 COMMAND_LINE = """\
 ## The command line
 
-`catalog/vllm_cli` holds the flags, values and `VLLM_` variables of vLLM {versions}. `python -m scripts.vllm_cli
+`catalog/vllm_cli.json` holds the flags, values and `VLLM_` variables of vLLM {versions}. `python -m scripts.vllm_cli
 VERSION` reads them from the released source, and runs none of it. A version between two of them may use what either
 one has. Outside their range an objection is only a warning.
 """

@@ -1,12 +1,14 @@
-"""`python -m scripts.vllm_cli VERSION...`: what `vllm serve` of a release accepts, as catalog/vllm_cli/VERSION.json.
+"""`python -m scripts.vllm_cli VERSION...`: what `vllm serve` of a release accepts, as catalog/vllm_cli.json.
 
 Read from the released source, of which nothing is imported or run: the parser's calls of add_argument, the fields of
 the configuration classes behind them, and the table of environment variables. What that does not tell is left open.
+The file has one line for each name, and in it what changed from which release on. Releases that it has stay in it.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import os
 import subprocess
@@ -18,9 +20,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import TABLES, Tables, tables
+from packaging.version import Version
+
 from scripts.gates import ROOT
 
-CATALOG = ROOT / "catalog" / "vllm_cli"
+CATALOG = ROOT / "catalog" / "vllm_cli.json"
 ENGINE = "vllm.engine.arg_utils"
 # Where the server's own flags have lived, the newest first.
 FRONT_ENDS = (
@@ -258,7 +263,7 @@ class Reader:
         self.flags: dict[str, dict[str, Any]] = {}
         self.aliases: dict[str, str] = {}
 
-    def read(self, version: str) -> dict[str, Any]:
+    def read(self) -> Tables:
         front = next(module for module in map(self.source.module, FRONT_ENDS) if module)
         self.server(front)
         self.calls(front, _function(front.tree, "make_arg_parser"))
@@ -270,11 +275,9 @@ class Reader:
         self.registries()
         pairs = "EnableDisableAction" in self.source.need("vllm.utils.argparse_utils").names
         return {
-            "version": version,
-            "source": f"source distribution of vllm {version}, read by scripts/vllm_cli.py",
-            "negations": ["--no-", "--disable-"] if pairs else ["--no-"],
-            "aliases": dict(sorted(self.aliases.items())),
-            "flags": dict(sorted(self.flags.items())),
+            "negations": {name: {} for name in (["--no-", "--disable-"] if pairs else ["--no-"])},
+            "aliases": {name: {"of": flag} for name, flag in self.aliases.items()},
+            "flags": self.flags,
             "environment": self.environment(),
         }
 
@@ -394,24 +397,22 @@ class Reader:
             parsers = sorted(text for text in map(_text, found.keys) if text)
             self.flags[name] |= {"kind": "text", "choices": parsers, "unless": plugin}
 
-    def environment(self) -> dict[str, list[str] | None]:
+    def environment(self) -> dict[str, dict[str, Any]]:
         """The VLLM_ variables of envs.py, with their values where these are listed."""
         module = self.source.need("vllm.envs")
         table = expect(module.names["environment_variables"], ast.Dict)
-        found: dict[str, list[str] | None] = {}
+        found: dict[str, dict[str, Any]] = {}
         for key, value in zip(table.keys, table.values, strict=True):
             name = _text(key)
             if name and name.startswith("VLLM_"):
                 found[name] = self.listed(module, value)
-        return dict(sorted(found.items()))
+        return found
 
-    def listed(self, module: Module, node: ast.expr) -> list[str] | None:
+    def listed(self, module: Module, node: ast.expr) -> dict[str, Any]:
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "env_with_choices":
-            try:
-                return sorted(map(str, self.source.value(module, node.args[2])))
-            except Unknown:
-                return None
-        return None
+            with contextlib.suppress(Unknown):
+                return {"choices": sorted(map(str, self.source.value(module, node.args[2])))}
+        return {}
 
 
 def _kind(hint: Hint, name: str) -> str:
@@ -486,8 +487,48 @@ def download(version: str, work: Path) -> Path:
     return found[0].parents[1]
 
 
+def joined(known: dict[str, Tables]) -> dict[str, Any]:
+    """{release: its tables} as the content of the catalog: of each name what changed, by the release that did it."""
+    releases = sorted(known, key=Version)
+    content: dict[str, Any] = {
+        "source": "source distributions of vllm, read by scripts/vllm_cli.py",
+        "versions": releases,
+    }
+    for table in TABLES:
+        names = sorted({name for each in known.values() for name in each[table]})
+        content[table] = {
+            name: _changes_of([known[each][table].get(name) for each in releases], releases) for name in names
+        }
+    return content
+
+
+def _changes_of(states: list[dict[str, Any] | None], releases: list[str]) -> dict[str, dict[str, Any] | None]:
+    """{release: change} of one name."""
+    found: dict[str, dict[str, Any] | None] = {}
+    before: dict[str, Any] | None = None
+    for release, state in zip(releases, states, strict=True):
+        if state != before:
+            found[release] = None if state is None else _change(before or {}, state)
+        before = state
+    return found
+
+
+def _change(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
+    """The fields that differ, null for one that went; of choices only those that came and went."""
+    change: dict[str, Any] = {key: after.get(key) for key in [*after, *before] if after.get(key) != before.get(key)}
+    if before.get("choices") and change.get("choices"):
+        old, new = set(before["choices"]), set(change.pop("choices"))
+        change |= {key: sorted(part) for key, part in (("more", new - old), ("fewer", old - new)) if part}
+    return change
+
+
+def kept(content: dict[str, Any]) -> dict[str, Tables]:
+    """{release: its tables} of a catalog."""
+    return {release: tables(content, release) for release in content["versions"]}
+
+
 def written(content: dict[str, Any]) -> str:
-    """JSON with one line for each flag and variable, so that a diff between releases can be read."""
+    """JSON with one line for each name, so that the diff of a release can be read."""
     lines = []
     for key, value in content.items():
         if isinstance(value, dict):
@@ -502,13 +543,12 @@ def main(versions: list[str]) -> int:
     if not versions:
         print("Which releases? For example: python -m scripts.vllm_cli 0.19.0", file=sys.stderr)
         return 2
-    CATALOG.mkdir(exist_ok=True)
+    known = kept(json.loads(CATALOG.read_text(encoding="utf-8"))) if CATALOG.exists() else {}
     for version in versions:
         with tempfile.TemporaryDirectory() as work:
-            content = Reader(Source(download(version, Path(work)))).read(version)
-        target = CATALOG / f"{version}.json"
-        target.write_text(written(content), encoding="utf-8")
-        print(f"{target}: {len(content['flags'])} flags, {len(content['environment'])} variables")
+            known[version] = Reader(Source(download(version, Path(work)))).read()
+        print(f"{version}: {len(known[version]['flags'])} flags, {len(known[version]['environment'])} variables")
+    CATALOG.write_text(written(joined(known)), encoding="utf-8")
     return 0
 
 

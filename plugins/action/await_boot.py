@@ -14,27 +14,21 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 
 POLL_S = 5.0
 TELL_S = 60.0
 _BOOT_ID = re.compile(r"^([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})\s*\Z", re.MULTILINE)
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Wait for a boot id that is not the given one."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={"boot_id": {"type": "str", "required": True}, "timeout": {"type": "int", "required": True}}
-        )
+        arguments = self._options()
         host, limit = (task_vars or {}).get("inventory_hostname"), arguments["timeout"]
         before = _boot_id_in(arguments["boot_id"])
         if before is None:
@@ -62,10 +56,7 @@ class ActionModule(ActionBase):
             self._connection.reset()
         try:
             with bounds.named(host):
-                done = self._low_level_execute_command(  # type: ignore[no-untyped-call]
-                    "cat /proc/sys/kernel/random/boot_id", sudoable=False
-                )
-                bounds.fit(done["stdout"])
+                done = self._low_level_execute_command("cat /proc/sys/kernel/random/boot_id", sudoable=False)
         except AnsibleActionFail:  # of bounds
             raise
         except AnsibleError:

@@ -10,28 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.release import __version__ as ansible_version
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import benchmark, draft_figures
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Judge what the load test measured, write it down."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "path": {"type": "path", "default": "evidence/benchmark"},
-                "hosts": {"type": "dict", "required": True},
-                "request": {"type": "dict", "required": True},
-            }
-        )
+        options = self._options()
         meta = {"gb10_fleet": catalog.collection_version(), "ansible_core": ansible_version}
         directory = Path.cwd() / options["path"]
         try:

@@ -13,23 +13,17 @@ import time
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Judge one host."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={"refuse": {"type": "bool", "default": True}, "judged": {"type": "raw"}}
-        )
+        arguments = self._options()
         if arguments["judged"] is not None:
             result.update(_delivered(arguments["judged"]))
             return result

@@ -16,33 +16,23 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema, notify
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, scan, target, transport, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report, notify_action
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Scan all hosts, write down what drifted."""
 
     BYPASS_HOST_LOOP = True
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "path": {"type": "path", "default": "evidence"},
-                "concurrency": {"type": "int", "default": 50},
-                "timeout_s": {"type": "int", "default": 60},
-                "report_only": {"type": "bool", "default": False},
-            }
-        )
+        options = self._options()
         for name in ("concurrency", "timeout_s"):
             if options[name] < 1:
                 raise AnsibleActionFail(f"{name}: expected 1 or more, found {options[name]}")

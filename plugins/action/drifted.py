@@ -8,21 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import drift_report
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """One host of a scan."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(argument_spec={"record": {"type": "raw", "required": True}})  # type: ignore[no-untyped-call]
+        options = self._options()
         try:
             name = str((task_vars or {})["inventory_hostname"])
             result.update(drift_report.result(name, documents.plain(options["record"])))

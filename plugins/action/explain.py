@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, plan, settings
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, origins
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import secrets as vllm_secrets
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm import service_entries
 
@@ -28,16 +28,12 @@ _FREE: Mapping[str, Callable[[Any], Any]] = {
 LONG = 200  # characters of a value; a longer one is told by its size
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Explain roles on one host."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(argument_spec={"roles": {"type": "list", "elements": "str"}})  # type: ignore[no-untyped-call]
+        options = self._options()
         host.check_roles(options["roles"] or ())
         task_vars = task_vars or {}
         own = host.Host(self, task_vars)

@@ -13,33 +13,23 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.run import before_forks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.health import carried, looks
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import scan, stream, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 
 AGAIN_S = 5.0  # until a host whose connection ended is asked again
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Look at all hosts: once, or for as long as the reader of a pipe is there."""
 
     BYPASS_HOST_LOOP = True
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "every_s": {"type": "float", "default": 2.0},
-                "pipe": {"type": "path"},
-                "concurrency": {"type": "int", "default": 50},
-                "timeout_s": {"type": "int", "default": 30},
-            }
-        )
+        options = self._options()
         for name in ("every_s", "concurrency", "timeout_s"):
             if not options[name] > 0:
                 raise AnsibleActionFail(f"{name}: expected more than 0, found {options[name]}")

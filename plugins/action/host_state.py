@@ -10,36 +10,26 @@ from pathlib import Path
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible.template import trust_as_template
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.engine import parse_documents
 from ansible_collections.gb10.fleet.plugins.module_utils.engine.resources.common import DocumentError
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
-ARGUMENTS = {
-    # Not typed: a message about a wrong type would show the value, which may be a secret.
-    "resources": {"type": "raw"},
-    "roles": {"type": "list", "elements": "str"},
-    "role": {"type": "str"},
-    "consents": {"type": "dict", "default": {}},
-}
 # The guess of last time, the facts of now, and once more for a host that changed in between.
 CALLS = 3
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Look, and apply what differs."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
     _supports_diff = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            ARGUMENTS,
+        options = self._options(
             mutually_exclusive=[("resources", "roles"), ("role", "roles")],
             required_one_of=[("resources", "roles")],
         )

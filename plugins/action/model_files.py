@@ -29,8 +29,7 @@ class ActionModule(FileStepAction):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        steps = ("read", "download", "offer", "take", "withdraw")
-        options, service = self._begin(steps, task_vars or {}, offered={"type": "dict", "default": {}})
+        options, service = self._begin(task_vars or {})
         self._files, members = asdict(vllm_service.files_of(service.said)), service.view.members
         self._offered = documents.plain(options["offered"])
         self._move = service.said.vllm_model_move

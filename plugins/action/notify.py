@@ -8,22 +8,18 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.documents import render as documents
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import notify
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import notify_action
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Hand one event to gb10_notify. The hook is no argument, because arguments are shown."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec(argument_spec={"event": {"type": "dict"}})  # type: ignore[no-untyped-call]
+        arguments = self._options()
         task_vars = task_vars or {}
         value = notify_action.value(self, task_vars)
         told = documents.plain(arguments["event"])

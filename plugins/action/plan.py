@@ -11,27 +11,18 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import plan
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Plan, and refuse."""
-
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "roles": {"type": "list", "elements": "str", "required": True},
-                "refuse": {"type": "bool", "default": True},
-            }
-        )
+        options = self._options()
         documented = [role for role in options["roles"] if not plan.serves_tasks_only(role)]
         host.check_roles(documented)
         own = host.Host(self, task_vars or {})

@@ -14,34 +14,26 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleActionFail, AnsibleError
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.doctor import silence
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable, some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, probe, scan, target, transport
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 
 # Seconds. The engine may wait for a lock, the GPU and apt, tens of them in all; a host that hangs holds up nobody.
 TIMEOUT_S = 300
 COMPARED = ("machine_digest", "boot_id", "rails", "interfaces")  # the facts of other hosts by which a host is judged
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Look at all hosts."""
 
     BYPASS_HOST_LOOP = True
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _, arguments = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "recap": {"type": "str", "choices": ["all", "changed"], "default": "all"},
-                "unreachable_max": {"type": "raw", "default": 0},
-            }
-        )
+        arguments = self._options()
         task_vars = task_vars or {}
         target.refuse_inventory(task_vars)
         names: list[str] = list(task_vars["ansible_current_hosts"])

@@ -7,27 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.module_front import ModuleFront
 
 
-class ActionModule(ActionBase):
+class ActionModule(ModuleFront):
     """Read the facts of one host."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
+    answer, facts = "ansible_facts", ("gb10_spark",)
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
-        result: dict[str, Any] = super().run(tmp, task_vars)
-        result.update(self._execute_module(task_vars=task_vars))
-        if "ansible_facts" in result:
-            if wrong := facts_schema.problem(result["ansible_facts"]["gb10_spark"]):
-                name = (task_vars or {}).get("inventory_hostname")
-                return {
-                    "failed": True,
-                    "msg": f"{name}: {wrong}; look at what runs on that host, its answer is not ours",
-                }
+        result = super().run(tmp, task_vars)
+        if "gb10_spark" in result.get("ansible_facts", {}):
             result["ansible_facts"].update(host.said_now(result["ansible_facts"]["gb10_spark"]))
         return result
+
+    def _wrong(self, said: Any) -> str | None:
+        return facts_schema.problem(said.get("gb10_spark") if said else None)

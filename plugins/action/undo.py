@@ -8,29 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import host, target, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Take roles back on one host."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
     _supports_diff = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "roles": {"type": "list", "elements": "str", "default": []},
-                "all": {"type": "bool", "default": False},
-                "consents": {"type": "dict", "default": {}},
-            }
-        )
+        options = self._options()
         if bool(options["roles"]) == options["all"]:
             raise AnsibleActionFail("name the roles to take back, or say all: true; one of the two")
         target.refuse_inventory(task_vars)

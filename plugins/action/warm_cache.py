@@ -27,7 +27,7 @@ class ActionModule(FileStepAction):
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
-        options, service = self._begin(("read", "make", "offer", "take", "withdraw"), task_vars or {})
+        options, service = self._begin(task_vars or {})
         made = vllm_service.plan(service)
         result.update(changed=False)
         if made.warm is None:

@@ -7,28 +7,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import target, verbs
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 from ansible_collections.gb10.fleet.plugins.plugin_utils.reports import changes
 
 
-class ActionModule(ActionBase):
+class ActionModule(OwnAction):
     """Have a unit of one host stand still, or not any more."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
     _supports_diff = True
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = super().run(tmp, task_vars)
         task_vars = task_vars or {}
-        _valid, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "unit": {"type": "str", "required": True},
-                "state": {"type": "str", "choices": ["stopped", "started"], "required": True},
-                "end": {"type": "str", "default": ""},
-            }
-        )
+        options = self._options()
         target.refuse_inventory(task_vars)
         wish = {"unit": options["unit"], "state": options["state"], "until": options["end"]}
         said, answer = verbs.ask(self, task_vars, "wish", wish=wish)

@@ -9,6 +9,9 @@ from __future__ import annotations
 class ModuleDocFragment:
     DOCUMENTATION = r"""
 attributes:
+  action:
+    description: The controller bounds the answer of the host, and takes control characters out of its text.
+    support: full
   check_mode:
     description: Changes nothing, in check mode or out of it.
     support: full

@@ -1,25 +1,14 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The filters of serving: how to serve a model on these hosts, and which key a service is asked with."""
+"""The filter of serving: which key a service is asked with."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.plans.vllm.service_entries import VLLM
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan
-
-
-def plan(model: str, memories_bytes: Sequence[float], **options: Any) -> dict[str, Any]:
-    """`serving_plan.plan` as plain data."""
-    try:
-        return serving_plan.plan(model, memories_bytes, **options).as_dict()
-    except (serving_plan.PlanError, catalog.CatalogError, TypeError) as error:
-        raise AnsibleFilterError(f"gb10.fleet.serving_plan: {error}") from error
 
 
 def key(services: Mapping[str, Mapping[str, Any]], name: str, common: str) -> str:
@@ -32,4 +21,4 @@ class FilterModule:
     """Ansible asks this class for the filters of the file."""
 
     def filters(self) -> dict[str, Callable[..., Any]]:
-        return {"service_key": key, "serving_plan": plan}
+        return {"service_key": key}

@@ -32,7 +32,7 @@ options:
       - "C(profiles): C(hosts[name].profiles) of the fabric plan."
       - "C(gids): the result of M(gb10.fleet.show_gids)."
       - "C(heard): C(heard) of the result of M(gb10.fleet.rail_neighbours); without it, the host did not listen."
-      - "C(pings): C(pings) of the result of M(gb10.fleet.rail_ping)."
+      - "C(pings): C(pings) of the result of M(gb10.fleet.rail_survey)."
       - "C(bandwidth): C(tests) of the results of M(gb10.fleet.ib_write_bw), of all rounds in one list."
       - "C(serving): the result of M(gb10.fleet.serving_probe), on the host that was asked."
       - "C(release): the result of M(gb10.fleet.release_facts); judged with those of the other hosts."

@@ -35,8 +35,9 @@ options:
     elements: str
   resources:
     description:
-      - The resources, each a dictionary with exactly one key that names its kind, and the attributes of that kind.
-        An attribute that is null counts as not given.
+      - A list of the resources, each a dictionary with exactly one key that names its kind, and the attributes of that
+        kind. An attribute that is null counts as not given.
+      - No more is said of its type here, because an error of Ansible would show the value, which may be a secret.
       - 'C(file): an absolute path. C(content), or C(template) (a template of the role), or C(merge_json) (a dictionary
         to merge into the JSON object in the file, lists as a union) and C(default_json) (top-level keys to set where
         the object has none of that name, and none of the list C(default_unless)); C(state) C(present), C(absent),
@@ -69,8 +70,7 @@ options:
         NetworkManager is touched; C(replace_foreign) to take the interface from a profile of somebody else; C(peers),
         addresses that must answer over it before a change is kept. A change is confirmed over a new connection, else it
         is taken back.'
-    type: list
-    elements: dict
+    type: raw
   role:
     description:
       - The role that O(resources) belong to; part of the names of the files for sysctls and kernel modules.

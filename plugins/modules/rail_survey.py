@@ -9,8 +9,10 @@ module: rail_survey
 short_description: Read GID tables, neighbours and pings of a Spark's rails in one call
 version_added: "0.1.0"
 description:
-  - Does what M(gb10.fleet.show_gids), M(gb10.fleet.rail_neighbours) and M(gb10.fleet.rail_ping) do. It pings while it
-    listens for neighbours.
+  - Does what M(gb10.fleet.show_gids) and M(gb10.fleet.rail_neighbours) do. While it listens for neighbours, it pings
+    every given peer from a given address of a given interface, with the Don't Fragment bit set, all at once.
+  - One packet more than C(count) is sent, because the first one may be lost while ARP resolves.
+  - A ping that fails is a result with a name and a way out; the module itself only fails on wrong arguments.
   - It is one call, because a task costs a host more than each of the three.
   - All hosts must run it in the same task, because each hears only those that call at the same time.
 options:
@@ -35,7 +37,9 @@ options:
     elements: dict
     default: []
   pings:
-    description: As of M(gb10.fleet.rail_ping).
+    description:
+      - What to ping, which M(gb10.fleet.plan) calls C(fabric.pings). Each has C(name), C(interface), the IPv4 addresses
+        C(source) and C(peer), C(size_bytes) (8972 fills a packet of MTU 9000) and C(count), the answers needed.
     type: list
     elements: dict
     default: []
@@ -67,10 +71,27 @@ heard:
   type: list
   elements: dict
 pings:
-  description: As M(gb10.fleet.rail_ping) returns them.
+  description:
+    - One result for each ping, in order, with its arguments. C(rtt_ms) is the average in milliseconds. C(fault) has
+      C(name), C(text) and C(way_out). Names are V(no_interface), V(no_route) (this host lacks address or route),
+      V(mtu), V(firewall), V(unreachable), V(timeout), V(loss), V(other_address) (another address answered),
+      V(corrupted), V(duplicates), V(failed) (ping could not run or send, its last line is quoted) and
+      V(missing_package).
   returned: always
   type: list
   elements: dict
+  sample:
+    - name: enp1s0f0np0 to spark-b enp1s0f0np0
+      interface: enp1s0f0np0
+      source: 192.168.100.10
+      peer: 192.168.100.11
+      size_bytes: 8972
+      count: 3
+      ok: true
+      sent: 4
+      received: 4
+      rtt_ms: 0.062
+      fault: null
 """
 
 import ipaddress

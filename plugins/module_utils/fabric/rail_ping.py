@@ -208,15 +208,12 @@ def _last_words(output: str) -> str | None:
 MISSING_PACKAGE = {"name": "missing_package", "text": "ping is not installed", "way_out": "install iputils-ping"}
 
 
-def run_pings(pings: Sequence[Ping], executable: str | None) -> list[dict[str, Any]]:
-    """Run all pings at once; the slowest possible one bounds the whole."""
-    with started(pings, executable) as results:
-        return results()
-
-
 @contextlib.contextmanager
 def started(pings: Sequence[Ping], executable: str | None) -> Iterator[Callable[[], list[dict[str, Any]]]]:
-    """The pings run while the caller does something else; what this yields waits for them and returns their results."""
+    """All pings run at once while the caller does something else; what this yields waits for them, and returns results.
+
+    The slowest possible one bounds the whole.
+    """
     if executable is None:
         yield lambda: [{**read_result(ping, "", True), "fault": MISSING_PACKAGE} for ping in pings]
         return

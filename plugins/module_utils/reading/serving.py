@@ -17,11 +17,13 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_names impo
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.load import metric
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask, Reply, http_client
+from ansible_collections.gb10.fleet.plugins.module_utils.system.asking import Owner, said_by_unit
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Part, Unknown, checked, quoted, text_of
 
 DEADLINE_S = 5.0
 READY = "ready"
+Client = Callable[[str, "str | None", Owner], Ask]
 _MOST_FAILURES = 10**6  # more are not counted
 _ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}  # noqa: S104 - what vLLM listens on, and where it is asked
 METRICS = {
@@ -46,17 +48,17 @@ def server_url(text: str, path: str = SETTINGS) -> str:
     return f"http://{_ANY_ADDRESS.get(host, host)}:{flags['--port']}"
 
 
-def asker(host: HostReader, name: str = SHORT, client: Callable[[str, str | None], Ask] = http_client) -> Ask:
+def asker(host: HostReader, name: str = SHORT, client: Client = http_client) -> Ask:
     """How to ask the server of a service of this host. Its metrics need no key.
 
-    Only while its unit says that it serves: before and afterwards any user of the host may have the port.
+    Only while its unit says that its container has the port: before and afterwards any user of the host may have it.
     """
     path, status = settings_of(name), status_of(name)
     url = server_url(text_of(host, path), path)
     said, _reasons = parse_status(text_of(host, status), status)
     if said["phase"] != READY:
         raise Unknown(f"its unit says {said['phase']}, so nobody is asked")
-    return client(url, None)
+    return client(url, None, said_by_unit(host.system.place(status)))
 
 
 def read_serving(ask: Ask) -> dict[str, float | None]:

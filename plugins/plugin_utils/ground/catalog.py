@@ -90,10 +90,14 @@ def load(name: str, root: Path | None = None) -> dict[str, Any]:
     return content
 
 
+def plain_yaml(text: str) -> Any:
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - both are safe loaders
+
+
 def read(path: Path) -> dict[str, Any]:
     """A YAML file of ours with a mapping at the top."""
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506 - both are safe loaders
+        content = plain_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from error
     except (yaml.YAMLError, ValueError) as error:  # the latter of 2026-13-01, which looks like a date

@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import transport
 
 PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
@@ -79,9 +78,7 @@ def _digest() -> str:
 def _packed() -> str:
     return base64.b64encode(
         zlib.compress(
-            json.dumps(
-                transport.sources_of(f"{module}.py" for module in programs.modules_of("reading/glance"))
-            ).encode(),
+            json.dumps(transport.sources_of("reading/glance")).encode(),
             9,
         )
     ).decode()

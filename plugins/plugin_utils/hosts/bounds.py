@@ -14,7 +14,8 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -23,6 +24,9 @@ from ansible.errors import AnsibleActionFail
 
 ANSWER_LIMIT = 16 * 2**20  # bytes; a real answer has some thousands
 ERRORS_LIMIT = 2**20  # bytes of standard error, of which the end is shown
+VALUES_LIMIT = 2**18  # of one answer; a host with 4,000 packages has some 10,000
+DEPTH_LIMIT = 50  # a real answer has 10
+TOO_DEEP = "its answer is nested too deeply"
 CHUNK = 2**16
 MEMORY_LIMIT = 256 * 2**20  # bytes; Ansible keeps an answer several times over
 
@@ -67,17 +71,30 @@ def named(host: str) -> Iterator[None]:
 
 
 def fit(said: object) -> None:
-    """TooMuch where an answer that somebody else has collected is longer than one may be."""
-    if _length(said) > ANSWER_LIMIT:
-        raise TooMuch(too_much("standard output or error", ANSWER_LIMIT))
+    """TooMuch where an answer that somebody else has collected is longer or deeper than one may be.
+
+    Each value counts, also one that is short to write: it takes 50 bytes here, and more when Ansible copies it.
+    """
+    length, values, level = 0, 0, [said]
+    for _ in range(DEPTH_LIMIT):
+        values += len(level)
+        length += sum(len(value) if isinstance(value, str) else 1 for value in level)
+        if length > ANSWER_LIMIT:
+            raise TooMuch(too_much("standard output or error", ANSWER_LIMIT))
+        if values > VALUES_LIMIT:
+            raise TooMuch(f"its answer has more than {VALUES_LIMIT} values")
+        level = list(islice(_within(level), VALUES_LIMIT + 1))
+        if not level:
+            return
+    raise TooMuch(TOO_DEEP)
 
 
-def _length(said: object) -> int:
-    if isinstance(said, str):
-        return len(said)
-    if isinstance(said, Mapping):
-        return sum(_length(key) + _length(value) for key, value in said.items())
-    return sum(map(_length, said)) if isinstance(said, (list, tuple)) else 1
+def _within(values: Iterable[object]) -> Iterator[object]:
+    for value in values:
+        if isinstance(value, Mapping):
+            yield from (part for pair in value.items() for part in pair)
+        elif isinstance(value, (list, tuple)):
+            yield from value
 
 
 def count_pipes_of(plugin: object) -> None:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
@@ -25,25 +25,14 @@ OFFER_LIMIT_S = 4 * 3600  # of a daemon that nobody withdraws, because the contr
 class FileStepAction(LongStepAction):
     """`module` on the host does the step; `kept` is what its result keeps of the answer."""
 
-    TRANSFERS_FILES = False
-    _supports_check_mode = True
-    _supports_diff = False
+    own = ("said", "request", "secret")
     module: str
     kept: tuple[str, ...]
     _last: Mapping[str, Any] | None = None  # how far it was when it was said last
 
-    def _begin(
-        self, steps: Sequence[str], task_vars: dict[str, Any], **more: Any
-    ) -> tuple[dict[str, Any], services.Service]:
-        """The options of the task, `more` of them than every step has; and the service whose files they are."""
-        _, options = self.validate_argument_spec(  # type: ignore[no-untyped-call]
-            argument_spec={
-                "step": {"type": "str", "required": True, "choices": list(steps)},
-                "service": {"type": "str", "default": services.SHORT},
-                "given": {"type": "dict", "default": {}},
-                **more,
-            }
-        )
+    def _begin(self, task_vars: dict[str, Any]) -> tuple[dict[str, Any], services.Service]:
+        """The options of the task, and the service whose files they are."""
+        options = self._options()
         own = host.Host(self, task_vars)
         if own.facts is None:
             raise AnsibleActionFail(f"{own.name}: its facts of this run are missing; gb10.fleet.spark_facts gets them")
@@ -71,8 +60,7 @@ class FileStepAction(LongStepAction):
 
     def _progress(self) -> dict[str, Any] | None:
         with bounds.named(self._name):
-            done = self._low_level_execute_command(f"cat {PROGRESS}")  # type: ignore[no-untyped-call]
-            bounds.fit(done["stdout"])
+            done = self._low_level_execute_command(f"cat {PROGRESS}")
         try:
             now = json.loads(done["stdout"])
             return {"doing": str(now["doing"]), **{key: float(now[key]) for key in ("done", "total", "at")}}

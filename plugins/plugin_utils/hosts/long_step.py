@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleConnectionFailure
-from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.own_action import OwnAction
 
 POLL_S = (1.0, 2.0, 3.0, 5.0)  # the last one from then on
 TELL_S = 10.0
+MARGIN_S = 60.0  # the host ends it after its time; one that does not say so is not waited for
 PATIENCE = 12  # questions without an answer, one after the other, before a host counts as unreachable
 
 Said = dict[str, Any]
 
 
-class LongStepAction(ActionBase):
+class LongStepAction(OwnAction):
     """An action whose modules may take long."""
 
     _name: str  # of the host
@@ -31,12 +31,9 @@ class LongStepAction(ActionBase):
 
     def _module(self, name: str, arguments: Mapping[str, Any], *, background: bool = False) -> Said:
         """What a module says."""
-        with bounds.named(self._name):
-            said: Said = self._execute_module(
-                module_name=name, module_args={**arguments}, task_vars=self._vars, wrap_async=background
-            )
-            bounds.fit(said)
-        return said
+        return self._execute_module(
+            module_name=name, module_args={**arguments}, task_vars=self._vars, wrap_async=background
+        )
 
     def _in_background(
         self, name: str, arguments: Mapping[str, Any], limit_s: int, doing: Callable[[], str | None]
@@ -49,12 +46,16 @@ class LongStepAction(ActionBase):
             self._task.async_val = 0
         if "ansible_job_id" not in job:
             return job
-        status = {"jid": job["ansible_job_id"], "_async_dir": posixpath.dirname(job["results_file"])}
-        said = self._until(
-            lambda: self._status(status, "status"),
-            lambda said: said.get("finished") or said.get("failed"),
-            lambda _: doing(),
-        )
+        folder = posixpath.dirname(str(job.get("results_file", "")))
+        status = {"jid": str(job["ansible_job_id"]), "_async_dir": folder}
+        until = time.monotonic() + limit_s + MARGIN_S
+
+        def ended(said: Said) -> object:
+            return said.get("finished") or said.get("failed") or time.monotonic() > until
+
+        said = self._until(lambda: self._status(status, "status"), ended, lambda _: doing())
+        if not (said.get("finished") or said.get("failed")):
+            return {"failed": True, "msg": f"{self._name}: it did not end within {limit_s} s"}
         self._status(status, "cleanup")
         return said
 

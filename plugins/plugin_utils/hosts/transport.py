@@ -18,7 +18,7 @@ import re
 import shlex
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from ansible.errors import AnsibleActionFail, AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.fleet.plugins.module_utils.bootstrap import install, opening
 from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
-from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog, facts_schema
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import facts_schema, programs
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds, scan
 
@@ -48,14 +48,6 @@ _NEVER_IN = re.compile(
     re.MULTILINE,
 )
 
-# What travels of module_utils. A test compares it with what the engine imports.
-_ENGINE = (
-    *("bootstrap/opening.py", "bootstrap/texts.py", "engine/*.py", "engine/resources/*.py"),
-    *(
-        "facts/*.py",
-        *(f"programs/coherence/{name}.py" for name in ("apt", "driver_packages", "grub", "installed", "texts")),
-    ),
-)
 _PACKAGE = "ansible_collections/gb10/fleet/plugins/module_utils"
 # The first line of the program says how long it is: standard input stays open behind it. Of an older Python this says
 # what is said of a host without Python, before the engine fails somewhere.
@@ -298,14 +290,12 @@ def _packed_engine() -> str:
 
 
 def _sources() -> dict[str, str]:
-    folder = catalog.collection_root() / "plugins" / "module_utils"
-    return sources_of(str(path.relative_to(folder)) for pattern in _ENGINE for path in folder.glob(pattern))
+    return sources_of("bootstrap/texts", "bootstrap/opening")
 
 
-def sources_of(names: Iterable[str]) -> dict[str, str]:
-    """Sources of module_utils by the names of their files, as they lie on a host."""
-    folder = catalog.collection_root() / "plugins" / "module_utils"
-    sources = {f"{_PACKAGE}/{name}": (folder / name).read_text(encoding="utf-8") for name in sorted(names)}
+def sources_of(*starts: str) -> dict[str, str]:
+    """Return some modules and all that they import of ours: texts by the names of their files on a host."""
+    sources = {f"{_PACKAGE}/{name}.py": programs.source(name) for name in programs.modules_of(*starts)}
     # Without these files Python would search for the folders anew in each import: a tenth of the CPU time of a call.
     packages = {parent / "__init__.py" for name in sources for parent in list(Path(name).parents)[:-1]}
     return {**{str(file): "" for file in sorted(packages)}, **sources}

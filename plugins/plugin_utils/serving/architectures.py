@@ -24,9 +24,13 @@ def _content() -> dict[str, Any]:
     return content
 
 
+def releases() -> tuple[str, ...]:
+    """Those whose registry was read, the oldest first."""
+    return tuple(_content()["versions"])
+
+
 def newest() -> str:
-    """The newest release whose registry was read."""
-    return str(_content()["versions"][-1])
+    return releases()[-1]
 
 
 def objection(architecture: str, version: str | None) -> tuple[str, str] | None:

@@ -80,6 +80,11 @@ def hosts_needed(model: Model, total_bytes: float, version: str | None, only: st
     return min((count for count in counts if count), default=None)
 
 
+def is_servable(model: Model, version: str | None) -> bool:
+    """Whether nothing but memory can speak against some checkpoint."""
+    return any(not _against(model, checkpoint, version) for checkpoint in model.checkpoints)
+
+
 def needs(model: Model, checkpoint: Checkpoint, version: str | None, kv_dtype: str) -> Needs:
     """What this checkpoint needs in this version of vLLM, over what the model always needs."""
     data = catalog.load("models")
@@ -118,6 +123,6 @@ def _is_asked(checkpoint: Checkpoint, only: str) -> bool:
 
 def _against(model: Model, checkpoint: Checkpoint, version: str | None) -> str | None:
     for needed in (model.min_version, checkpoint.min_version):
-        if version and needed and not within(version, f">={needed}"):
+        if needed and not within(version, f">={needed}", unknown=True):
             return f"it takes vLLM {needed} or newer, and the image has {version}"
     return checkpoint.avoided(version)

@@ -10,6 +10,7 @@ says so; where the image's version is not known, a rule that depends on it warns
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +18,14 @@ from functools import cache
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import addresses, catalog
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, models, names, vllm_cli
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
+    architectures,
+    models,
+    names,
+    speculation,
+    vllm_cli,
+)
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.vllm_cli import Fired
 
 with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-test imports plugins without it
@@ -31,6 +39,11 @@ SEVERITIES = ("error", "warn", "info")
 OF_ACCEPTANCE = ("unknown_rule", "no_reason")
 # What the role vllm refuses in its own words, whatever is accepted.
 FIRM = ("utilization_above_090", "public_without_key", "key_in_argv", "world_too_large")
+# What multiplies the ranks of a server.
+_RANKS = (
+    *("--data-parallel-size", "--tensor-parallel-size"),
+    *("--pipeline-parallel-size", "--prefill-context-parallel-size"),
+)
 # Flags and variables whose values nobody may read in a report.
 _SECRET = re.compile(r"^--(api-key|hf-token)$|(KEY|TOKEN|SECRET|PASSWORD)$")
 Condition = Any  # of one value: see "values" in catalog/schema/rules.json
@@ -60,6 +73,9 @@ class Profile:
     measured: bool = True  # the catalog has figures of this model
     speculation: tuple[tuple[str, str], ...] = ()  # (kind, fact): what speaks against the draft tokens
     memory: str = ""  # why the model does not fit the hosts; empty: it fits, or nobody has counted
+    cuda: str | None = None  # of the image; None: unknown
+    encoder_missing: bool = False  # the weights lack the encoder for images that config.json names
+    by_name: bool = False  # traits, quantization and memory are no more than what the model's name says
 
 
 def rules() -> list[Rule]:
@@ -71,7 +87,7 @@ def judge(profile: Profile, accepted: Mapping[str, str] | None = None) -> list[F
     """Every objection, errors first. `accepted` is {rule id: reason}; a reason is needed, and a rule of that id."""
     read = vllm_cli.words(profile.version, profile.args)
     fired = [
-        *vllm_cli.of_words(profile.version, read),
+        *(_of_modelopt(each, profile) for each in vllm_cli.of_words(profile.version, read)),
         *vllm_cli.of_environment(profile.version, profile.environment, "--fail-on-environ-validation" in read.values),
         *(found for rule in rules() if (found := _judged(rule, _Facts(profile, read)))),
     ]
@@ -93,27 +109,57 @@ def _overrides(reasons: Mapping[str, str]) -> Iterator[Fired]:
             yield Fired("no_reason", "error", text, "write why this rule does not hold here", ("catalog/rules.yml",))
 
 
+def _of_modelopt(fired: Fired, profile: Profile) -> Fired:
+    """A format that vLLM does not know passes where ModelOpt wrote the checkpoint, whose own name goes before."""
+    formats = catalog.load("rules")["command_line"].get(fired.id, {}).get("unless_of", [])
+    if not formats or profile.quantization not in (None, *formats):
+        return fired
+    return replace(fired, severity="warn", verified=False, text=f"{fired.text}, unless ModelOpt wrote the checkpoint")
+
+
 def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     version, wanted = facts.version, rule.get("versions", "")
     if version and not _specifier(wanted).contains(version):
         return None
     if not version and wanted and (rule["severity"] == "info" or _of_version_alone(rule["match"])):
         return None
+    if not version and facts.profile.version and _is_old(wanted):
+        return None
     seen = _matched(rule["match"], facts)
     if seen is None:
         return None
-    severity, text = rule["severity"], ": ".join(part for part in (", ".join(seen), rule["reason"]) if part)
+    text = ": ".join(part for part in (", ".join(seen), rule["reason"]) if part)
     verified = not wanted if version is None else _specifier(_verified(rule)).contains(version)
+    later = vllm_cli.leads_to(facts.profile.version)
+    verified = verified and (later is None or _specifier(wanted).contains(later))
     if not verified:
         text += f" ({vllm_cli.unverified(facts.profile.version)})"
-    if severity == "error" and wanted and not verified:
-        severity = "warn"
+    guessed = facts.profile.by_name and _matched(rule["match"], facts.without_name) is None
+    if guessed:
+        text += " (by the model's name alone)"
+    severity = _milder(rule["severity"], guessed, bool(wanted) and not verified)
     return Fired(rule["id"], severity, text, rule["way_out"], tuple(rule["sources"]), verified)
+
+
+@cache
+def _is_old(wanted: str) -> bool:
+    """Whether a range has no release that a build without one may be near: such a build is unknown, and not old."""
+    old = catalog.load("rules")["old"]["value"]
+    near = _specifier(wanted).filter(architectures.releases())
+    return not any(release not in _specifier(old) for release in near)
+
+
+def _milder(severity: str, guessed: bool, unverified: bool) -> str:
+    """What is not sure refuses nothing, and what rests on a name and on a version that nobody knows is a note."""
+    if guessed and unverified:
+        return "info"
+    return "warn" if severity == "error" and (guessed or unverified) else severity
 
 
 def _of_version_alone(match: Mapping[str, Any]) -> bool:
     """Whether nothing that was said makes it match. Of an unknown version one rule speaks, and not all of these."""
-    return not match.keys() & {"flags", "environment", "quantization", "model", "executor", "any"}
+    said = any(condition != "unset" for condition in match.get("environment", {}).values())
+    return not said and not match.keys() & {"flags", "quantization", "model", "executor", "any"}
 
 
 def _verified(rule: Rule) -> str:
@@ -133,6 +179,11 @@ class _Facts:
     @property
     def version(self) -> Version | None:
         return vllm_cli.release(self.profile.version)
+
+    @property
+    def without_name(self) -> _Facts:
+        """The same without what a name says."""
+        return replace(self, profile=replace(self.profile, traits=frozenset(), quantization=None, memory=""))
 
     @property
     def host(self) -> str:
@@ -259,11 +310,18 @@ def _container(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
 
 
 def _driver(wanted: str, facts: _Facts) -> list[str] | None:
+    return [f"driver {facts.profile.driver}"] if _in(facts.profile.driver, wanted) else None
+
+
+def _cuda(wanted: str, facts: _Facts) -> list[str] | None:
+    return [f"{facts.profile.image} with CUDA {facts.profile.cuda}"] if _in(facts.profile.cuda, wanted) else None
+
+
+def _in(version: str | None, wanted: str) -> bool:
     try:
-        version = Version(facts.profile.driver or "")
+        return _specifier(wanted).contains(Version(version or ""))
     except InvalidVersion:
-        return None
-    return [f"driver {facts.profile.driver}"] if _specifier(wanted).contains(version) else None
+        return False
 
 
 def _hosts(wanted: Condition, facts: _Facts) -> list[str] | None:
@@ -305,6 +363,28 @@ def _speculation(wanted: str, facts: _Facts) -> list[str] | None:
     return [found] if found else None
 
 
+def _drafts(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
+    config = speculation.said({name: (value or [""])[-1] for name, value in facts.read.values.items()})
+    method = speculation.method(config)
+    if not config or (method not in wanted and "any" not in wanted):
+        return None
+    return [f"draft tokens by {method or 'a second model'}"]
+
+
+def _world(_too_large: str, facts: _Facts) -> list[str] | None:
+    """Each rank takes a GPU, and a host has one."""
+    said = {name: value for name in _RANKS if (value := _number(facts.read.values.get(name)))}
+    ranks = math.prod(said.values())
+    if ranks <= facts.profile.hosts:
+        return None
+    given = ", ".join(f"{name} {value:g}" for name, value in said.items())
+    return [f"{given}: {ranks:g} ranks on {host_count(facts.profile.hosts)}"]
+
+
+def _encoder(_missing: str, facts: _Facts) -> list[str] | None:
+    return [f"the weights of {facts.profile.model} have no encoder"] if facts.profile.encoder_missing else None
+
+
 def _task(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
     task = facts.profile.task
     return [f"{facts.profile.model} is for {_did(task)}"] if task in wanted else None
@@ -340,6 +420,10 @@ _MATCHERS: dict[str, Any] = {
     "lacks": _lacks,
     "container": _container,
     "driver": _driver,
+    "cuda": _cuda,
+    "drafts": _drafts,
+    "world": _world,
+    "encoder": _encoder,
     "hosts": _hosts,
     "listen": _listen,
     "api_key": _api_key,

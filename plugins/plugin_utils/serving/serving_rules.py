@@ -18,6 +18,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import (
     memory_fit,
     models,
+    named,
     rules,
     speculation,
     tasks,
@@ -165,14 +166,16 @@ def too_small(
     facts: ModelFacts | None = None,
     draft: ModelFacts | None = None,
 ) -> str:
-    """Why a model of the catalog or with facts cannot be served like this, and what would fit; else empty.
+    """Why a model cannot be served like this, and what would fit; else empty. Of an unknown one its name is read.
 
     `values` are those of flags and variables, by name.
     """
     entry = models.of_facts(facts) if facts else models.find(model)
     checkpoint = _checkpoint(entry, model)
     share = _share(values)
-    if entry is None or checkpoint is None or not share:
+    if entry is None:
+        return named.too_small(model, memory_bytes, hosts)
+    if checkpoint is None or not share:
         return ""
     if checkpoint.quantization == "bf16" and "--quantization" in values:  # of another size in memory
         return ""
@@ -233,14 +236,16 @@ def _values(version: str | None, args: tuple[str, ...]) -> Values:
 def _verdict(asked: _Asked) -> Verdict:
     found, image = asked.facts, models.image(asked.image)
     entry = models.of_facts(found) if found else models.find(asked.model)
-    checkpoint = _checkpoint(entry, asked.model)
+    checkpoint, said = _checkpoint(entry, asked.model), named.read(asked.model)
     profile = rules.Profile(
         model=asked.model,
-        traits=entry.traits if entry else frozenset(),
-        quantization=checkpoint.quantization if checkpoint else None,
+        traits=entry.traits if entry else said.traits,
+        quantization=checkpoint.quantization if checkpoint else None if entry else said.quantization,
+        by_name=entry is None,
         image=asked.image,
         version=asked.version,
         contains=image.contains if image else frozenset(),
+        cuda=image.cuda if image else None,
         args=asked.args,
         environment=dict(asked.environment),
         hosts=asked.hosts,
@@ -253,6 +258,7 @@ def _verdict(asked: _Asked) -> Verdict:
         task=entry.task if entry else models.CHAT,
         architecture=entry.architecture if entry else "",  # of an unknown model the doctor says that it is unknown
         container=asked.container,
+        encoder_missing=found.encoder_missing if found else False,
     )
     fired = rules.judge(profile, dict(asked.accepted))
     return Verdict(

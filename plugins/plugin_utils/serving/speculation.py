@@ -127,7 +127,7 @@ def _objections(
         hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(_methods())}"
         yield _sure("method_unknown", version), f"no vLLM that we know has the method {chosen}; {hint}"
     if entry is not None:
-        if vllm_cli.release(version) and not models.within(version, entry["value"]):
+        if not models.within(version, entry["value"], unknown=True):
             yield _sure("method_version", version), f"the method {chosen} is in vLLM {entry['value']}"
         if entry["drafts"] == "model" and not name:
             yield "no_model", f"the method {chosen} needs a second model"

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What `vllm serve` of a version accepts: words read as its parser reads them, and what it would refuse.
 
-The facts are catalog/vllm_cli/<version>.json. A version without a file lies between two that have one, or is newer or
+The facts are catalog/vllm_cli.json, which holds some versions. Another one lies between two of them, or is newer or
 older than all; then an objection is a warning, for what it rests on is another version's list.
 """
 
@@ -24,6 +24,9 @@ with contextlib.suppress(ImportError):  # ansible-core brings it, but ansible-te
     from packaging.version import InvalidVersion, Version
 
 Flag = dict[str, Any]  # kind, choices, open, fold, unless, default: see catalog/schema/vllm_cli.json
+Tables = dict[str, dict[str, dict[str, Any]]]  # {table: {name: fields}} of one version
+
+TABLES = ("negations", "aliases", "flags", "environment")
 
 # How many values a flag takes: at least, at most.
 _COUNTS = {"switch": (0, 0), "store": (0, 0), "optional": (0, 1), "list": (1, 10_000)}
@@ -110,6 +113,14 @@ def release(version: str | None) -> Version | None:
     return Version(parsed.base_version)
 
 
+def leads_to(version: str | None) -> Version | None:
+    """Name the release after a build of the main branch: after 0.26.0 it calls itself 0.26.1rc1.dev608 up to 0.27.0."""
+    here = release(version)
+    if here is None or not here.micro or not is_development(version):
+        return None
+    return Version(f"{here.major}.{here.minor + 1}.0")
+
+
 def is_development(version: str | None) -> bool:
     """Whether a build between releases, with flags of a later release, or of a fork."""
     try:
@@ -120,22 +131,61 @@ def is_development(version: str | None) -> bool:
 
 @cache
 def versions() -> tuple[Version, ...]:
-    """Those that have a file, the oldest first."""
-    files = (catalog.collection_root() / "catalog" / "vllm_cli").glob("*.json")
-    return tuple(sorted(Version(path.stem) for path in files))
+    """Those of the catalog, the oldest first."""
+    return tuple(_releases())
+
+
+def cli(version: Version) -> Cli:
+    """The command line of a version of the catalog."""
+    return _releases()[version]
 
 
 @cache
-def cli(version: Version) -> Cli:
-    """The command line of a version that has a file."""
-    path = catalog.collection_root() / "catalog" / "vllm_cli" / f"{version}.json"
+def _releases() -> dict[Version, Cli]:
+    path = catalog.collection_root() / "catalog" / "vllm_cli.json"
     content = json.loads(path.read_text(encoding="utf-8"))
-    return Cli(content["flags"], content["aliases"], tuple(content["negations"]), content["environment"])
+    return {Version(each): _cli(tables(content, each)) for each in content["versions"]}
+
+
+def tables(content: dict[str, Any], version: str) -> Tables:
+    """What the file says of one of its versions: of each name all changes up to it."""
+    past = set(content["versions"][: content["versions"].index(version) + 1])
+    found: Tables = {}
+    for table in TABLES:
+        states = {name: _state(changes, past) for name, changes in content[table].items()}
+        found[table] = {name: state for name, state in states.items() if state is not None}
+    return found
+
+
+def _state(changes: dict[str, dict[str, Any] | None], past: set[str]) -> dict[str, Any] | None:
+    """A change names the fields that it sets, null for one that went, and null alone where the name itself went."""
+    state: dict[str, Any] | None = None
+    for since, change in changes.items():
+        if since not in past:
+            break
+        if change is None:
+            state = None
+            continue
+        state = {**(state or {}), **change}
+        more, fewer = state.pop("more", []), state.pop("fewer", [])
+        if more or fewer:
+            state["choices"] = sorted({*state["choices"], *more} - {*fewer})
+        state = {key: value for key, value in state.items() if value is not None}
+    return state
+
+
+def _cli(content: Tables) -> Cli:
+    return Cli(
+        flags=content["flags"],
+        aliases={name: entry["of"] for name, entry in content["aliases"].items()},
+        negations=tuple(content["negations"]),
+        environment={name: entry.get("choices") for name, entry in content["environment"].items()},
+    )
 
 
 @cache
 def known(version: Version | None) -> tuple[Cli, bool]:
-    """What a version accepts as far as we know, and whether its own file or those of both neighbours say so."""
+    """What a version accepts as far as we know, and whether the catalog has itself or both neighbours."""
     if version is None:
         return everything(), False
     below = [each for each in versions() if each <= version]
@@ -287,7 +337,8 @@ def _check(read: Words, name: str, flag: Flag, found: list[str], args: Sequence[
             fold = _folded if flag.get("fold") else str
             if fold(value) not in map(fold, choices):
                 fact = f"{name} {value}: this version knows {', '.join(choices)}"
-                read.wrong.append(("bad_choice", fact, _nearest(value, choices)))
+                id_ = "bad_quantization" if name == "--quantization" else "bad_choice"
+                read.wrong.append((id_, fact, _nearest(value, choices)))
 
 
 def _reads_as(kind: str, value: str) -> bool:

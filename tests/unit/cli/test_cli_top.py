@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from gb10_fleet import cli, playbook, top
 from tests.support.health import NOW, gpu
-from tests.unit.health.test_looks import look, served
+from tests.support.looks import look, served
 
 CLI = CliRunner()
 HOSTS: dict[str, Any] = {

@@ -21,8 +21,10 @@ PLAYBOOK = Path(__file__).parents[3] / "playbooks/why.yml"
 UNCLEAN = [boot(FORMER, NOW - 90000, NOW - 3700, clean=False, lines=["a line \x1b[2J"]), boot("b", NOW - 3600, NOW)]
 
 
-def answered(monkeypatch: pytest.MonkeyPatch, *records: Any, rc: int = 0) -> dict[str, Any]:
-    """The next run gets these readings; returns the call, with the variables of its playbook."""
+def answered(
+    monkeypatch: pytest.MonkeyPatch, *records: Any, bad: dict[str, str] | None = None, rc: int = 0
+) -> dict[str, Any]:
+    """The next run gets these readings, and failures of `bad` hosts; returns the call, with its variables."""
     seen: dict[str, Any] = {}
 
     def runner(**call: Any) -> SimpleNamespace:
@@ -30,6 +32,9 @@ def answered(monkeypatch: pytest.MonkeyPatch, *records: Any, rc: int = 0) -> dic
         for number, record in enumerate(records):
             data = {"resolved_action": "gb10.fleet.health_facts", "host": f"spark-{number}", "res": {"health": record}}
             call["event_handler"]({"event": "runner_on_ok", "event_data": data})
+        for host, msg in (bad or {}).items():
+            data = {"resolved_action": "gb10.fleet.health_facts", "host": host, "res": {"msg": msg}}
+            call["event_handler"]({"event": "runner_on_failed", "event_data": data})
         counts = {f"spark-{number}": 1 for number in range(len(records))}
         call["event_handler"]({"event": "playbook_on_stats", "event_data": {"ok": counts}})
         return SimpleNamespace(rc=rc)
@@ -94,20 +99,15 @@ def test_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hosts[1]["causes"] == []
 
 
-@pytest.mark.parametrize(
-    ("record", "said"),
-    [
-        ({**reading(), "samples": "many"}, "health.samples is 'many', and must be a list"),
-        ({**reading(), "samples": []}, "health.samples is empty"),
-        ("text", "health is 'text', and must be a mapping"),
-    ],
-)
-def test_an_answer_that_is_not_ours_is_refused(monkeypatch: pytest.MonkeyPatch, record: Any, said: str) -> None:
-    for more in ([], ["--json"]):
-        answered(monkeypatch, record)
-        result = CLI.invoke(cli.app, ["why", "spark-0", "-i", "a,", *more])
-        assert result.exit_code == playbook.Outcome.failed
-        assert said in result.output
+def test_a_bad_answer_is_the_error_of_its_host_and_others_are_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = "spark-1: health.samples is empty; look at what runs on that host, its answer is not ours"
+    answered(monkeypatch, reading(), bad={"spark-1": bad}, rc=2)
+    result = CLI.invoke(cli.app, ["why", "all", "-i", "a,"])
+    assert result.exit_code == playbook.Outcome.failed
+    assert "spark-0: up for" in result.output and bad in result.output
+    answered(monkeypatch, reading(), bad={"spark-1": bad}, rc=2)
+    said = json.loads(CLI.invoke(cli.app, ["why", "all", "-i", "a,", "--json"]).stdout)
+    assert [host["host"] for host in said["hosts"]] == ["spark-0"] and said["messages"] == {"spark-1": [bad]}
 
 
 def test_a_host_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,23 +30,39 @@ def said(name: str, **more: Any) -> dict[str, Any]:
 class Hosts:
     """What the playbooks say; a wish comes out as `outcome` has it, and is kept."""
 
-    def __init__(self, found: dict[str, list[dict[str, Any]]], silent: Sequence[str] = (), layouts: Any = None) -> None:
-        self.found, self.silent, self.layouts = found, silent, layouts
+    def __init__(
+        self,
+        found: dict[str, list[dict[str, Any]]],
+        silent: Sequence[str] = (),
+        layouts: Any = None,
+        bad: dict[str, str] | None = None,
+    ) -> None:
+        self.found, self.silent, self.layouts, self.bad = found, silent, layouts, bad or {}
         self.outcome: Callable[[dict[str, Any]], Outcome] = lambda wish: Outcome.done
         self.orders: list[Order] = []
         self.by_host: dict[str, Any] = {}
         self.consents: dict[str, Any] = {}
 
     def run(self, order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
-        report = Report(layouts=self.by_host or dict.fromkeys(self.found, self.layouts), layouts_by_timer=self.consents)
+        report = Report(asks=order.asks)
         if order.playbook == "gb10.fleet.services":
-            report.services = {host: {"services": services} for host, services in self.found.items()}
+            layouts = self.by_host or dict.fromkeys(self.found, self.layouts)
+            of_the_inventory = {"step": "layouts", "host": next(iter(self.found), "a")}
+            named = of_the_inventory | {"res": {"msg": json.dumps({"layouts": layouts, "by_timer": self.consents})}}
+            report.take({"event": "runner_on_ok", "event_data": named})
+            for host, services in self.found.items():
+                read = {"resolved_action": "gb10.fleet.services", "host": host, "res": {"services": services}}
+                report.take({"event": "runner_on_ok", "event_data": read})
             for host in self.silent:
                 report.take(
                     {"event": "runner_on_unreachable", "event_data": {"host": host, "res": {"msg": "timed out"}}}
                 )
+            for host, msg in self.bad.items():
+                report.take({"event": "runner_on_failed", "event_data": {"host": host, "res": {"msg": msg}}})
             report.stats = {"ok": dict.fromkeys(self.found, 1), "dark": dict.fromkeys(self.silent, 1)}
-            return (Outcome.unreachable if self.silent else Outcome.done), report
+            report.stats["failures"] = dict.fromkeys(self.bad, 1)
+            failed = Outcome.failed if self.bad else Outcome.done
+            return (Outcome.unreachable if self.silent else failed), report
         self.orders.append(order)
         return self.outcome(order.variables.get("gb10_wish", {})), report
 
@@ -114,8 +130,6 @@ def test_ps_is_one_object_where_ansible_does_not_begin(ask: Ask, monkeypatch: py
     monkeypatch.setattr(hosts, "run", lambda *_, **__: (Outcome.failed, Report(errors=["no such host"])))
     _, result = ask("ps", "--json", hosts=hosts)
     assert result.exit_code == Outcome.failed and json.loads(result.stdout)["errors"] == ["no such host"]
-    _, result = ask("ps", "--json", hosts=Hosts({"a": [said("chat", port="no")]}))
-    assert result.exit_code == Outcome.failed and "services" in json.loads(result.stdout)["error"]
 
 
 @pytest.mark.parametrize("words", [["ps"], ["stop", "chat", "--yes"], ["layout", "one", "--yes"]])
@@ -132,9 +146,19 @@ def test_silent_hosts_come_in_the_order_of_their_names(ask: Ask) -> None:
     assert [line[0] for line in result.stderr.splitlines() if ": unreachable:" in line] == ["c", "d", "e"]
 
 
-def test_an_answer_that_is_not_ours_is_refused(ask: Ask) -> None:
-    _, result = ask("ps", hosts=Hosts({"a": [said("chat", port="\x1b[2J")]}))
-    assert result.exit_code == Outcome.failed and "\x1b" not in result.output
+BAD = "c: services[0].port is 'no', and must be a number; look at what runs on that host, its answer is not ours"
+
+
+def test_a_bad_answer_is_the_silence_of_its_host(ask: Ask) -> None:
+    """The action of the module has refused it; other hosts are shown, and served where it is left out."""
+    _, result = ask("ps", bad={"c": BAD})
+    assert result.exit_code == Outcome.unreachable and "org/embed" in result.stdout and BAD in result.stderr
+    _, result = ask("ps", "--json", bad={"c": BAD})
+    answer = json.loads(result.stdout)
+    assert answer["silent"] == ["c"] and len(answer["services"]) == 3 and answer["messages"] == {"c": [BAD]}
+    hosts, result = ask("stop", "chat", "--yes", bad={"c": BAD})
+    assert result.exit_code == Outcome.refused and not hosts.wishes
+    assert BAD in result.stderr and "leave it out with --limit" in result.stderr
 
 
 def test_stop_goes_to_all_hosts_of_the_service_and_to_no_other(ask: Ask) -> None:
@@ -292,7 +316,7 @@ def test_a_layout_is_judged_by_the_inventory_before_any_host_is_asked(
 
     def refusing(order: Order, quiet: bool = False) -> tuple[Outcome, Report]:
         asked.append(order.variables)
-        return Outcome.refused, Report(messages={"a": ["no layout is called nihgt; there are night"]}, layouts={})
+        return Outcome.refused, Report(messages={"a": ["no layout is called nihgt; there are night"]})
 
     hosts = Hosts({})
     monkeypatch.setattr(hosts, "run", refusing)

@@ -159,6 +159,11 @@ def test_answers_that_are_not_right_do_not_pass(peer: str, mark: str, more: str,
     assert rail_ping.read_result(PING, clean + STATISTICS.format(4, 4, "", 0) + TIMES, True)["ok"]
 
 
+def run_pings(pings: list[Ping], executable: str | None) -> list[dict[str, Any]]:
+    with rail_ping.started(pings, executable) as results:
+        return results()
+
+
 def install(folder: Path, body: str) -> str:
     path = folder / "ping"
     path.write_text(f"#!{sys.executable} -SE\nimport sys, time\n{body}", encoding="utf-8")
@@ -171,7 +176,7 @@ def test_all_pings_at_once_and_in_order(tmp_path: Path) -> None:
         tmp_path, "print('4 packets transmitted, %d received' % (4 if sys.argv[-1][-1] == '1' else 0))"
     )
     pings = [Ping("x", "lo", "127.0.0.1", f"127.0.0.{number}", 56, 3) for number in range(1, 9)]
-    results = rail_ping.run_pings(pings, executable)
+    results = run_pings(pings, executable)
     assert [result["ok"] for result in results] == [True] + [False] * 7
     assert [result["peer"] for result in results] == [ping.peer for ping in pings]
 
@@ -179,13 +184,13 @@ def test_all_pings_at_once_and_in_order(tmp_path: Path) -> None:
 def test_a_hanging_ping_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rail_ping, "WAIT_S", 0.1)
     monkeypatch.setattr(rail_ping, "MARGIN_S", 0.1)
-    (result,) = rail_ping.run_pings([PING], install(tmp_path, "time.sleep(60)"))
+    (result,) = run_pings([PING], install(tmp_path, "time.sleep(60)"))
     assert result["fault"]["name"] == "timeout"
     assert "did not end" in result["fault"]["text"]
 
 
 def test_missing_package() -> None:
-    (result,) = rail_ping.run_pings([PING], None)
+    (result,) = run_pings([PING], None)
     assert (result["ok"], result["fault"]["name"]) == (False, "missing_package")
 
 

@@ -557,7 +557,7 @@ def test_only_a_server_that_its_unit_vouches_for_is_asked(tmp_path: Path, phase:
     asked: list[str] = []
     notes = Notes()
     host = HostReader(system=System(tmp_path))
-    notes.read("x", lambda: service.asker(host, "chat", lambda url, _key: asked.append(url)))  # type: ignore[func-returns-value, arg-type, return-value]
+    notes.read("x", lambda: service.asker(host, "chat", lambda url, _key, _owner: asked.append(url)))  # type: ignore[func-returns-value, arg-type, return-value]
     assert (asked == ["http://127.0.0.1:8000"]) is asks and ("x" in notes.reasons) is not asks
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,10 +99,24 @@ class Flood:
 
 def moving(monkeypatch: pytest.MonkeyPatch, flood: Flood) -> model_files.ActionModule:
     action = model_files.ActionModule.__new__(model_files.ActionModule)
-    action._name, action._vars = "spark-a", {}
-    monkeypatch.setattr(action, "_execute_module", lambda **_: {"msg": [{"deep": flood.text()}]})
-    monkeypatch.setattr(action, "_low_level_execute_command", lambda _: {"stdout": flood.text()})
+    action._name, action._vars = "spark-a", {"inventory_hostname": "spark-a"}
+    action._task = SimpleNamespace(delegate_to=None)  # type: ignore[assignment]
+    floods(monkeypatch, flood, action)
     return action
+
+
+def floods(monkeypatch: pytest.MonkeyPatch, flood: Flood, action: Any) -> None:
+    """Whatever Ansible runs on the host for this action."""
+
+    def run(*_: Any, **__: Any) -> dict[str, Any]:
+        return {"rc": 0, "stdout": flood.text(), "stderr": ""}
+
+    def module(self: Any, **_: Any) -> Any:
+        return self._parse_returned_data(self._low_level_execute_command("module"), "legacy")
+
+    action._connection = flood
+    monkeypatch.setattr("ansible.plugins.action.ActionBase._low_level_execute_command", run)
+    monkeypatch.setattr("ansible.plugins.action.ActionBase._execute_module", module)
 
 
 CALLS: dict[str, Callable[[model_files.ActionModule], Any]] = {
@@ -126,11 +141,10 @@ def test_a_host_that_boots_is_bounded(monkeypatch: pytest.MonkeyPatch, size: int
     """It is not waited for: nothing that it says later would be believed."""
     flood = Flood(size)
     action = await_boot.ActionModule.__new__(await_boot.ActionModule)
-    action._connection = flood  # type: ignore[assignment]
     arguments = {"boot_id": "5b0a0a44-6a51-4b21-9a3c-2f60c3d0a001", "timeout": 200}
     monkeypatch.setattr("ansible.plugins.action.ActionBase.run", lambda *_: {})
     monkeypatch.setattr(action, "validate_argument_spec", lambda **_: (None, arguments))
-    monkeypatch.setattr(action, "_low_level_execute_command", lambda *_, **__: {"rc": 0, "stdout": flood.text()})
+    floods(monkeypatch, flood, action)
     with pytest.raises(AnsibleActionFail, match=r"spark-a: it wrote more than \d+ MiB to standard output or error"):
         action.run(task_vars={"inventory_hostname": "spark-a"})
     assert flood.most <= bounds.MEMORY_LIMIT
@@ -138,8 +152,24 @@ def test_a_host_that_boots_is_bounded(monkeypatch: pytest.MonkeyPatch, size: int
 
 @pytest.mark.parametrize("said", ["x" * LIMIT, {"a": ["x" * LIMIT]}, [["x"] * LIMIT], {"x" * LIMIT: 0}])
 def test_texts_count_wherever_they_stand(monkeypatch: pytest.MonkeyPatch, said: object) -> None:
-    monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT + 1)
+    monkeypatch.setattr(bounds, "VALUES_LIMIT", LIMIT + 9)
+    monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT + 9)
     bounds.fit(said)
     monkeypatch.setattr(bounds, "ANSWER_LIMIT", LIMIT - 1)
     with pytest.raises(bounds.TooMuch):
         bounds.fit(said)
+
+
+@pytest.mark.parametrize("said", [[[0] * LIMIT], [{}] * LIMIT, dict.fromkeys(range(LIMIT))], ids=["0", "{}", "keys"])
+def test_values_count_however_short_they_are(said: object) -> None:
+    with pytest.raises(bounds.TooMuch, match="more than 262144 values"):
+        bounds.fit(said)
+
+
+def test_depth_has_an_end() -> None:
+    deep: list[Any] = []
+    for _ in range(bounds.DEPTH_LIMIT - 2):
+        deep = [deep]
+    bounds.fit([deep])
+    with pytest.raises(bounds.TooMuch, match="nested too deeply"):
+        bounds.fit({"one": [deep]})

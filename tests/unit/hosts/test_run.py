@@ -14,7 +14,7 @@ import gc, sys
 from ansible.plugins.loader import init_plugin_loader
 sys.path.insert(0, {str(COLLECTIONS)!r})
 init_plugin_loader([{str(COLLECTIONS)!r}])
-from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import run
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import run
 for _ in range(2):
     print(any(name.startswith("ansible.plugins.filter.core") for name in sys.modules), gc.get_freeze_count() > 0)
     run.before_forks()

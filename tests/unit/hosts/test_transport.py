@@ -33,7 +33,7 @@ PACKAGE = "ansible_collections.gb10.fleet.plugins.module_utils"
 REMOTE = f"""
 import sys
 from {PACKAGE}.engine.resources import common
-from {PACKAGE}.engine.system import System
+from {PACKAGE}.system.system import System
 def answer(request, system):
     print("noise on stdout")
     if "raise" in request:
@@ -53,7 +53,7 @@ SOURCES: dict[str, str] = {
         for module in (opening, texts)
     },
     f"{FOLDER}/engine/resources/common.py": "NAME = 'native'\n",
-    f"{FOLDER}/engine/system.py": SYSTEM,
+    f"{FOLDER}/system/system.py": SYSTEM,
     f"{FOLDER}/engine/remote.py": REMOTE,
 }
 KEPT = 4000  # bytes of a call in which nothing is missing

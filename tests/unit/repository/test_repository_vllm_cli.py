@@ -7,11 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import vllm_cli as reader
 
 from scripts import rules_page, vllm_cli
-
-ROOT = Path(__file__).parents[3]
 
 # A release in small: the same shapes as vLLM's, and code at the top that must never run.
 PACKAGE = {
@@ -128,7 +125,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def read(release: Path) -> dict[str, Any]:
-    return vllm_cli.Reader(vllm_cli.Source(release)).read("1.2.3")
+    return vllm_cli.Reader(vllm_cli.Source(release)).read()
 
 
 @pytest.mark.parametrize(
@@ -165,12 +162,13 @@ def test_a_flag_is_read(release: Path, flag: str, expected: dict[str, Any]) -> N
 
 def test_aliases_negations_and_variables(release: Path) -> None:
     content = read(release)
-    assert content["aliases"] == {"--other-share": "--share", "-q": "--quantization", "-r": "--rank", "-s": "--share"}
-    assert content["negations"] == ["--no-"]
-    assert content["environment"] == {"VLLM_COLOUR": ["blue", "red"], "VLLM_PORT": None, "VLLM_SHADE": None}
+    leads = {name: entry["of"] for name, entry in content["aliases"].items()}
+    assert leads == {"--other-share": "--share", "-q": "--quantization", "-r": "--rank", "-s": "--share"}
+    assert list(content["negations"]) == ["--no-"]
+    assert content["environment"] == {"VLLM_COLOUR": {"choices": ["blue", "red"]}, "VLLM_PORT": {}, "VLLM_SHADE": {}}
     path = release / "vllm/utils/argparse_utils.py"
     path.write_text("class EnableDisableAction: ...\n", encoding="utf-8")
-    assert read(release)["negations"] == ["--no-", "--disable-"]
+    assert list(read(release)["negations"]) == ["--no-", "--disable-"]
 
 
 def test_a_release_of_another_shape_is_told(release: Path) -> None:
@@ -179,19 +177,64 @@ def test_a_release_of_another_shape_is_told(release: Path) -> None:
         read(release)
 
 
-def test_what_is_written_is_json_with_a_line_for_each_flag(release: Path) -> None:
-    content = read(release)
-    text = vllm_cli.written(content)
-    assert json.loads(text) == content
-    assert len([line for line in text.splitlines() if line.startswith('    "--') and "kind" in line]) == len(
-        content["flags"]
+def flag(**fields: Any) -> vllm_cli.Tables:
+    """A release with one flag, or with none."""
+    return {"negations": {}, "aliases": {}, "flags": {"--x": fields} if fields else {}, "environment": {}}
+
+
+INT: dict[str, Any] = {"kind": "int"}
+
+
+@pytest.mark.parametrize(
+    ("releases", "changes"),
+    [
+        ([flag(**INT), flag(**INT)], [INT, ...]),
+        ([flag(), flag(**INT)], [..., INT]),
+        ([flag(**INT), flag()], [INT, None]),
+        ([flag(**INT), flag(), flag(**INT)], [INT, None, INT]),
+        ([flag(**INT, default=1), flag(**INT, default=2)], [{**INT, "default": 1}, {"default": 2}]),
+        ([flag(**INT, open=True), flag(**INT)], [{**INT, "open": True}, {"open": None}]),
+        (
+            [flag(choices=["a", "b"]), flag(choices=["b", "c"])],
+            [{"choices": ["a", "b"]}, {"more": ["c"], "fewer": ["a"]}],
+        ),
+        ([flag(choices=["a"]), flag(**INT)], [{"choices": ["a"]}, {**INT, "choices": None}]),
+        ([flag(**INT), flag(**INT, choices=["a"])], [INT, {"choices": ["a"]}]),
+    ],
+)
+def test_of_a_flag_is_kept_what_changed(releases: list[vllm_cli.Tables], changes: list[Any]) -> None:
+    """And each release is read again as it was written, also where a younger one was there before it."""
+    names = ("0.9.0", "0.10.0", "0.11.0")[: len(releases)]
+    known = dict(reversed([*zip(names, releases, strict=True)]))
+    content = vllm_cli.joined(known)
+    assert content["flags"]["--x"] == {name: each for name, each in zip(names, changes, strict=True) if each is not ...}
+    assert vllm_cli.kept(json.loads(vllm_cli.written(content))) == known
+
+
+def test_a_release_more_changes_only_the_lines_of_what_it_changed(release: Path) -> None:
+    old = read(release)
+    new = {**old, "flags": {**old["flags"], "--share": {"kind": "float", "default": 0.92}, "--new": {"kind": "int"}}}
+    before, after = (
+        vllm_cli.written(vllm_cli.joined(known)).splitlines()
+        for known in ({"1.2.3": old}, {"1.2.3": old, "1.3.0": new})
     )
+    changed = {line.split(":")[0].strip() for line in after if line not in before}
+    assert changed == {'"versions"', '"--share"', '"--new"'}
 
 
-@pytest.mark.parametrize("version", [str(each) for each in reader.versions()])
-def test_the_files_of_the_catalog_are_as_the_tool_writes_them(version: str) -> None:
-    text = (ROOT / f"catalog/vllm_cli/{version}.json").read_text(encoding="utf-8")
-    assert vllm_cli.written(json.loads(text)) == text
+def test_the_file_of_the_catalog_is_as_the_tool_writes_it() -> None:
+    text = vllm_cli.CATALOG.read_text(encoding="utf-8")
+    assert vllm_cli.written(vllm_cli.joined(vllm_cli.kept(json.loads(text)))) == text
+
+
+def test_a_release_is_written_into_the_file_and_the_others_stay(
+    release: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vllm_cli, "CATALOG", tmp_path / "vllm_cli.json")
+    monkeypatch.setattr(vllm_cli, "download", lambda version, work: release)
+    assert (vllm_cli.main([]), vllm_cli.main(["1.10.0"]), vllm_cli.main(["1.9.0"])) == (2, 0, 0)
+    found = vllm_cli.kept(json.loads(vllm_cli.CATALOG.read_text(encoding="utf-8")))
+    assert found == {"1.9.0": read(release), "1.10.0": read(release)} and list(found) == ["1.9.0", "1.10.0"]
 
 
 def test_the_page_of_rules_is_current() -> None:

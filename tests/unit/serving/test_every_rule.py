@@ -9,11 +9,14 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import architectures, rules
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
 
-from tests.unit.serving.test_rules import bare, ids, profile
+from tests.support.rule_profiles import bare, ids, profile
 
 MOE, DENSE = frozenset({"moe"}), frozenset({"dense"})
 GDN, MLA, SEES = frozenset({"moe", "gdn_hybrid"}), frozenset({"moe", "mla"}), frozenset({"dense", "multimodal"})
+MAMBA = frozenset({"moe", "mamba_hybrid"})
 FP8_CACHE = "--kv-cache-dtype fp8"
+MTP = '--speculative-config {"method":"mtp"}'
+KV_TRANSFER = "--kv-transfer-config"
 RAY: dict[str, Any] = {"hosts": 2, "executor": "ray"}
 LAN = "192.0.2.7"
 RENDEZVOUS = ("VLLM_HOST_IP", "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME")
@@ -54,6 +57,19 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "reranker_as_chat": (made(model="a/Reranker-1B"), made(model="a/Reranker-1B", task="classify")),
     "kv_cache_pinned": (made("--kv-cache-memory-bytes 8G"), made()),
     "cpu_offload": (made("--cpu-offload-gb 4"), made("--cpu-offload-gb 0")),
+    "batched_tokens_memory": (made("--max-num-batched-tokens 32768"), made("--max-num-batched-tokens 16384")),
+    "profiling_unbounded": (
+        made(model="google/gemma-4-26B-A4B-it"),
+        made(model="google/gemma-4-26B-A4B-it", version="0.26.0"),
+    ),
+    "long_prompt_wedge": (
+        made("--max-model-len 262144", model="RedHatAI/GLM-5.3-Flash-NVFP4"),
+        made("--max-model-len 131072", model="RedHatAI/GLM-5.3-Flash-NVFP4"),
+    ),
+    "mxfp4_marlin_memory": (
+        made(model="openai/gpt-oss-120b", quantization="mxfp4", version="0.22.0"),
+        made(model="openai/gpt-oss-120b", quantization="mxfp4", version="0.28.0"),
+    ),
     "sleep_mode": (made("--enable-sleep-mode"), made("--no-enable-sleep-mode")),
     "container_memory_limit": (made(**inside("memory_limit")), made()),
     "context_unset": (bare(), made()),
@@ -119,6 +135,24 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(traits=MLA, version="0.22.0"),
         made("--attention-backend TRITON_MLA", traits=MLA, version="0.22.0"),
     ),
+    "cuda12_fp8_blocks": (
+        made(quantization="fp8", cuda="12.9"),
+        made("--linear-backend marlin", quantization="fp8", cuda="12.9"),
+    ),
+    "b12x_over_hosts": (
+        made("--moe-backend flashinfer_b12x", **nv(hosts=2)),
+        made("--moe-backend flashinfer_b12x", **nv()),
+    ),
+    "cuda12_nvfp4": (made("--moe-backend marlin", **nv(cuda="12.9")), made("--moe-backend marlin", **nv(cuda="13.0"))),
+    "glm_5_2_garbage": (made(model="nvidia/GLM-5.2-NVFP4", version="0.26.0"), made(model="nvidia/GLM-5.2-NVFP4")),
+    "context_parallel_garbage": (
+        made("-dcp 4", model="zai-org/GLM-5.3", version="0.29.0"),
+        made("-dcp 4", model="zai-org/GLM-5.3", version="0.26.0"),
+    ),
+    "fp8_kv_ministral": (
+        made(FP8_CACHE, model="mistralai/Ministral-3-3B-Instruct-2512"),
+        made(FP8_CACHE, model="mistralai/Ministral-3-8B-Instruct-2512"),
+    ),
     "fp8_kv_scales": (made(FP8_CACHE), made("--kv-cache-dtype auto")),
     "mxfp4_other_model": (
         made("--quantization mxfp4", version="0.19.0"),
@@ -131,6 +165,10 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
     "quantization_mismatch": (
         made("--quantization gptq_marlin", quantization="fp8"),
         made("--quantization gptq_marlin", quantization="gptq_int4"),
+    ),
+    "quantization_overridden": (
+        made("--quantization gptq_marlin", quantization="nvfp4"),
+        made("--quantization modelopt_fp4", quantization="nvfp4"),
     ),
     "quantization_named": (made("--quantization fp8", quantization="fp8"), made(quantization="fp8")),
     "fp8_on_the_fly": (made("--quantization fp8"), made("--quantization fp8", quantization="fp8")),
@@ -151,6 +189,29 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(model="Qwen/Qwen3.5-122B-A10B-GPTQ-Int4", quantization="gptq_int4"),
     ),
     "gdn_hybrid": (made(traits=GDN), made(traits=MOE)),
+    "gemma_4_per_layer": (
+        made(model="google/gemma-4-E4B-it", version="0.27.1"),
+        made(model="google/gemma-4-E4B-it", version="0.28.0"),
+    ),
+    "encoder_missing": (made(encoder_missing=True), made("--language-model-only", encoder_missing=True)),
+    "hybrid_drafts": (
+        made(f"{MTP} --enable-prefix-caching", traits=GDN),
+        made(f"{MTP} --enable-prefix-caching --no-async-scheduling", traits=GDN),
+    ),
+    "hybrid_drafts_default": (made(MTP, traits=MAMBA, version="0.28.0"), made(MTP, traits=MAMBA, version="0.26.0")),
+    "mtp_async": (made(MTP), made(f"{MTP} --no-async-scheduling")),
+    "gemma_4_moe_mtp": (
+        made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0"),
+        made(MTP, model="google/gemma-4-26B-A4B-it", version="0.26.0", **env(VLLM_USE_V2_MODEL_RUNNER="1")),
+    ),
+    "lmcache_hybrid": (
+        made(f"{KV_TRANSFER}.kv_connector LMCacheMPConnector", traits=MAMBA, version="0.26.0"),
+        made(f"{KV_TRANSFER}.kv_connector LMCacheMPConnector", traits=MOE, version="0.26.0"),
+    ),
+    "disaggregated": (
+        made(f"{KV_TRANSFER}.kv_connector NixlConnector"),
+        made(f"{KV_TRANSFER}.kv_connector OffloadingConnector"),
+    ),
     "draft_marlin": (
         made('--moe-backend marlin --speculative-config {"method":"mtp"}', traits=MOE, quantization="fp8"),
         made(
@@ -224,7 +285,13 @@ PAIRS: dict[str, tuple[Profile, Profile]] = {
         made(traits=SEES, listen=LAN),
         made("--allowed-media-domains example.com", traits=SEES, listen=LAN),
     ),
+    "cuda_13_2_driver": (made(cuda="13.2.1", driver="580.142"), made(cuda="13.2.1", driver="595.10")),
     "world_too_large": (made("-tp 2"), made("-tp 2", hosts=2)),
+    "nccl_2_28_9": (made(hosts=2), made(hosts=2, version="0.28.0")),
+    "nccl_inline": (
+        made(hosts=2, **env(NCCL_IB_USE_INLINE="1", NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS="1")),
+        made(hosts=2, **env(NCCL_IB_USE_INLINE="0", NCCL_IB_PREPOST_RECEIVE_WORK_REQUESTS="1")),
+    ),
     "nnodes_with_ray": (made("--nnodes 2", **RAY), made("--nnodes 2", hosts=2)),
     "ray_missing": (made(**RAY, contains=frozenset()), made(**RAY)),
     "ray_memory_monitor": (made(**RAY), made(**RAY, **env(RAY_memory_monitor_refresh_ms="0"))),
@@ -266,6 +333,7 @@ WORDS: dict[str, tuple[tuple[str, dict[str, str], str], tuple[str, dict[str, str
     "stray_word": (("four", {}, "0.24.0"), ("--seed 4", {}, "0.24.0")),
     "missing_value": (("--seed", {}, "0.24.0"), ("--seed 4", {}, "0.24.0")),
     "bad_value": (("--seed four", {}, "0.24.0"), ("--seed 4", {}, "0.24.0")),
+    "bad_quantization": (("--quantization fp4", {}, "0.24.0"), ("--quantization fp8", {}, "0.24.0")),
     "bad_choice": (("--kv-cache-dtype fp9", {}, "0.24.0"), ("--kv-cache-dtype fp8", {}, "0.24.0")),
     "unknown_environment": (("", {"VLLM_MADE_UP": "1"}, "0.24.0"), ("", {"VLLM_PORT": "1"}, "0.24.0")),
     "refused_environment": (

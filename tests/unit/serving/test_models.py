@@ -62,6 +62,27 @@ def test_a_contradicted_claim_stands_with_what_speaks_against_it() -> None:
     assert large and any(one.quantization == "gptq_int4" and one.nodes == 1 for one in large.checkpoints)
 
 
+@pytest.mark.parametrize("version", [None, "nightly", "muse-glimmer", "0.1.dev20482+g83cb22a0e"])
+def test_a_version_that_names_no_release_is_unknown_and_not_old(version: str | None) -> None:
+    assert not models.within(version, "<0.24") and models.within(version, ">=0.24", unknown=True)
+
+
+@pytest.mark.parametrize(
+    ("tag", "version", "cuda"),
+    [
+        ("v0.26.0-aarch64-cu129-ubuntu2404", "0.26.0", "12.9"),
+        ("v0.25.1-cu129", "0.25.1", "12.9"),
+        ("cu129-nightly-aarch64", None, "12.9"),
+        ("v0.26.0-aarch64", "0.26.0", None),
+        ("v0.28.0", "0.28.0", None),
+    ],
+)
+def test_the_tag_of_an_image_says_with_which_cuda_it_was_built(tag: str, version: str | None, cuda: str | None) -> None:
+    found = models.image(f"vllm/vllm-openai:{tag}")
+    assert found and (found.version, found.cuda) == (version, cuda)
+    assert ("sm120_cubins" in found.contains) == (cuda is None)
+
+
 def test_a_checkpoint_is_avoided_in_its_versions_only() -> None:
     model = models.find("nvidia/Qwen3-235B-A22B-NVFP4")
     assert model

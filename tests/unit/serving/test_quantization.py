@@ -48,8 +48,10 @@ def chosen(name: str, hosts: int = 1, version: str | None = "0.19.0") -> str | N
         # too old for the architecture
         ("Qwen/Qwen3.6-27B", 1, "0.11.1", None),
         ("Qwen/Qwen3.5-35B-A3B", 1, "0.17.0rc1.dev102+ge68de8adc", "gptq_int4"),
-        # seed 003: no kernels for its attention, on any number of hosts
-        ("zai-org/GLM-5", 8, "0.33.0", None),
+        # seed 003: no kernels for its attention, on any number of hosts; sparse MLA came with 0.24
+        ("zai-org/GLM-5", 8, "0.23.0", None),
+        ("zai-org/GLM-5", 8, "0.24.0", "fp8"),
+        ("deepseek-ai/DeepSeek-V3", 8, "0.33.0", "fp8"),
     ],
 )  # fmt: skip
 def test_the_decision_tree(name: str, hosts: int, version: str | None, quantization_: str | None) -> None:

@@ -14,38 +14,10 @@ from typing import Any
 import pytest
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import rules, vllm_cli
-from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import Profile, judge
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import judge
 from packaging.specifiers import SpecifierSet
 
-QUIET = "--gpu-memory-utilization 0.8 --max-model-len 4096 --max-num-seqs 4 --max-num-batched-tokens 2048"
-QUIET += " --fail-on-environ-validation"
-
-
-def profile(args: str = "", **changes: Any) -> Profile:
-    base = Profile(
-        model="a/model",
-        traits=frozenset({"dense"}),
-        quantization="bf16",
-        image="an/image:1",
-        version="0.24.0",
-        contains=frozenset({"ray"}),
-        args=(*QUIET.split(), *args.split()),
-        environment={},
-    )
-    return dataclasses.replace(base, **changes)
-
-
-def bare(**changes: Any) -> Profile:
-    return dataclasses.replace(profile(), args=(), **changes)
-
-
-def ids(found: list[rules.Fired], severity: str | None = None) -> list[str]:
-    return [each.id for each in found if severity in (None, each.severity)]
-
-
-def only(name: str, judged: Profile) -> rules.Fired:
-    (found,) = [each for each in judge(judged) if each.id == name]
-    return found
+from tests.support.rule_profiles import bare, ids, only, profile
 
 
 def test_a_quiet_profile_has_nothing_against_it() -> None:
@@ -173,6 +145,68 @@ def test_a_version_before_its_release_counts_as_that_release(version: str, is_19
     assert ("cve_2026_9540" in ids(judge(profile(version=version)))) == is_19
 
 
+@pytest.mark.parametrize(
+    ("version", "severity"),
+    [
+        ("0.26.0", "error"),
+        ("0.26.0rc1.dev4+gce88", "error"),
+        ("0.25.1.dev4+gce88", "error"),
+        ("0.26.1.dev6+gce88", "warn"),
+    ],
+)
+def test_a_build_after_the_last_release_of_a_range_may_have_the_correction(version: str, severity: str) -> None:
+    """After 0.26.0 the main branch calls itself 0.26.1 until 0.27.0, which is outside of the range."""
+    drafting = profile('--speculative-config {"method":"mtp"}', model="google/gemma-4-26B-A4B-it", version=version)
+    assert only("gemma_4_moe_mtp", drafting).severity == severity
+
+
+@pytest.mark.parametrize(
+    ("args", "hosts", "said"),
+    [
+        ("-dp 2", 1, "--data-parallel-size 2: 2 ranks on 1 host"),
+        ("-dp 2 -tp 2", 2, "--data-parallel-size 2, --tensor-parallel-size 2: 4 ranks on 2 hosts"),
+        ("-tp 2 -pp 2", 3, "--tensor-parallel-size 2, --pipeline-parallel-size 2: 4 ranks on 3 hosts"),
+        ("-tp 4", 4, ""),
+        ("-dp 2 -tp 2", 4, ""),
+        ("-tp four", 1, ""),
+    ],
+)
+def test_all_kinds_of_parallelism_are_multiplied(args: str, hosts: int, said: str) -> None:
+    found = [each.text for each in judge(profile(args, hosts=hosts)) if each.id == "world_too_large"]
+    assert [text.startswith(said) for text in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("quantization", "severity"),
+    [("bf16", "error"), ("gptq_int4", "error"), ("nvfp4", "warn"), ("fp8", "warn"), (None, "warn")],
+)
+def test_a_format_that_vllm_does_not_know_may_pass_where_modelopt_wrote_the_files(
+    quantization: str | None, severity: str
+) -> None:
+    assert only("bad_quantization", profile("--quantization fp4", quantization=quantization)).severity == severity
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        '--speculative-config {"method":"dflash","model":"a/b"}',
+        '--speculative-config {"model":"a/b"}',
+        "--speculative-config.method eagle3",
+        "--spec-method mtp --spec-tokens 2",
+    ],
+)
+def test_drafts_are_seen_however_they_are_written(args: str) -> None:
+    hybrid = profile(args, traits=frozenset({"dense", "gdn_hybrid"}), version="0.28.0")
+    assert "hybrid_drafts_default" in ids(judge(hybrid))
+
+
+@pytest.mark.parametrize("args", ["--no-enable-prefix-caching", "--no-async-scheduling", ""])
+def test_a_hybrid_is_safe_without_one_of_the_three(args: str) -> None:
+    drafts = '--speculative-config {"method":"mtp"}' if args else ""
+    hybrid = profile(f"{drafts} {args}", traits=frozenset({"dense", "gdn_hybrid"}), version="0.28.0")
+    assert not {"hybrid_drafts", "hybrid_drafts_default"} & set(ids(judge(hybrid)))
+
+
 def test_an_unknown_model_has_only_rules_that_need_no_knowledge_of_it() -> None:
     unknown = profile(traits=frozenset(), quantization=None, version="0.19.0")
     assert ids(judge(unknown), "error") == []
@@ -212,12 +246,12 @@ def test_a_rule_speaks_of_what_exists(rule: dict[str, Any]) -> None:
             assert name in words, name
     for text in (rule["reason"], rule["way_out"]):
         for flag in re.findall(r"--[a-z][a-z0-9_-]+", text):
-            assert flag in known.flags or flag in FOREIGN, flag
+            assert {flag, flag.replace("--no-", "--", 1)} & {*known.flags, *FOREIGN}, flag
         for name in re.findall(r"VLLM_[A-Z0-9_]+", text):
             assert name in known.environment, name
 
 
-FOREIGN = {"--device", "--cap-add", "--ulimit", "--object-store-memory"}  # of docker run and ray start
+FOREIGN = {"--device", "--entrypoint", "--cap-add", "--ulimit", "--object-store-memory"}  # of docker run and ray start
 
 
 @pytest.mark.parametrize("rule", rules.rules(), ids=lambda rule: rule["id"])
@@ -226,7 +260,7 @@ def test_a_rule_holds_for_a_version_that_was_looked_at(rule: dict[str, Any]) -> 
     both = SpecifierSet(rule.get("versions", "")) & SpecifierSet(
         rule.get("verified", catalog.load("rules")["verified"])
     )
-    looked_at = [*map(str, vllm_cli.versions()), "0.19.1", "0.20.2", "0.23.0", "0.25.0"]
+    looked_at = [*map(str, vllm_cli.versions()), "0.19.1", "0.20.2", "0.25.0", "0.27.0"]
     assert any(both.contains(version) for version in looked_at)
 
 

@@ -188,7 +188,7 @@ WRONG = [
         executor="ray", environment=RAY, image=NEWER, refused=these("ray_missing")),
     # The index differs between machines; a note, since NCCL 2.21 finds it.
     Row("001:84", "NCCL_IB_GID_INDEX=3 on every machine", "Qwen/Qwen3-235B-A22B-GPTQ-Int4", f"{SAFE} {PAIR}", hosts=2,
-        executor="ray", environment={**RAY, "NCCL_IB_GID_INDEX": "3"}, told=these("gid_index_by_hand")),
+        executor="ray", environment={**RAY, "NCCL_IB_GID_INDEX": "3"}, warned=these("gid_index_by_hand")),
     # --- the host: one source, others run 590
     Row("001:61 002:163", "driver 590", "Qwen/Qwen3-30B-A3B-FP8", driver="590.44.01", warned=these("driver_590")),
     # --- seed 004's own ways

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible.errors import AnsibleFilterError
 from ansible_collections.gb10.fleet.plugins.filter import serving
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, recipes, serving_plan, speed
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
@@ -40,7 +39,7 @@ def test_one_host() -> None:
     }.items():  # fmt: skip
         assert words[words.index(flag) + 1] == value
     assert "--enable-auto-tool-choice" in words and "--tensor-parallel-size" not in words and None not in words
-    assert found.expected and found.expected.text == "57 to 60 tok/s"
+    assert found.measured and found.measured.text == "32 to 35 tok/s", "no 57 to 60: the memory allows 55"
     assert not found.refused
 
 
@@ -83,7 +82,8 @@ def test_nothing_fits() -> None:
 
 
 def test_the_way_out_is_a_number_of_hosts_only_where_one_helps() -> None:
-    assert plan("zai-org/GLM-5", TWO).hosts_needed is None  # no kernels, on any number
+    assert plan("zai-org/GLM-5", TWO, version="0.23.0").hosts_needed is None  # no kernels, on any number
+    assert plan("zai-org/GLM-5", TWO, version="0.24.0").hosts_needed == 7
     assert plan("Qwen/Qwen3.5-397B-A17B-FP8", TWO).hosts_needed == 4
     assert plan("openai/gpt-oss-120b", [64 * GIB]).hosts_needed == 2
 
@@ -196,15 +196,7 @@ def test_a_program_reads_the_same() -> None:
     data = json.loads(json.dumps(found.as_dict()))
     assert data["checkpoint"] == "Qwen/Qwen3.5-122B-A10B-GPTQ-Int4" and data["args"] == list(found.args)
     assert data["fit"]["need"]["weights"] == 68.9 and data["refused"] is False
-    assert serving.plan("Qwen/Qwen3.5-122B-A10B", ONE) == found.as_dict()
     assert json.loads(json.dumps(plan("Qwen/Qwen3-235B-A22B", ONE).as_dict()))["refused"] is True
-
-
-def test_the_filter_names_what_was_wrong() -> None:
-    with pytest.raises(AnsibleFilterError, match=r"serving_plan: nobody/nothing is not in catalog"):
-        serving.plan("nobody/nothing", ONE)
-    with pytest.raises(AnsibleFilterError, match="contxt"):
-        serving.plan("openai/gpt-oss-120b", ONE, contxt=1)
 
 
 @pytest.mark.parametrize(
@@ -225,12 +217,13 @@ def test_a_container_of_another_program_never_gets_the_key_of_vllm(said: dict[st
 
 
 def test_bandwidth_bounds_what_nobody_measured() -> None:
-    """273 GB/s over 27.8 GB of FP8 a token; seed 000's 14 to 21 need speculative decoding."""
+    """273 GB/s over 26.9 GB of FP8 a token; seed 000's 14 to 21 need speculative decoding, and are not expected."""
     model = models.find("Qwen/Qwen3.6-27B")
     assert model
     one = model.checkpoint("Qwen/Qwen3.6-27B-FP8")
-    assert one and round(speed.bandwidth_limit(model, one), 1) == 9.8
-    assert "not measured; " in plan("Qwen/Qwen3.5-122B-A10B", TWO).speed
+    assert one and round(speed.bandwidth_limit(model, one), 1) == 10.2
+    assert speed.expected(model, one, 1) is None
+    assert ", not measured: " in plan("Qwen/Qwen3.5-122B-A10B", TWO).speed
 
 
 def test_the_table_of_the_manual_is_current() -> None:

@@ -14,7 +14,8 @@ import re
 from collections.abc import Mapping
 from typing import Any, Callable
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import page, place
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import place
+from ansible_collections.gb10.fleet.plugins.module_utils.system import asking
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import (
     LARGEST_TEXT,
@@ -34,7 +35,7 @@ DEADLINE_S = 3.0
 _LARGEST_REPLY = LARGEST_TEXT
 _MOST_FAILURES = 2**53  # what is above is no count
 _RUN_FOLDER = re.compile(r"gb10-(vllm(?:-[a-z0-9][a-z0-9-]{0,40})?)\Z")
-Fetch = Callable[[str, int], str]  # address, port -> the text of /metrics
+Fetch = Callable[[str, int, asking.Owner], str]  # address, port -> the text of /metrics
 
 
 def names(host: HostReader) -> list[str]:
@@ -63,12 +64,17 @@ def _of_service(host: HostReader, notes: Notes, name: str, fetch: Fetch) -> tupl
     place = notes.read(f"serving.{name}", lambda: address(text_of(host, f"{SETTINGS}/{name}.json")))
     if not place:
         return samples, None
-    text = notes.read(f"serving.{name}", lambda: fetch(*place))
+    owner = asking.said_by_unit(host.system.place(_status_of(name)))
+    text = notes.read(f"serving.{name}", lambda: fetch(*place, owner))
     return samples + sample("gb10_service_answers", text is not None, service=name), text
 
 
+def _status_of(name: str) -> str:
+    return f"{RUN}/gb10-{name}/status.json"
+
+
 def _status(host: HostReader, name: str) -> dict[str, Any]:
-    path = f"{RUN}/gb10-{name}/status.json"
+    path = _status_of(name)
     try:
         said = json.loads(checked(text_of(host, path), path))
         failure = said.get("failure") or {}
@@ -106,9 +112,9 @@ def address(text: str) -> tuple[str, int] | None:
     return (host, port) if port is not None else None
 
 
-def fetch(address: str, port: int) -> str:
+def fetch(address: str, port: int, owner: asking.Owner) -> str:
     try:
-        status, body = page(address, port, DEADLINE_S, _LARGEST_REPLY + 1)
+        status, body = asking.ask(address, port, "/metrics", owner, seconds=DEADLINE_S, most=_LARGEST_REPLY + 1)
     except ValueError as error:
         raise Unknown(f"the server's /metrics gave no answer: {quoted(str(error))}") from None
     if status != 200:

@@ -16,7 +16,7 @@ IPV4_AND_ICMP_HEADERS = 20 + 8
 
 
 def pings(own: HostFabric, count: int = 3) -> list[dict[str, Any]]:
-    """The pings of one host to every peer on every rail, as ``rail_ping`` takes them: as large as the MTU allows."""
+    """The pings of one host to every peer on every rail, as ``rail_survey`` takes them: as large as the MTU allows."""
     return [
         {
             "name": f"{profile.netdev} to {peer.host} {peer.netdev}",

@@ -1,0 +1,43 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The controller's half of a module that runs on its host: bounds, clean text, and the types of the answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.long_step import LongStepAction, Said
+
+
+class ModuleFront(LongStepAction):
+    """Run the module of the same name, as Ansible would, and let through what it may say.
+
+    `answer` is the key of the answer whose types `_wrong` judges.
+    """
+
+    _supports_async = True
+    _has_options = False  # the module itself judges its arguments
+    answer = ""
+
+    def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> Said:
+        result: Said = super().run(tmp, task_vars)
+        self._name, self._vars = str((task_vars or {})["inventory_hostname"]), task_vars or {}
+        task, limit_s = self._task, self._task.async_val
+        only_begun = limit_s and not task.poll
+        # Ansible itself would ask how far it is, and take whatever comes.
+        if limit_s and task.poll:
+            result.update(self._in_background(task.action, task.args, limit_s, lambda: None))
+        else:
+            result.update(self._module(task.action, task.args, background=bool(limit_s)))
+        if only_begun or any(result.get(word) for word in ("failed", "skipped", "unreachable")):
+            result.pop(self.answer, None)  # that it is none spares no judgement
+        elif wrong := self._wrong(result.get(self.answer)):
+            text = f"{self._asked}: {printable(wrong)}; look at what runs on that host, its answer is not ours"
+            return {"failed": True, "msg": text}
+        return result
+
+    def _wrong(self, said: Any) -> str | None:
+        """Name the first value that is none of ours."""
+        return None

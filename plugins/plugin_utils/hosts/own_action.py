@@ -1,0 +1,146 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The base of every action of ours.
+
+It reads its options from the documentation of its module. What a host answers is bounded before it is parsed, and its
+text cannot steer a terminal: in results, in warnings and in errors.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+from ansible.errors import AnsibleError
+from ansible.plugins.action import ActionBase
+from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import from_failure
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import cleaned, printable
+from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts import bounds
+
+SHOWN = 1000  # characters of what came where an answer should be
+WARNINGS_LIMIT = 2**16  # characters of all warnings of one answer, as JSON
+_NOTICES = ("warnings", "deprecations")
+# What Ansible itself would act on. The first one is of async_wrapper: its files outlive the call.
+_KEPT_INTERNAL = "_ansible_suppress_tmpdir_delete"
+_ORDERS = ("add_host", "add_group", "ansible_facts")
+_OF_AN_OPTION = ("type", "elements", "choices", "default", "required")
+
+
+class OwnAction(ActionBase):
+    """Ansible's base, with the options of the module and with care for what a host says."""
+
+    TRANSFERS_FILES = False
+    _supports_check_mode = True
+    _supports_diff = False
+    own: tuple[str, ...] = ()  # options of the module that the action itself fills in
+    facts: tuple[str, ...] = ()  # facts that the module may set; no other reaches Ansible
+    _has_options = True
+    _documented: ClassVar[dict[str, dict[str, Any]]] = {}
+    _asked = "the host"  # by name, once a module is asked for
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Read the documentation when the action is imported: once, before Ansible forks."""
+        super().__init_subclass__(**more)
+        if cls.__name__ == "ActionModule" and cls._has_options:
+            options = documented(cls.__module__.rpartition(".")[2])
+            cls._documented = {name: option for name, option in options.items() if name not in cls.own}
+
+    def _options(self, **conditions: Any) -> dict[str, Any]:
+        """Judge the arguments of the task; an error names the option."""
+        _, options = self.validate_argument_spec(argument_spec=self._documented, **conditions)  # type: ignore[no-untyped-call]
+        return dict(options)
+
+    def _execute_module(self, *, task_vars: dict[str, Any], **more: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Run a module; a host that says too much, or something else than an answer, fails by name."""
+        self._asked = str(self._task.delegate_to or task_vars["inventory_hostname"])
+        with bounds.named(self._asked), _plainly():
+            said: dict[str, Any] = super()._execute_module(task_vars=task_vars, **more)
+        return said
+
+    def _low_level_execute_command(self, *args: Any, **more: Any) -> dict[str, Any]:
+        bounds.count_pipes_of(self._connection)
+        with bounds.memory(), _plainly():
+            done: dict[str, Any] = super()._low_level_execute_command(*args, **more)  # type: ignore[no-untyped-call]
+            bounds.fit(done.get("stdout"))
+            if len(errors := str(done.get("stderr") or "")) > bounds.ERRORS_LIMIT:
+                raise bounds.TooMuch(bounds.too_much("standard error", bounds.ERRORS_LIMIT))
+        return {**done, "stderr": printable(errors, "\n\t")}
+
+    def _parse_returned_data(self, res: dict[str, Any], profile: str) -> dict[str, Any]:
+        """What a module wrote. Ansible shows what stands around the JSON, and believes what is in it: both go first."""
+        try:
+            answer = sound(res.get("stdout", ""))
+        except ValueError as error:
+            return self._without_answer(res, str(error))
+        facts = answer.get("ansible_facts")
+        answer = {key: value for key, value in answer.items() if not _is_order(key)}
+        if self.facts and isinstance(facts, dict):
+            answer["ansible_facts"] = {key: value for key, value in facts.items() if key in self.facts}
+        parsed: dict[str, Any] = super()._parse_returned_data({**res, "stdout": json.dumps(answer)}, profile)
+        return parsed
+
+    def _without_answer(self, res: Mapping[str, Any], why: str) -> dict[str, Any]:
+        """A failure, with the end of what came in place of an answer."""
+        ends = {key: printable(str(res.get(key) or "").strip()[-SHOWN:], "\n\t") for key in ("stdout", "stderr")}
+        finding = from_failure(self._asked, " / ".join(filter(None, ends.values())) or why, answered=True)
+        said = {f"module_{key}": end for key, end in ends.items()}
+        msg = f"{self._asked}: {finding.fact}; {finding.way_out}"
+        return {"failed": True, "msg": msg, "rc": res.get("rc"), "_ansible_parsed": False, **said}
+
+
+def documented(module: str) -> dict[str, dict[str, Any]]:
+    """The options of a module of ours, as Ansible's argument specification."""
+    path = catalog.collection_root() / "plugins" / "modules" / f"{module}.py"
+    options = _documentation(path).get("options") or {}
+    return {name: {key: said[key] for key in _OF_AN_OPTION if key in said} for name, said in options.items()}
+
+
+def _documentation(path: Path) -> dict[str, Any]:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    values = {
+        node.targets[0].id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    said: dict[str, Any] = catalog.plain_yaml(ast.literal_eval(values["DOCUMENTATION"]))
+    return said
+
+
+def sound(stdout: str) -> dict[str, Any]:
+    """The answer of a module in what it wrote, whatever a login shell wrote around it.
+
+    ValueError where there is none; TooMuch where it is longer or deeper than one may be.
+    """
+    line = next((line for line in reversed(stdout.splitlines()) if line.startswith("{")), "")
+    try:
+        answer = json.loads(line)
+    except RecursionError:
+        raise bounds.TooMuch(bounds.TOO_DEEP) from None
+    bounds.fit(answer)
+    clean = {printable(key): cleaned(said, "" if key in _NOTICES else "\n\t") for key, said in answer.items()}
+    if (length := sum(len(json.dumps(clean.get(key))) for key in _NOTICES)) > WARNINGS_LIMIT:
+        clean = {key: said for key, said in clean.items() if key not in _NOTICES}
+        clean["warnings"] = [f"the host sent {length} characters of warnings, and may send {WARNINGS_LIMIT}; left out"]
+    return clean
+
+
+def _is_order(key: str) -> bool:
+    return key in _ORDERS or (key.startswith("_ansible") and key != _KEPT_INTERNAL)
+
+
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    """Errors of Ansible quote what a host said, an SSH banner for example: they keep their kind, in plain text."""
+    try:
+        yield
+    except AnsibleError as error:
+        said = str(error)
+        if said == (plain := printable(said, "\n\t")):
+            raise
+        raise type(error)(plain) from None

@@ -1,0 +1,56 @@
+# Copyright: gb10-fleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a model's name alone says, where nobody here has its files: catalog/models.yml, `named`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import catalog
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import host_count
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import memory_fit
+
+_TOTAL = re.compile(r"(?:^|[-_/ ])(\d+(?:[.]\d+)?)([BT])(?![a-z])", re.IGNORECASE)  # 397B, 2.4T; not the 17B of A17B
+_ACTIVE = re.compile(r"\d[BT][-_]A\d+(?:[.]\d+)?B(?![a-z])", re.IGNORECASE)
+_BILLIONS = {"B": 1.0, "T": 1000.0}
+
+
+@dataclass(frozen=True)
+class Named:
+    """The words of a name, in those of catalog/models.yml."""
+
+    quantization: str | None
+    traits: frozenset[str]
+    parameters: float  # billions; 0: the name has no number
+
+
+def read(name: str) -> Named:
+    """Take format, family and size from a name."""
+    said = catalog.load("models")["named"]
+    total = _TOTAL.search(name)
+    return Named(
+        quantization=next(iter(_found(said["formats"]["value"], name)), None),
+        traits=frozenset([*_found(said["families"]["value"], name), *(["moe"] if _ACTIVE.search(name) else [])]),
+        parameters=float(total[1]) * _BILLIONS[total[2].upper()] if total else 0.0,
+    )
+
+
+def _found(patterns: dict[str, str], name: str) -> list[str]:
+    return [word for word, pattern in patterns.items() if re.search(pattern, name, re.IGNORECASE)]
+
+
+def too_small(name: str, memory_bytes: float, hosts: int) -> str:
+    """Say why the weights that a name promises do not fit the hosts; empty where they may."""
+    said, bits = read(name), catalog.load("models")["bits"]
+    form = said.quantization or min(bits, key=lambda each: float(bits[each]))
+    weights = said.parameters * 1e9 * bits[form] / 8 / memory_fit.GIB
+    total = memory_bytes / memory_fit.GIB
+    safe = memory_fit.highest_utilization(total) * total
+    if weights / hosts <= safe:
+        return ""
+    return (
+        f"{said.parameters:g} billion parameters take {weights:.0f} GiB in {form}, {weights / hosts:.0f} on each of "
+        f"{host_count(hosts)}, and {safe:.0f} of {total:.0f} GiB are safe to take"
+    )

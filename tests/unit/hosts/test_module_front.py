@@ -1,0 +1,200 @@
+"""Modules that run on a host: what a sick or hostile one answers in their place, in real ansible-playbook runs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from ansible_collections.gb10.fleet.plugins.action import show_gids
+
+from tests.support.attacker import tally
+from tests.support.plays import put_ssh, recap, run_playbook
+
+FLOOD = "a host floods the answer of a module"
+WORDS = "a host steers the terminal"
+SERVICE = {
+    **{"name": "chat", "unit": "gb10-vllm-chat.service", "state": "active", "enabled": True, "since": None},
+    **{"phase": None, "load_s": None, "members": [], "memory_gib": 40, "model": "org/chat", "port": 8000, "wish": None},
+}
+# The destination names what comes: a file beside this one, or all that a pipe takes.
+SSH = """#!/bin/bash
+for word in "$@"; do case $word in kind-*) kind=${word#kind-};; esac; done
+cat >/dev/null
+case $kind in
+  flood) head -c 300000000 /dev/zero | tr '\\0' x && touch "${0%/*}/all-taken";;
+  errors) head -c 300000000 /dev/zero | tr '\\0' x >&2 && touch "${0%/*}/all-taken";;
+  banner) printf 'Welcome \\033[2J\\033]0;mine\\a\\nssh: connect to host h port 22: no\\n' >&2; exit 255;;
+  *) cat "${0%/*}/$kind";;
+esac
+"""
+
+
+def play(
+    folder: Path, kinds: dict[str, Any], module: str = "services", more: dict[str, Any] | None = None, **arguments: Any
+) -> tuple[int, str]:
+    """A module on hosts of these kinds; of one with data, that is the answer. `more`: keywords of the task."""
+    put_ssh(folder, SSH)
+    for kind, said in kinds.items():
+        if said is not None:
+            (folder / kind).write_text(said if isinstance(said, str) else json.dumps(said))
+    words = "{{ inventory_hostname }} says {{ read.services | default('nothing') }}; {{ ansible_facts }} {{ groups }}"
+    read = {f"gb10.fleet.{module}": arguments, "register": "read", **(more or {})}
+    tasks = [read, {"ansible.builtin.debug": {"msg": words}}]
+    text = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}])
+    return run_playbook(folder, {kind: {"ansible_host": f"kind-{kind}"} for kind in kinds}, text)
+
+
+def says(**more: Any) -> dict[str, Any]:
+    return {"changed": False, "services": [SERVICE], "memory": None, **more}
+
+
+def test_what_is_sent_without_end_is_not_taken_and_other_hosts_go_on(tmp_path: Path) -> None:
+    _, output = play(tmp_path, {"flood": None, "errors": None, "fine": says()})
+    taken = (tmp_path / "all-taken").exists()
+    tally(FLOOD, 2, int(taken))
+    assert not taken
+    assert recap(output) == {"flood": "failed", "errors": "failed", "fine": "ok"}, output[-2000:]
+    assert "flood: it wrote more than 16 MiB" in output and "errors: it wrote more than 1 MiB" in output
+    assert len(output) < 20_000
+
+
+HOSTILE = "\x1b[2J\x1b]0;mine\x07 all is well"
+WARNING = {"__ansible_type": "WarningSummary", "event": {"__ansible_type": "Event", "msg": HOSTILE}}
+STEERING: dict[str, Any] = {
+    "banner": None,
+    "warning": says(warnings=[HOSTILE]),
+    "typed": says(warnings=[WARNING]),
+    "deprecation": says(deprecations=[{"msg": HOSTILE, "version": "9"}]),
+    "message": says(failed=True, msg=HOSTILE),
+    "exception": says(failed=True, msg="no", exception=HOSTILE),
+    "key": says(failed=True, **{HOSTILE: HOSTILE}),
+    "internal": says(_ansible_words=HOSTILE),
+    "fact": says(ansible_facts={HOSTILE: HOSTILE}),
+    "greeting": f"{HOSTILE}\n{json.dumps(says())}\n{HOSTILE}\n",
+    "broken": f"{HOSTILE}\n{{ no JSON {HOSTILE}",
+    "indented": f" {json.dumps(says(failed=True, msg=HOSTILE))} ",
+    "alone": HOSTILE,
+    "silent": "",
+}
+
+
+def test_no_text_of_a_host_steers_the_terminal(tmp_path: Path) -> None:
+    _, output = play(tmp_path, STEERING)
+    wins = sum("\x1b" in line or "\x07" in line for line in output.splitlines())
+    tally(WORDS, len(STEERING), wins)
+    assert not wins, ascii(output)
+    found = recap(output)
+    assert found.keys() == STEERING.keys() and found["banner"] == "unreachable"
+    assert r"Welcome \\x1b[2J" in output or r"Welcome \x1b[2J" in output
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments"), [("explain", {}), ("undo", {"all": True}), ("host_state", {"roles": []})]
+)
+def test_a_banner_is_plain_where_the_engine_is_asked(tmp_path: Path, module: str, arguments: dict[str, Any]) -> None:
+    _, output = play(tmp_path, {"banner": None}, module, **arguments)
+    tally(WORDS, 1, int("\x1b" in output))
+    assert "\x1b" not in output and recap(output) == {"banner": "unreachable"}, ascii(output)
+
+
+TOO_MUCH = {
+    "deep": ('{"a":' + "[" * 100_000 + "]" * 100_000 + "}", "nested too deeply"),
+    "rather-deep": ('{"a":' + "[" * 60 + "]" * 60 + "}", "nested too deeply"),
+    "many": ('{"a": [' + "{}," * 400_000 + "{}]}", "values"),
+    "long": ('{"a": "' + "x" * (17 * 2**20) + '"}', "MiB"),
+    "greeting": ("Welcome to a host that says much", "Welcome to a host"),
+    "list": ("[1]", "[1]"),
+    "text": (says(services="none"), "services"),
+    "port": (says(services=[{**SERVICE, "port": "no"}]), "port"),
+    "nothing": ({"changed": False}, "services"),
+}
+
+
+def test_a_bad_answer_is_the_error_of_its_host_by_name(tmp_path: Path) -> None:
+    _, output = play(tmp_path, {**{host: said for host, (said, _) in TOO_MUCH.items()}, "fine": says()})
+    assert recap(output) == {**dict.fromkeys(TOO_MUCH, "failed"), "fine": "ok"}, output[-2000:]
+    errors = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    for host, (_, why) in TOO_MUCH.items():
+        (error,) = [line for line in errors if line.startswith(f"fatal: [{host}]")]
+        assert f"{host}: " in error.partition("=>")[2] and why in error, error[:2000]
+
+
+def test_many_warnings_are_said_once(tmp_path: Path) -> None:
+    _, output = play(tmp_path, {"loud": says(warnings=[f"warning {number}" for number in range(10_000)])})
+    assert "characters of warnings" in output and "warning 999" not in output
+    assert recap(output) == {"loud": "ok"}
+
+
+def test_an_answer_is_judged_whatever_it_says_of_itself(tmp_path: Path) -> None:
+    sick = {word: says(services="bad", **{word: True}) for word in ("failed", "skipped", "unreachable")}
+    _, output = play(tmp_path, sick, more={"ignore_unreachable": True, "failed_when": False})
+    for word in sick:
+        assert f"{word} says nothing" in output and f"{word} says bad" not in output, output
+
+
+def test_an_answer_gives_ansible_no_orders(tmp_path: Path) -> None:
+    orders = {
+        "add_host": {"host_name": "new-host", "groups": ["sparks"]},
+        "add_group": "new-group",
+        "ansible_facts": {"gb10_spark": {"planted": 1}, "planted": 2},
+        "_ansible_no_log": True,
+    }
+    _, output = play(tmp_path, {"sick": says(**orders)})
+    assert recap(output) == {"sick": "ok"}
+    for word in ("new-host", "new-group", "planted", "censored", "internal key"):
+        assert word not in output, output
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "bad"),
+    [
+        ("health_facts", {}, {"health": {"samples": 5}}),
+        ("recorder_facts", {"of": "a", "boots": []}, {"recorded": 5}),
+        ("release_facts", {}, {"cluster": []}),
+        ("spark_facts", {}, {"ansible_facts": {"gb10_spark": {"hostname": 5}}}),
+    ],
+)
+def test_what_commands_rely_on_is_judged_on_arrival(
+    tmp_path: Path, module: str, arguments: dict[str, Any], bad: Any
+) -> None:
+    key = next(iter(bad))
+    sick = {"sick": {"changed": False, **bad}, "other": {"changed": False, key: 5}, "nothing": {"changed": False}}
+    _, output = play(tmp_path, sick, module, **arguments)
+    assert recap(output) == dict.fromkeys(sick, "failed"), output
+    errors = [line for line in output.splitlines() if line.startswith("fatal: ")]
+    assert len([line for line in errors if "its answer is not ours" in line]) == len(sick), output
+
+
+# -- sound hosts: this machine
+
+
+@pytest.mark.parametrize("more", [{}, {"async": 60, "poll": 1}], ids=["at once", "in the background"])
+def test_a_module_runs_as_before(tmp_path: Path, more: dict[str, int]) -> None:
+    tasks = [
+        {"gb10.fleet.show_gids": {}, "register": "read", **more},
+        {"ansible.builtin.debug": {"msg": "found: {{ read.keys() | sort }}"}},
+        {"gb10.fleet.show_gids": {"address_range": "no network"}},
+    ]
+    text = yaml.safe_dump([{"hosts": "sparks", "gather_facts": False, "tasks": tasks}])
+    _, output = run_playbook(tmp_path, {"here": {"ansible_connection": "local"}}, text)
+    assert recap(output) == {"here": "failed"} and "'changed', 'failed'" in output, output
+    assert "address_range" in output.rpartition("fatal: ")[2], output
+
+
+@pytest.mark.parametrize("job", [{"ansible_job_id": "j1"}, {"ansible_job_id": 5, "results_file": ["/"]}], ids=str)
+def test_a_host_that_never_ends_is_not_asked_for_ever(monkeypatch: pytest.MonkeyPatch, job: dict[str, Any]) -> None:
+    clock, asked = [0.0], []
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("time.sleep", lambda seconds: clock.append(clock.pop() + seconds))
+    action = show_gids.ActionModule.__new__(show_gids.ActionModule)
+    action._name, action._vars = "spark-a", {}
+    action._task = SimpleNamespace(async_val=0)  # type: ignore[assignment]
+    monkeypatch.setattr(
+        action, "_execute_module", lambda **call: asked.append(call) or (job if len(asked) == 1 else {})
+    )
+    said = action._in_background("gb10.fleet.show_gids", {}, 100, lambda: None)
+    assert said == {"failed": True, "msg": "spark-a: it did not end within 100 s"} and len(asked) < 60

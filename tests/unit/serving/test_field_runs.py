@@ -1,0 +1,117 @@
+"""Starts of vLLM on Sparks that others have published, as the role would judge them: what ended badly is objected to.
+
+Models and flags are those of the reports that catalog/rules.yml names. Nothing that worked is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.view import View
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import serving_plan, serving_rules
+
+from tests.support.proofs import spark
+
+CU129 = "vllm/vllm-openai:v0.26.0-aarch64-cu129-ubuntu2404"
+CU130 = "vllm/vllm-openai:v0.28.0"
+OWN = "registry.example/fork:1"
+DRAFTS = '--speculative-config {"method":"mtp","num_speculative_tokens":4}'
+DEVELOPMENT = "0.1.dev20073+g8e685d198"
+
+
+@dataclass(frozen=True)
+class Run:
+    model: str
+    args: str = ""
+    image: str = CU130
+    version: str = ""
+    hosts: int = 1
+    environment: str = ""
+    driver: str = "580.142"
+
+    def judged(self) -> serving_rules.Verdict:
+        names = [f"spark-{letter}" for letter in "abcdefgh"[: self.hosts]]
+        facts = {name: spark(host=name, driver=self.driver) for name in names}
+        others = {name: facts[name] for name in names[1:]}
+        return serving_rules.judge(
+            View(names[0], facts[names[0]], {}, names, others, {name: {} for name in others}),
+            model=self.model,
+            image=self.image,
+            version=self.version,
+            args=["--gpu-memory-utilization", "0.8", *self.args.split()],
+            environment={
+                **serving_plan.OF_EACH_HOST,
+                **dict(pair.split("=") for pair in self.environment.split()),
+            },
+            api_key="",
+            accepted={},
+            container=frozenset(),
+        )
+
+
+def said(run: Run) -> set[str]:
+    verdict = run.judged()
+    return {each.id for each in verdict.refusals} | {each["id"] for each in verdict.findings}
+
+
+FAILED = {
+    "cuda12_fp8_blocks": Run("Qwen/Qwen3.6-35B-A3B-FP8", "--moe-backend marlin", CU129),
+    "cuda12_nvfp4": Run("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "--moe-backend marlin", CU129),
+    "gemma_4_moe_mtp": Run("google/gemma-4-26B-A4B-it", DRAFTS, CU129),
+    "gemma_4_per_layer": Run("google/gemma-4-E2B-it", image="vllm/vllm-openai:v0.27.1-aarch64"),
+    "glm_5_2_garbage": Run("nvidia/GLM-5.2-NVFP4", "-pp 6", "vllm/vllm-openai:v0.26.0", hosts=6),
+    "mxfp4_marlin_memory": Run("openai/gpt-oss-120b", "--enforce-eager", OWN),
+    "batched_tokens_memory": Run("a/Qwen3.6-27B-NVFP4", "--max-num-batched-tokens 32768", OWN, "0.24.0"),
+    "hybrid_drafts_default": Run("unsloth/Qwen3.8-27B-NVFP4", DRAFTS),
+    "lmcache_hybrid": Run("nvidia/Qwen3.6-27B-NVFP4", "--kv-offloading-backend lmcache", version="0.26.0"),
+    "disaggregated": Run("a/b", '--kv-transfer-config {"kv_connector":"NixlConnector","kv_role":"kv_both"}'),
+    "nccl_2_28_9": Run("a/b", "-tp 2", OWN, "0.25.1", hosts=2),
+    "world_too_large": Run("a/b", "-tp 2 -dp 2", hosts=2),
+    "cuda_13_2_driver": Run("a/b", image="nvcr.io/nvidia/vllm:26.05-py3"),
+    "gid_index_by_hand": Run("a/b", "-tp 2", hosts=2, environment="NCCL_IB_GID_INDEX=3"),
+    "memory_fit": Run("acme/Model-400B-A20B-FP8", "-tp 2", hosts=2),
+    "nvfp4_moe": Run("acme/Model-30B-A3B-NVFP4", image="vllm/vllm-openai:v0.19.0"),
+}
+
+WORKED = {
+    "marlin for both kinds of layers": Run(
+        "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "--moe-backend marlin --linear-backend marlin", CU129
+    ),
+    "FP8 with one scale for each tensor": Run("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", image=CU129),
+    "Gemma 4 with a newer runner": Run(
+        "google/gemma-4-26B-A4B-it", DRAFTS, CU129, environment="VLLM_USE_V2_MODEL_RUNNER=1"
+    ),
+    "drafts on a build of the main branch": Run(
+        "deepseek-ai/DeepSeek-V4-Flash-0731", DRAFTS + " -tp 2", OWN, "0.25.2.dev0+g752a3a504.d20260714", hosts=2
+    ),
+    "a fork without a release": Run("RadixArk/Qwen3.8-Flash-Next-NVFP4", DRAFTS + " -tp 3", OWN, DEVELOPMENT, hosts=3),
+    "its own kernels": Run(
+        "deepseek-ai/DeepSeek-V4-Flash-0731", "-tp 2 --moe-backend flashinfer_b12x", OWN, DEVELOPMENT, hosts=2
+    ),
+    "GLM-5.2 on eight": Run("nvidia/GLM-5.2-NVFP4", "-tp 8 --kv-cache-dtype fp8_ds_mla", OWN, hosts=8),
+    "fp4 of ModelOpt": Run("nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-NVFP4", "--quantization fp4", version="0.26.0"),
+    "fp4 of an unknown checkpoint": Run("acme/Model-NVFP4", "--quantization fp4", version="0.26.0"),
+}
+
+
+@pytest.mark.parametrize("name", FAILED)
+def test_what_ended_badly_is_objected_to(name: str) -> None:
+    assert name in said(FAILED[name])
+
+
+@pytest.mark.parametrize("run", WORKED.values(), ids=WORKED)
+def test_what_worked_is_not_refused(run: Run) -> None:
+    assert run.judged().refusals == ()
+
+
+def test_what_worked_gets_no_word_about_the_fault_beside_it() -> None:
+    quiet = [WORKED[name] for name in ("marlin for both kinds of layers", "FP8 with one scale for each tensor")]
+    assert not {"cuda12_nvfp4", "cuda12_fp8_blocks"} & set().union(*map(said, quiet))
+
+
+def test_a_build_without_a_release_is_not_taken_for_an_old_one() -> None:
+    """transformers_5 is about 0.19 and older; of an image of which nothing is known it still warns."""
+    fork = WORKED["a fork without a release"]
+    assert "transformers_5" not in said(fork) and "version_unknown" in said(fork)
+    assert "transformers_5" in said(Run(fork.model, fork.args, OWN, hosts=fork.hosts))

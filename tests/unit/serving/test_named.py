@@ -1,0 +1,79 @@
+"""What a model's name alone says, and that it warns at most."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import models, named
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.memory_fit import GIB
+from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.rules import judge
+
+from tests.support.rule_profiles import only, profile
+
+SPARK = 121.69 * GIB
+NVFP4 = frozenset({"moe"})
+
+
+@pytest.mark.parametrize(
+    ("name", "quantization", "traits", "parameters"),
+    [
+        ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-NVFP4", "nvfp4", {"moe", "mamba_hybrid"}, 30),
+        ("unsloth/Qwen3.8-27B-NVFP4", "nvfp4", {"gdn_hybrid"}, 27),
+        ("nvidia/Llama-3.1-405B-Instruct-FP4", "nvfp4", set(), 405),
+        ("acme/Model-9B-MXFP4", "mxfp4", set(), 9),
+        ("acme/Qwen3.5-397B-A17B-int4-AutoRound", "autoround_int4", {"moe", "gdn_hybrid"}, 397),
+        ("acme/Large-2.4T-A95B-FP8", "fp8", {"moe"}, 2400),
+        ("acme/tiny-0.6b", None, set(), 0.6),
+        ("google/gemma-4-E4B-it", None, set(), 0),
+        ("mistralai/Mixtral-8x7B", None, set(), 0),
+        ("acme/A17B-words", None, set(), 0),
+        ("/models/mine", None, set(), 0),
+    ],
+)
+def test_a_name_is_read(name: str, quantization: str | None, traits: set[str], parameters: float) -> None:
+    assert named.read(name) == named.Named(quantization, frozenset(traits), parameters)
+
+
+@pytest.mark.parametrize(
+    ("name", "hosts", "says"),
+    [
+        ("acme/Model-400B", 1, "400 billion parameters take 198 GiB in mxfp4, 198 on each of 1 host"),
+        ("acme/Model-400B-FP8", 2, "take 373 GiB in fp8, 186 on each of 2 hosts"),
+        ("acme/Model-400B-FP8", 4, ""),
+        ("acme/Model-120B-NVFP4", 1, ""),
+        ("acme/Model", 1, ""),
+    ],
+)
+def test_weights_that_a_name_promises(name: str, hosts: int, says: str) -> None:
+    found = named.too_small(name, SPARK, hosts)
+    assert says in found and bool(says) == bool(found)
+
+
+def test_the_names_of_the_catalog_say_what_the_catalog_says() -> None:
+    """Where a name has a format at all: the pattern that is found first is the right one."""
+    for model in models.models():
+        for checkpoint in model.checkpoints:
+            said = named.read(checkpoint.id)
+            assert said.quantization in (None, checkpoint.quantization), checkpoint.id
+            assert said.traits <= model.traits | {"mamba_hybrid"}, checkpoint.id
+
+
+def test_what_a_name_says_warns_and_says_so() -> None:
+    guessed = profile(model="acme/M-NVFP4", quantization="nvfp4", traits=NVFP4, version="0.19.0", by_name=True)
+    sure = dataclasses.replace(guessed, by_name=False)
+    assert [only("nvfp4_moe", each).severity for each in (sure, guessed)] == ["error", "warn"]
+    assert only("nvfp4_moe", guessed).text.endswith("(by the model's name alone)")
+    large = profile(memory="400 billion parameters take 198 GiB", by_name=True)
+    assert only("memory_fit", large).severity == "warn"
+
+
+def test_what_was_said_otherwise_is_no_guess() -> None:
+    found = only("enforce_eager", profile("--enforce-eager", by_name=True))
+    assert "name alone" not in found.text
+    assert only("utilization_above_090", profile("--gpu-memory-utilization 0.95", by_name=True)).refuses
+
+
+def test_a_name_and_an_unknown_version_make_a_note() -> None:
+    unknown = profile(model="acme/M-NVFP4", quantization="nvfp4", traits=NVFP4, version=None, by_name=True)
+    assert {each.severity for each in judge(unknown) if "name alone" in each.text} == {"info"}
