@@ -97,6 +97,7 @@ _OF_DEVICE = re.compile(r"(?:mlx5_core|pcieport) ")
 SERVICE = "service"
 # Who says a line of a unit. What its container says is nobody's word: a client may have said it before.
 UNIT, CONTAINER, GUARD = "unit", "container", "guard"
+CONTAINER_STREAM = "gb10-container"  # as SPEAKER of vllm_unit/log.py; a test compares them
 # Programs that kill for want of memory before the kernel has to.
 GUARDS = ("earlyoom.service", "systemd-oomd.service")
 OWN = "gb10-vllm: "  # as in vllm_unit/log.py, which lets no line of a container begin so; a test compares them
@@ -108,7 +109,7 @@ GREP = "|".join(pattern.replace(r"\A", "^").replace(r"\Z", "$") for _kind, patte
 GUARD_GREP = "^(?:sending SIG(?:TERM|KILL) to process|Killed) "  # a unit's line begins without its name
 OWN_GREP = f"^{OWN}[a-z_]+: "
 _DMESG = re.compile(r"^\[ *(\d{1,9}\.\d+)\] (.*)$", re.MULTILINE)
-_FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE"
+_FIELDS = "MESSAGE,_BOOT_ID,UNIT,MESSAGE_ID,_SYSTEMD_UNIT,_KERNEL_DEVICE,SYSLOG_IDENTIFIER"
 JOURNAL = ("journalctl", "--quiet", "--no-pager", "--output=json", f"--output-fields={_FIELDS}")
 
 
@@ -154,7 +155,7 @@ def lines(text: str) -> Iterator[dict[str, Any]]:
 
     The line of one of vllm_services gets its unit's name in front. `speaker` is None of a line of no unit.
     """
-    for line in text.splitlines():
+    for line in text.split("\n"):  # U+2028 in a message ends no entry
         try:
             entry = json.loads(line)
             at_s = int(entry["__REALTIME_TIMESTAMP"]) / 1e6
@@ -178,6 +179,8 @@ def _speaker(message: str, entry: dict[str, Any]) -> str | None:
         return None
     if unit in GUARDS:
         return GUARD
+    if entry.get("SYSLOG_IDENTIFIER") == CONTAINER_STREAM:  # the unit gives the container this stream and no other
+        return CONTAINER
     return UNIT if message.startswith(OWN) else CONTAINER
 
 

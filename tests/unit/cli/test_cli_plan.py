@@ -285,8 +285,8 @@ def said(*words: str) -> list[str]:
         ),
         (
             ["zai-org/GLM-5", "--hosts", "2"],
-            "zai-org/GLM-5 on 2 hosts: does not fit; next: 7 hosts of this memory (--hosts 7), with fabric_topology ring or "
-            "switch",
+            "zai-org/GLM-5 on 2 hosts: does not fit; "
+            "next: 7 hosts of this memory (--hosts 7), with fabric_topology ring or switch",
         ),
         (
             ["Qwen/Qwen3.6-27B", "--recipe", "vendor"],

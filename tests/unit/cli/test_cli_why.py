@@ -104,7 +104,7 @@ def test_a_bad_answer_is_the_error_of_its_host_and_others_are_told_of(monkeypatc
     answered(monkeypatch, reading(), bad={"spark-1": bad}, rc=2)
     result = CLI.invoke(cli.app, ["why", "all", "-i", "a,"])
     assert result.exit_code == playbook.Outcome.failed
-    assert "spark-0: up for" in result.output and bad in result.output
+    assert "spark-0: nothing found" in result.output and bad in result.output
     answered(monkeypatch, reading(), bad={"spark-1": bad}, rc=2)
     said = json.loads(CLI.invoke(cli.app, ["why", "all", "-i", "a,", "--json"]).stdout)
     assert [host["host"] for host in said["hosts"]] == ["spark-0"] and said["messages"] == {"spark-1": [bad]}
