@@ -58,7 +58,7 @@ WantedBy=timers.target
 
 @dataclass(frozen=True)
 class Timer:
-    """Describes when to switch to a layout, of which inventories, from which folder."""
+    """A layout to switch to: when, of which inventories, from which folder."""
 
     name: str
     when: str

@@ -52,7 +52,7 @@ _BANNERS = ("PLAY [", "PLAY RECAP", "TASK [")
 
 
 class Outcome(IntEnum):
-    """Describes how a run ended; the value is the exit status of `gb10`."""
+    """The end of a run; the value is the exit status of `gb10`."""
 
     done = 0
     failed = 2
@@ -65,7 +65,7 @@ class Outcome(IntEnum):
 
 @dataclass(frozen=True)
 class Order:
-    """Describes what to run, where, and how. `timeout_s` None: as long as it takes.
+    """A playbook to run, on which hosts, and how. `timeout_s` None: as long as it takes.
 
     `asks`: the modules whose results the command reads, and of each the key that only an answer has. A task of another
     module has the value of its `__gb10_step` in place of the module.
@@ -104,7 +104,7 @@ class Trouble(NamedTuple):
 
 @dataclass
 class Report:
-    """Describes what the events of a run said."""
+    """All that the events of a run said."""
 
     stats: dict[str, dict[str, int]] = field(default_factory=dict)  # {"ok": {host: count}, "dark": {...}, ...}
     findings: list[dict[str, Any]] = field(default_factory=list)

@@ -109,7 +109,7 @@ def _more(one: Row) -> Iterator[tuple[str, str]]:
 
 
 class Fleet:
-    """Describes what the hosts have said last, in the order of their names."""
+    """The last answer of each host, in the order of their names."""
 
     def __init__(self) -> None:
         self._rules = limits.rules()

@@ -24,10 +24,7 @@ _USER = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}\Z")
 
 @dataclass(frozen=True)
 class Answer:
-    """Describes what one place said.
-
-    Its host keys, then its facts and whether they are a Spark's, or why there are none.
-    """
+    """The answer of one place: its host keys, and its facts or why there are none."""
 
     place: Place
     keys: Keys

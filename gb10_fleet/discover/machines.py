@@ -83,7 +83,7 @@ class Duplicate:
 
 @dataclass(frozen=True)
 class Discovery:
-    """Describes who was found.
+    """The Sparks that were found, and what stands in two places.
 
     `others` are no Sparks, `locked` let nobody in, `silent` were named and do not answer.
     """

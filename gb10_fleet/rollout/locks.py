@@ -34,7 +34,7 @@ class Busy(Exception):
 
 @dataclass(frozen=True)
 class Owner:
-    """Describes who holds a fleet. `started` is in clock ticks after boot: with the pid it names a process for good."""
+    """The holder of a fleet. `started` is in clock ticks after boot: with the pid it names a process for good."""
 
     pid: int
     started: int

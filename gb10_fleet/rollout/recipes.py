@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Recipe:
-    """Describes what is done with each wave, as the journal keeps it. `to`: the variables behind --to."""
+    """The steps that each wave takes, as the journal keeps them. `to`: the variables behind --to."""
 
     playbook: str
     inventories: Sequence[str]

@@ -37,7 +37,7 @@ class FleetHost:
 
 @dataclass(frozen=True)
 class Policy:
-    """Describes how a rollout grows, and when it stops.
+    """The growth of a rollout from wave to wave, and when it stops.
 
     Sizes are hosts, or a percentage of all hosts ("10%"). `canary` may be the name of a host or cluster instead.
     `threshold` counts the hosts that may be bad without a stop, percentages of the wave; s are seconds.

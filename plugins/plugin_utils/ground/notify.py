@@ -44,7 +44,7 @@ class HookError(ValueError):
 
 @dataclass(frozen=True)
 class Hook:
-    """Describes where an event goes: the words of a command, or a URL."""
+    """Where an event goes: the words of a command, or a URL."""
 
     command: tuple[str, ...] = ()
     url: str = ""

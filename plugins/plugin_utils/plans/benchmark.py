@@ -57,7 +57,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Watch:
-    """Describes how the GPU is read meanwhile."""
+    """Readings of the GPU meanwhile: what counts as busy, how many, and in which time."""
 
     busy_percent: float
     readings: int

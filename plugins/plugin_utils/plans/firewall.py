@@ -57,7 +57,7 @@ class Gateway:
 
 @dataclass(frozen=True, kw_only=True)
 class FirewallPlan(RolePlan):
-    """Describes who may reach which TCP ports.
+    """The TCP ports of a host, by who may reach them.
 
     What follows from the fabric is empty where the cluster has no plan of it.
     """

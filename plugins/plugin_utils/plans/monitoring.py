@@ -81,7 +81,7 @@ SERVERS = (
 
 @dataclass(frozen=True, kw_only=True)
 class MonitoringPlan(RolePlan):
-    """Describes what the collector gets, and the stack. What is long is a property, for a plan is shown."""
+    """The collector of a host, and the stack where it runs. What is long is a property, for a plan is shown."""
 
     enabled: bool
     listen: str

@@ -20,7 +20,7 @@ _OF_A_SERVICE = ("name", "kind", "unit", "rank", "members", "served_name", "port
 
 
 class State(NamedTuple):
-    """Describes how a service does on a host."""
+    """The state of a service on a host, and the tone in which it is shown."""
 
     text: str
     tone: str

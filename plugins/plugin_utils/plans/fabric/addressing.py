@@ -60,7 +60,7 @@ class Peer:
 
 @dataclass(frozen=True)
 class Profile:
-    """Describes what one rail of one host shall be. ``cidr`` is address/prefix, ``mtu`` is that of the netdev in bytes.
+    """The connection wanted on one rail. ``cidr`` is address/prefix, ``mtu`` is that of the netdev in bytes.
 
     ``gid`` is the address as sysfs shows it in the GID table.
     ``answering`` are the addresses of the peers that have a cable in: they must answer before a change is kept.

@@ -38,7 +38,7 @@ class Replica:
 
 @dataclass(frozen=True)
 class Model:
-    """Describes what clients ask for by one name, and who serves it."""
+    """A model that clients ask for by one name, with the services behind it."""
 
     name: str
     place: str

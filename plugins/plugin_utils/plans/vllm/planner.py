@@ -25,10 +25,7 @@ from ansible_collections.gb10.fleet.plugins.plugin_utils.serving import layouts
 
 @dataclass(frozen=True, kw_only=True)
 class VllmPlan(RolePlan):
-    """Describes how a host serves.
-
-    Its services, each with its own unit, and the folders and programs that they share.
-    """
+    """The services of a host, each with its own unit, and the folders and programs that they share."""
 
     services: tuple[ServicePlan, ...]
     folders: tuple[Folder, ...]

@@ -58,7 +58,7 @@ class Files:
 
 @dataclass(frozen=True, kw_only=True)
 class ServicePlan(RolePlan):
-    """Describes how a host serves one model.
+    """One model as a host serves it.
 
     What follows from the fabric of its cluster is empty where that has no plan.
     """

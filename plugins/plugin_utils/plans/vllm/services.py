@@ -4,7 +4,7 @@
 """The services of a host: what `vllm_services` says, each entry laid over the host's own `vllm_*`.
 
 Each service sees its own view: the host's variables with its entry laid over them, and the hosts that it runs on. So
-one planner (vllm_service.py) plans them all, and the short form `vllm_model` is a service without an entry.
+one planner (service.py) plans them all, and the short form `vllm_model` is a service without an entry.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _GIB = 1024**3
 
 @dataclass(frozen=True)
 class Names:
-    """Describes how what belongs to a service is called on its hosts."""
+    """Names of all that belongs to a service on its hosts."""
 
     service: str
 
