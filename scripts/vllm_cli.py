@@ -398,7 +398,7 @@ class Reader:
             self.flags[name] |= {"kind": "text", "choices": parsers, "unless": plugin}
 
     def environment(self) -> dict[str, dict[str, Any]]:
-        """The VLLM_ variables of envs.py, with their values where these are listed."""
+        """The VLLM_ variables of `vllm.envs`, with their values where these are listed."""
         module = self.source.need("vllm.envs")
         table = expect(module.names["environment_variables"], ast.Dict)
         found: dict[str, dict[str, Any]] = {}

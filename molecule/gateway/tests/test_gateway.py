@@ -1,4 +1,4 @@
-"""The gateway as a unit of systemd, asked over TLS from outside. tests/unit/test_gateway.py has its allow-list."""
+"""The gateway's unit, asked over TLS from outside; its allow-list is in tests/unit/documents/test_gateway.py."""
 
 from __future__ import annotations
 

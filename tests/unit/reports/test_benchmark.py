@@ -27,7 +27,7 @@ QWEN = "Qwen/Qwen3-235B-A22B-GPTQ-Int4"  # 17.0 on two, 36.4 in sum of four
 HEALTHY = (2418.0, 86.2, 96.0, 0x0)
 # The power-delivery fault as NVIDIA forum 355255 has it.
 FAULT = (507.0, 12.0, 96.0, 0x0)
-# As vLLM 0.17 to 0.32 name them, v1/spec_decode/metrics.py.
+# As vLLM 0.17 to 0.32 name them in `vllm.v1.spec_decode.metrics`.
 DRAFTED = "".join(
     f'vllm:spec_decode_num_{name}_total{{{{engine="0",model_name="m"}}}} {{}}.0\n'
     for name in ("drafts", "draft_tokens", "accepted_tokens")
@@ -38,7 +38,7 @@ LOAD = Load(GPT, "served", "http://127.0.0.1:8000", 8, 2, 512, 256, 128, 7, 900)
 
 
 def result(tokens_per_s: float = 50.0, concurrency: int = 1, completed: int = 4) -> dict[str, Any]:
-    """The keys of `vllm bench serve` 0.17.0, 0.19.0 and 0.33.0 without --save-detailed (vllm/benchmarks/serve.py)."""
+    """The keys of `vllm bench serve` 0.17.0, 0.19.0 and 0.33.0 without --save-detailed (`vllm.benchmarks.serve`)."""
     latency = {
         f"{kind}_{name}_ms": value
         for name, value in (("ttft", 250.0), ("tpot", 1000 / tokens_per_s), ("itl", 1000 / tokens_per_s))

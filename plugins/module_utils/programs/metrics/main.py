@@ -4,7 +4,7 @@
 """The collector: one run writes one file for node_exporter. No daemon: a timer starts it, and it ends.
 
 `now` reads what changes by the second, `history` what costs more and changes by the hour. The role `monitoring`
-installs this folder, with the readers of module_utils/health that it needs, as the program of two timers.
+installs this folder, with the readers of module_utils/reading that it needs, as the program of two timers.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """TCP ports that other parts of ours have on a host, so no service can.
 
-What services take from each other is in vllm_budget.py. gateway_port is judged by the gateway, which knows all hosts
+What services take from each other is in budget.py. gateway_port is judged by the gateway, which knows all hosts
 that its router asks.
 """
 
