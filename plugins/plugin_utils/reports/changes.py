@@ -16,7 +16,7 @@ FLEET_LINES = 60  # on a terminal; a document has them all
 
 def lines(host: str, changes: Iterable[Mapping[str, Any]]) -> list[str]:
     """One line for each resource, in columns."""
-    return _columns([(host, *place, what) for place, what in _by_resource(changes).items()])
+    return columns([(host, *place, what) for place, what in _by_resource(changes).items()])
 
 
 def of_fleet(changes: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[str, Any]]:
@@ -34,7 +34,7 @@ def of_fleet(changes: Mapping[str, Iterable[Mapping[str, Any]]]) -> list[dict[st
 def fleet_lines(changes: Mapping[str, Iterable[Mapping[str, Any]]], more: str) -> list[str]:
     """Its rows for a terminal. `more` says where those are that do not fit."""
     rows = of_fleet(changes)
-    said = _columns(
+    said = columns(
         [(output.some(row["hosts"]), row["role"], row["resource"], row["what"]) for row in rows[:FLEET_LINES]]
     )
     return [*said, *([f"... and {len(rows) - FLEET_LINES} lines more: {more}"] if len(rows) > FLEET_LINES else [])]
@@ -49,10 +49,9 @@ def _by_resource(changes: Iterable[Mapping[str, Any]]) -> dict[Place, str]:
     return {place: "; ".join(words) for place, words in said.items()}
 
 
-def _columns(found: Sequence[Sequence[str]]) -> list[str]:
-    rows = [tuple(map(output.printable, row)) for row in found]
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(3)]
-    return ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in rows]
+def columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """A table of them, without what would steer a terminal."""
+    return output.columns([tuple(map(output.printable, row)) for row in rows])
 
 
 def diff(host: str, answer: Mapping[str, Any], *, whole: bool, more: Sequence[str] = ()) -> list[dict[str, str]]:

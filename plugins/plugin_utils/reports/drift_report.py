@@ -20,6 +20,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.finding import F
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground import output
 from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.stop_requests import is_asleep, said_of
 from ansible_collections.gb10.fleet.plugins.plugin_utils.hosts.scan import SSH_FAILED, Reply
+from ansible_collections.gb10.fleet.plugins.plugin_utils.reports.changes import columns
 
 SCHEMA_VERSION = 1
 CLEAN, DRIFT, UNFINISHED, NO_MANIFEST, SILENT = _STATES = ("clean", "drift", "unfinished", "no_manifest", "silent")
@@ -165,7 +166,7 @@ def _whole_clusters(
 
 def table(document: Mapping[str, Any]) -> str:
     """Return what differs and who is silent, one line each, and what to do next."""
-    lines = _lines([row for host in document["hosts"] for row in _rows(host, document["hosts"][host])])
+    lines = columns(row for host, record in document["hosts"].items() for row in _rows(host, record))
     if len(lines) > TABLE_LINES:
         lines[TABLE_LINES:] = [f"... and {len(lines) - TABLE_LINES} lines more, in {DOCUMENT}"]
     return "\n".join([_summary(document), *lines, *_advice(document)])
@@ -183,16 +184,9 @@ def result(host: str, record: Mapping[str, Any]) -> Record:
         "changed": False,
         "failed": record["state"] != CLEAN and not away,
         "state": record["state"],
-        "msg": "\n".join(_lines(list(_rows(host, record)))) or f"{host}: clean",
+        "msg": "\n".join(columns(_rows(host, record))) or f"{host}: clean",
     }
     return {**said, "unreachable": True} if away else said
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table of them, without what would steer a terminal."""
-    shown = [tuple(map(output.printable, row)) for row in rows]
-    widths = [max((len(row[column]) for row in shown), default=0) for column in range(3)]
-    return ["  ".join([*map(str.ljust, row, widths), row[-1]]) for row in shown]
 
 
 def _rows(host: str, record: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

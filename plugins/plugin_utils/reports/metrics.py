@@ -13,6 +13,8 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ansible_collections.gb10.fleet.plugins.module_utils.programs.metrics.exposition import escaped
+
 Sample = tuple[dict[str, str], float]
 
 
@@ -37,12 +39,8 @@ def render(document: Mapping[str, Any]) -> str:
 
 
 def _line(name: str, labels: Mapping[str, str], value: float) -> str:
-    shown = ",".join(f'{key}="{_escaped(text)}"' for key, text in labels.items())
+    shown = ",".join(f'{key}="{escaped(text)}"' for key, text in labels.items())
     return f"{name}{{{shown}}} {value:.10g}" if shown else f"{name} {value:.10g}"
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def _time(document: Mapping[str, Any]) -> Iterator[Sample]:

@@ -201,16 +201,16 @@ def nearest(name: str, count: int = 3) -> tuple[str, ...]:
     A recipe is also found by its own name, and by what the vendor calls its model.
     """
     task, others = task_of_name(name), by_name()
-    called = {alias: one["model"] for one in catalog.load("recipes")["recipes"] for alias in _aliases(one)}
-    called = {alias: model for alias, model in called.items() if task_of_name(model) == task}
+    same_task = [one for one in catalog.load("recipes")["recipes"] if task_of_name(one["model"]) == task]
+    called = {alias: one["model"] for one in same_task for alias in (one["id"], vendor_name(one["path"]))}
     known = [each for each in (*ids(), *others) if others.get(each, task_of_name(each)) == task]
     found = names.nearest(name, [*known, *called], count + len(called))
     return tuple(dict.fromkeys(called.get(each, each) for each in found))[:count]
 
 
-def _aliases(recipe: Mapping[str, Any]) -> tuple[str, str]:
-    """Of a recipe: its id, and the model as the vendor's repository names it: qwen/qwen3.8-27b."""
-    return recipe["id"], "/".join(recipe["path"].split("/")[1:3])
+def vendor_name(path: str) -> str:
+    """Return a recipe's model as the vendor's repository names it: qwen/qwen3.8-27b."""
+    return "/".join(path.split("/")[1:3])
 
 
 def of_facts(facts: ModelFacts) -> Model:

@@ -216,7 +216,9 @@ def of(name: str) -> list[Recipe]:
     ids = (
         {wanted, *(each.id.lower() for each in known.checkpoints)} if known and known.id.lower() == wanted else {wanted}
     )
-    found = [each for each in recipes() if each.model.lower() in ids or wanted in (each.id, _maker_and_model(each))]
+    found = [
+        each for each in recipes() if each.model.lower() in ids or wanted in (each.id, models.vendor_name(each.path))
+    ]
     return sorted(found, key=lambda each: each.hosts)
 
 
@@ -259,11 +261,6 @@ def judged(recipe: Recipe, accepted: Mapping[str, str], driver: str | None = Non
         driver=driver,
     )
     return replace(recipe, fired=tuple(rules.judge(profile, accepted)))
-
-
-def _maker_and_model(recipe: Recipe) -> str:
-    """As the vendor's repository names the model: qwen/qwen3.8-27b."""
-    return "/".join(recipe.path.split("/")[1:3])
 
 
 def _recipe(entry: Mapping[str, Any]) -> Recipe:
