@@ -116,7 +116,9 @@ def _converge(
         waiting += [step.resource for step in steps if KINDS[step.resource.KIND].proven]
     elif waiting:
         try:
-            _prove(system, waiting)
+            for name, kind in KINDS.items():
+                if mine := [resource for resource in waiting if name == resource.KIND]:
+                    kind.prove(system, mine)
             waiting = []
         except HostError as error:
             unproven = error
@@ -130,13 +132,6 @@ def _converge(
         words = f"{unproven}; it was changed by a run that could not confirm it, and counts as done when this holds"
         raise ApplyError(words, as_changes(steps)) if steps else HostError(words)
     return steps, plan, True
-
-
-def _prove(system: System, resources: Sequence[Resource]) -> None:
-    for name, kind in KINDS.items():
-        mine = [resource for resource in resources if name == resource.KIND]
-        if mine:
-            kind.prove(system, mine)
 
 
 def _unconfirmed(known: Manifest, document: Document, plan: Plan) -> list[Resource]:

@@ -43,7 +43,8 @@ def nccl_choice(gids: Sequence[Gid], address_range: str | None = None, link_laye
     within = f" in {network}" if network else ""
     if current is None or current.ipv4 is None:
         return Choice(0, None, None, f"no IPv4 GID{within}: NCCL stays at slot 0")
-    reason = f"lowest IPv4 GID{within}, {_version(current.roce_version)}"
+    version = f"RoCE v{current.roce_version}" if current.roce_version else "RoCE version not readable"
+    reason = f"lowest IPv4 GID{within}, {version}"
     if not _in_range(current.ipv4, network):
         reason = f"slot 0 is an IPv4 GID outside {network}, and NCCL did not leave it"
     return Choice(current.index, current.ipv4, current.roce_version, reason)
@@ -54,7 +55,3 @@ def _in_range(ipv4: str, network: ipaddress.IPv4Network | None) -> bool:
         return True
     number = int.from_bytes(socket.inet_aton(ipv4), "big")
     return number & int(network.netmask) == int(network.network_address)
-
-
-def _version(number: int | None) -> str:
-    return f"RoCE v{number}" if number else "RoCE version not readable"

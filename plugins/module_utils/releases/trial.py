@@ -124,7 +124,8 @@ def _of_grub(system: System, trial: Trial) -> list[str]:
         found.append("GRUB's menu does not tell which kernel boots next, so the way back is not sure")
     if _entry(system, running(system)) is None:
         found.append(f"the running kernel {running(system)} is not in GRUB's menu, so there is no way back to it")
-    if not trial.allow_saved and not _default_is_saved(system):
+    default = parse_menu(system.text(MENU) or "")[1]
+    if not trial.allow_saved and default not in ("${saved_entry}", "$saved_entry"):
         found.append("GRUB's default must be the old kernel by name, which takes GRUB_DEFAULT=saved: consent to that")
     return found
 
@@ -435,10 +436,6 @@ def _line(system: System, kernel: str) -> str:
     """How GRUB starts a kernel."""
     lines = (system.text(MENU) or "").splitlines()
     return next((line for line in lines if re.search(rf"\blinux\s+\S*-{re.escape(kernel)}\s", line)), "")
-
-
-def _default_is_saved(system: System) -> bool:
-    return parse_menu(system.text(MENU) or "")[1] in ("${saved_entry}", "$saved_entry")
 
 
 def module_version(system: System, kernel: str) -> str | None:

@@ -105,12 +105,13 @@ def boot_before(system: System, leave: str, release: str = "", *, check: bool) -
     The running kernel cannot be taken away, so a move back of the set begins with that boot. A move has left the image
     of the kernel that ran, and an update keeps its name before any reboot.
     """
+    found = kept(system) or {}
     if trial.running(system) != leave:
         if not check:
             trial.clear_once(system)
-            _mark_taken_back(system, release)
+            if found and not found.get("taken_back") and release in ("", found.get("to")):
+                _write(system, {**found, "taken_back": True})  # the next update to the same release begins anew
         return None
-    found = kept(system) or {}
     before, of = str(found.get("kernel") or ""), str(found.get("to") or "")
     if before == leave and release and of == release:
         return None  # an update on one kernel: both releases have it
@@ -123,10 +124,3 @@ def boot_before(system: System, leave: str, release: str = "", *, check: bool) -
     if not check:
         trial.boot_once(system, before)
     return before
-
-
-def _mark_taken_back(system: System, release: str) -> None:
-    """The next update to the same release begins anew."""
-    found = kept(system)
-    if found and not found.get("taken_back") and release in ("", found.get("to")):
-        _write(system, {**found, "taken_back": True})

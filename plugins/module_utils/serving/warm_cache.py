@@ -85,7 +85,8 @@ class WarmCache:
         except ValueError as error:
             return {"key": "", "why": str(error), "cache": None}
         found = warm.find(self.wish, name, self.root)
-        return {"key": name, "why": "", "cache": _shown(found) if found else None}
+        shown = {field: value for field, value in found._asdict().items() if field != "path"} if found else None
+        return {"key": name, "why": "", "cache": shown}
 
     def _image(self) -> str:
         done = self.run(["docker", "image", "inspect", "--format", "{{json .}}", self.said["image"]])
@@ -223,7 +224,8 @@ class WarmCache:
 
     def _place(self, new: Path, path: Path, more: Mapping[str, Any]) -> None:
         """Archive first, then what says that it is whole; and the oldest ones make room."""
-        for old in superseded(self._kept(), bytes_of(new), self.budget):
+        kept = [(old, old.stat().st_size, old.stat().st_mtime) for old in self.shelf.glob("*.tar")]
+        for old in superseded(kept, bytes_of(new), self.budget):
             self._sum(old).unlink(missing_ok=True)
             old.unlink(missing_ok=True)
         said = {"sha256": warm.sum_of(new), "bytes": bytes_of(new), **more}
@@ -236,10 +238,6 @@ class WarmCache:
 
     def _sum(self, archive: Path) -> Path:
         return self.root / warm.sums(self.shelf, archive.stem)
-
-    def _kept(self) -> list[tuple[Path, int, float]]:
-        """Each archive with its bytes and its time."""
-        return [(path, path.stat().st_size, path.stat().st_mtime) for path in self.shelf.glob("*.tar")]
 
     # -- between hosts
 
@@ -298,10 +296,6 @@ def carry_out(cache: WarmCache, step: str, request: Mapping[str, Any], secret: s
     else:
         cache.withdraw()
     return {"changed": False}
-
-
-def _shown(found: warm.Shelved) -> dict[str, Any]:
-    return {name: value for name, value in found._asdict().items() if name != "path"}
 
 
 def plain_files(top: Path) -> Iterator[tuple[str, int, os.stat_result]]:

@@ -21,10 +21,11 @@ def check_clock(subject: Subject) -> Iterator[Finding]:
     began, ended = subject.call
     offset = now - ended if now > ended else min(0.0, now - began)
     if abs(offset) > subject.catalog["platforms"]["clock"]["tolerance"]["value"]:
-        side = "ahead of" if offset > 0 else "behind"
+        side, seconds = "ahead of" if offset > 0 else "behind", abs(offset)
+        distance = f"{seconds / _DAY_S:.0f} days" if seconds >= 2 * _DAY_S else f"{seconds:.0f} s"
         yield subject.warn(
             "clock_differs",
-            f"this host's clock is {_distance(abs(offset))} {side} the controller's",
+            f"this host's clock is {distance} {side} the controller's",
             "compare both with a clock that you trust (`timedatectl`, on this host and here), and let NTP set the wrong"
             " one; certificates, tokens and evidence depend on it",
         )
@@ -46,7 +47,3 @@ def check_time_source(subject: Subject) -> Iterator[Finding]:
             f"`journalctl -u {source}` says why; UDP port 123 must be open, or name a server of your own network"
             " (NTP= in /etc/systemd/timesyncd.conf)",
         )
-
-
-def _distance(seconds: float) -> str:
-    return f"{seconds / _DAY_S:.0f} days" if seconds >= 2 * _DAY_S else f"{seconds:.0f} s"

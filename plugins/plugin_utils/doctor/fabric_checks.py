@@ -48,7 +48,7 @@ def _test_settings(subject: Subject) -> Iterator[Finding]:
             yield subject.error("bad_variable", f"fabric_test names {name}, which is no option of the test", way_out)
             continue
         least, most = ranges[name]
-        if not _is_number(value) or not least <= value <= most:
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
             fact = f"fabric_test.{name} is {value!r}, which is no whole number from {least} to {most}"
             yield subject.error("bad_variable", fact, SEE_FABRIC)
 
@@ -62,10 +62,6 @@ def _declared_rails(subject: Subject) -> Iterator[Finding]:
         elif not _are_twins(netdevs):
             fact = f"fabric_rails.{port} is {netdevs!r}, and must be a list of {RAILS_OF_A_PORT} interfaces, the twins"
             yield subject.error("bad_variable", fact, example)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _are_twins(netdevs: Any) -> bool:

@@ -55,10 +55,10 @@ def without(result: Mapping[str, Any]) -> str:
 
 def tolerated(judged: Mapping[str, Mapping[str, Any]], limit: int) -> list[str]:
     """The silent hosts that the run goes on without; none where there are more. `judged`: results of the doctor."""
-    silent = [name for name, result in judged.items() if result.get("unreachable") and _only_silent(result)]
+    # Nothing else may block such a host: a mistake in its variables is certain, and is nobody's to tolerate.
+    silent = [
+        name
+        for name, result in judged.items()
+        if result.get("unreachable") and {finding["id"] for finding in result["findings"]} == {_SILENT}
+    ]
     return silent if len(silent) <= limit else []
-
-
-def _only_silent(result: Mapping[str, Any]) -> bool:
-    """Whether nothing else blocks the host: a mistake in its variables is certain, and is nobody's to tolerate."""
-    return {finding["id"] for finding in result["findings"]} == {_SILENT}

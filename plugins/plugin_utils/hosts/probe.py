@@ -106,11 +106,13 @@ def judge(
     refused = refusal is not None and refuse
     # What is shown of a failure is all of its result: the reason must not drown in facts.
     shown = [finding for finding in found if finding.blocks] if refused else found
+    accepted = sum(finding.accepted is not None for finding in found)
+    warnings = sum(finding.severity == "warn" and not finding.accepted for finding in found)
     result: dict[str, Any] = {
         "changed": False,
         "failed": refused and not away,
         "findings": [finding.as_dict() for finding in shown],
-        "msg": refusal or f"{own.name}: nothing blocks ({_count(found)})",
+        "msg": refusal or f"{own.name}: nothing blocks ({counted(warnings, 'warning')}, {accepted} accepted)",
     }
     if away:
         result["unreachable"] = True
@@ -206,8 +208,3 @@ def _forks(subject: findings.Subject, forks: int) -> list[Finding]:
     fact = f"forks is {forks}, but the cluster {subject.setting('gb10_cluster')} has {size} hosts"
     way_out = f"run with --forks {size} or more: they are measured and started together"
     return [Finding("bad_variable", "error", subject.host, fact, way_out)]
-
-
-def _count(found: list[Finding]) -> str:
-    warnings = sum(finding.severity == "warn" and not finding.accepted for finding in found)
-    return f"{counted(warnings, 'warning')}, {sum(finding.accepted is not None for finding in found)} accepted"

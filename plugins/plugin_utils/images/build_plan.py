@@ -139,7 +139,8 @@ def _of_source(source: Source | None, version: str) -> Iterator[str]:
 def _of_builder(builder: Builder, wish: Wish) -> Iterator[str]:
     if builder.buildx is None:
         yield "the builder has no BuildKit (`docker buildx version`); install docker-buildx-plugin there"
-    need = _disk(wish)
+    fixed = int(recipes.load()["costs"]["disk"][wish.recipe]["value"]) * GIB
+    need = fixed + 2 * sum(each.bytes for each in wish.wheels)
     if builder.free_bytes < need:
         yield (
             f"the build takes {need / GIB:.0f} GiB of disk, and Docker's has {builder.free_bytes / GIB:.0f} left; "
@@ -173,11 +174,6 @@ def _jobs(builder: Builder, wish: Wish) -> int:
 def _rest(builder: Builder) -> int:
     """Without a service the page cache goes when compilers want memory, so all of it counts."""
     return builder.available_bytes if builder.serving else builder.memory_bytes
-
-
-def _disk(wish: Wish) -> int:
-    fixed = int(recipes.load()["costs"]["disk"][wish.recipe]["value"]) * GIB
-    return fixed + 2 * sum(each.bytes for each in wish.wheels)
 
 
 def _architectures(wish: Wish, version: str | None) -> str:

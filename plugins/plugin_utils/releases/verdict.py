@@ -55,9 +55,8 @@ def union(hosts: Mapping[str, Mapping[str, Any]], known: Sequence[Mapping[str, A
 
     `known`: what is known without a host, for fleets whose hosts have no recipes.
     """
-    checkers = sorted(hosts.values(), key=lambda host: _checker(host))
     found = {content["metadata"]["name"]: Recipe(content) for content in known}
-    for host in checkers:
+    for host in sorted(hosts.values(), key=_checker):
         found |= {
             each["content"]["metadata"]["name"]: Recipe(each["content"], each["sha256"]) for each in host["recipes"]
         }
@@ -97,7 +96,11 @@ def judge(
         next=None if state == CURRENT else latest.name,
         score=told(detected),
         torn=torn,
-        missing={kind: [_entry(check) for check in checks] for kind, checks in missing.items() if checks},
+        missing={
+            kind: [f"{check.name} {check.found or 'missing'}, wanted {check.wanted}" for check in checks]
+            for kind, checks in missing.items()
+            if checks
+        },
         set=next((entry["set"] for entry in catalog["releases"] if entry["name"] == latest.name), None),
         blocks=[*_blocks(missing, host, state, catalog["kernel_parameters"]), *full(host["disks"], minimums)],
     )
@@ -267,10 +270,6 @@ def mixed_firmware(cluster: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _versions(inventory: Sequence[Mapping[str, str]], component: str) -> str:
     return "; ".join(entry["version"] for entry in inventory if entry["component"] == component)
-
-
-def _entry(check: Check) -> str:
-    return f"{check.name} {check.found or 'missing'}, wanted {check.wanted}"
 
 
 def _listed(checks: Sequence[Check]) -> str:

@@ -41,13 +41,10 @@ def objection(architecture: str, version: str | None) -> tuple[str, str] | None:
     here = vllm_cli.release(version)
     if here is None:
         return None
-    first, last = Version(spans[0][0]), _last(spans[-1])
+    first = Version(spans[0][0])
+    last = Version(spans[-1][1]) if len(spans[-1]) > 1 else None
     if here < first and first > Version(_content()["versions"][0]):
         return "too_new", f"{architecture} is in vLLM from {spans[0][0]} on"
     if last is not None and here > last:
         return "gone", f"vLLM {last} was the last that we know to have {architecture}"
     return None
-
-
-def _last(span: list[str]) -> Version | None:
-    return Version(span[1]) if len(span) > 1 else None

@@ -31,14 +31,9 @@ class Contradiction:
         return f"{self.what} ({self.date}): {self.says}; against it: {self.against} ({self.measured})"
 
 
-def _tolerance() -> float:
-    """How far apart two measurements may be."""
-    return float(catalog.load("shelf_life")["agreement"]["value"])
-
-
 def agrees(low: float, high: float, measured: float) -> bool:
     """Whether a measurement is within the tolerance of a range."""
-    share = _tolerance()
+    share = float(catalog.load("shelf_life")["agreement"]["value"])
     return low * (1 - share) <= measured <= high * (1 + share)
 
 

@@ -29,12 +29,16 @@ _TOOLS = ("--enable-auto-tool-choice", "--tool-call-parser")
 def lines(plan: Plan, explain: bool) -> list[str]:
     """All of it. A plan that is refused has nothing to paste."""
     task = [each for line in tasks.lines(plan.model) for each in wrapped(line, " " * _LABEL)]
-    found = [*wrapped(verdict(plan), "  "), *task, *_image(plan)]
+    version = f"vLLM {plan.version}" if plan.version else "version of vLLM unknown"
+    found = [*wrapped(verdict(plan), "  "), *task, *labelled("image", f"{short(plan.image)} ({version})")]
     found += [line for doubt in _doubts(plan) for line in wrapped(f"  warn: {doubt}", "    ")]
     found += _served(plan) if plan.checkpoint else _rejected(plan)
     found += fired(plan.fired)
     found += [each for line in plan.explained() for each in wrapped(line, f"{_indent(line)}  ")] if explain else []
-    return found if plan.refused else [*found, *_for_the_inventory(plan)]
+    if plan.refused:
+        return found
+    below = "; where it has vllm_services, the entry goes below them" if plan.given.service else ""
+    return [*found, f"  for the inventory{below}", *pasted(plan.inventory_lines)]
 
 
 def verdict(plan: Plan) -> str:
@@ -70,11 +74,6 @@ def _next(plan: Plan) -> str:
         return next(iter(ways_out.of(plan)), f"{other}: gb10 plan --all")
     way = next((rule.way_out for rule in plan.fired if rule.refuses), "")
     return way or NEXT
-
-
-def _image(plan: Plan) -> list[str]:
-    version = f"vLLM {plan.version}" if plan.version else "version of vLLM unknown"
-    return labelled("image", f"{short(plan.image)} ({version})")
 
 
 def short(image: str) -> str:
@@ -136,11 +135,6 @@ def _pairs(words: Sequence[str]) -> Iterator[str]:
             taken = []
         taken.append(word)
     yield shlex.join(taken)
-
-
-def _for_the_inventory(plan: Plan) -> list[str]:
-    below = "; where it has vllm_services, the entry goes below them" if plan.given.service else ""
-    return [f"  for the inventory{below}", *pasted(plan.inventory_lines)]
 
 
 def fired(rules: Iterable[Fired]) -> list[str]:

@@ -129,7 +129,8 @@ def _judged(rule: Rule, facts: _Facts) -> Fired | None:
     if seen is None:
         return None
     text = ": ".join(part for part in (", ".join(seen), rule["reason"]) if part)
-    verified = not wanted if version is None else _specifier(_verified(rule)).contains(version)
+    known = str(rule.get("verified", catalog.load("rules")["verified"]))
+    verified = not wanted if version is None else _specifier(known).contains(version)
     later = vllm_cli.leads_to(facts.profile.version)
     verified = verified and (later is None or _specifier(wanted).contains(later))
     if not verified:
@@ -160,10 +161,6 @@ def _of_version_alone(match: Mapping[str, Any]) -> bool:
     """Whether nothing that was said makes it match. Of an unknown version one rule speaks, and not all of these."""
     said = any(condition != "unset" for condition in match.get("environment", {}).values())
     return not said and not match.keys() & {"flags", "quantization", "model", "executor", "any"}
-
-
-def _verified(rule: Rule) -> str:
-    return str(rule.get("verified", catalog.load("rules")["verified"]))
 
 
 @cache
@@ -387,11 +384,10 @@ def _encoder(_missing: str, facts: _Facts) -> list[str] | None:
 
 def _task(wanted: Sequence[str], facts: _Facts) -> list[str] | None:
     task = facts.profile.task
-    return [f"{facts.profile.model} is for {_did(task)}"] if task in wanted else None
-
-
-def _did(task: str) -> str:
-    return "chat" if task == models.CHAT else str(catalog.load("models")["tasks"][task]["value"])
+    if task not in wanted:
+        return None
+    called = "chat" if task == models.CHAT else catalog.load("models")["tasks"][task]["value"]
+    return [f"{facts.profile.model} is for {called}"]
 
 
 def _measured(wanted: bool, facts: _Facts) -> list[str] | None:

@@ -92,15 +92,12 @@ def wait_for_dpkg(system: System) -> None:
     deadline = system.clock.now() + LOCK_TIMEOUT_S
     while (holder := lock_holder(system, DPKG_LOCK)) is not None:
         if system.clock.now() >= deadline:
+            command = (system.text(f"/proc/{holder}/cmdline") or "unknown").replace("\0", " ").strip()[:120]
             raise HostError(
-                f"apt_locked: process {holder} ({_command(system, holder)}) has held dpkg's lock for"
+                f"apt_locked: process {holder} ({command}) has held dpkg's lock for"
                 f" {LOCK_TIMEOUT_S} s; wait for it or end it, then run again"
             )
         system.clock.sleep(_POLL_S)
-
-
-def _command(system: System, pid: int) -> str:
-    return (system.text(f"/proc/{pid}/cmdline") or "unknown").replace("\0", " ").strip()[:120]
 
 
 _ARCHIVES = "/var/cache/apt/archives"

@@ -205,10 +205,12 @@ class UnitKind(Kind[Unit, UnitState]):
                 carried_out.append(step)  # also those before a failure
         finally:  # told in the order of the plan
             progress.done.extend(step for step in steps if any(step is done for done in carried_out))
-        if any(step.action in ("start", "restart", "repair") and _has_program(step.resource) for step in steps):
+        begun = [step.resource for step in steps if step.action in ("start", "restart", "repair")]
+        # A program can fail after systemd has called its service started; a timer has none.
+        if any(unit.name.endswith(".service") for unit in begun):
             system.clock.sleep(SETTLE_S)
-        begun = [step.resource for step in carried_out if step.action in ("start", "restart", "repair", "read again")]
-        note_loaded(system, [unit for unit in begun if _files_of(unit)])
+        read = [step.resource for step in carried_out if step.action in ("start", "restart", "repair", "read again")]
+        note_loaded(system, [unit for unit in read if _files_of(unit)])
 
     def _carry_out(self, system: System, steps: Sequence[Step[Unit]], progress: Progress) -> Iterator[Step[Unit]]:
         """Each step once it is done."""
@@ -397,11 +399,6 @@ def _verb(step: Step[Unit], resource: Unit, progress: Progress) -> str:
     if step.action == "start" and any(done.resource.label in inputs for done in progress.done):
         return "restart"
     return step.action
-
-
-def _has_program(resource: Unit) -> bool:
-    """Whether there is something that can fail after systemd has called it started; a timer has nothing."""
-    return resource.name.endswith(".service")
 
 
 def _may_appear(resource: Unit, plan: Plan) -> bool:

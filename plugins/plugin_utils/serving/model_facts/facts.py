@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 KINDS = ("full", "sliding", "mla", "compressed", "linear")
 GIB = 2**30
 _STORED = 2  # bytes of a number in the cache of an encoder's output, whatever --kv-cache-dtype says
+_OF_MAMBA = ("Mamba", "NemotronH", "Jamba", "Bamba", "Zamba", "Granite", "FalconH1")  # in names of architectures
 PADDING = 256  # numbers: MXFP4 kernels take a hidden size that is a multiple of it
 
 
@@ -149,11 +150,6 @@ class ModelFacts:
         found |= {"mla"} if kinds & {"mla", "compressed"} else set()
         found |= {"multimodal"} if self.vision or self.audio else set()
         if "linear" in kinds:
-            found.add("mamba_hybrid" if "mamba" in self.model_type or _is_mamba(self.architecture) else "gdn_hybrid")
+            is_mamba = "mamba" in self.model_type or any(word in self.architecture for word in _OF_MAMBA)
+            found.add("mamba_hybrid" if is_mamba else "gdn_hybrid")
         return frozenset(found)
-
-
-def _is_mamba(architecture: str) -> bool:
-    return any(
-        word in architecture for word in ("Mamba", "NemotronH", "Jamba", "Bamba", "Zamba", "Granite", "FalconH1")
-    )

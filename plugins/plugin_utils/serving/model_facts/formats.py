@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.plugin_utils.serving.model_facts.reading import Fields
 
@@ -137,11 +136,5 @@ def _extra(extra: Fields) -> Iterator[str]:
     """AutoRound: modules with other bits than the rest."""
     for value in extra.data.values():
         bits = value.get("bits") if isinstance(value, Mapping) else None
-        yield from _of_bits(bits)
-
-
-def _of_bits(bits: Any) -> Iterator[str]:
-    if bits == 8:
-        yield "int8"
-    elif bits == 16:
-        yield "bf16"
+        if bits in (8, 16):
+            yield "int8" if bits == 8 else "bf16"
