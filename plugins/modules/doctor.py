@@ -36,16 +36,11 @@ options:
     type: raw
 author:
   - gb10-fleet contributors (@gb10-fleet)
+extends_documentation_fragment: gb10.fleet.controller
 attributes:
   action:
     description: Runs partly on the controller.
     support: full
-  check_mode:
-    description: Changes nothing, with or without C(check_mode).
-    support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
   facts:
     description: Sets C(gb10_spark), C(gb10_run) and C(gb10_probe), unless the host is refused.
     support: full

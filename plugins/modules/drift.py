@@ -47,9 +47,6 @@ attributes:
   check_mode:
     description: Scans, but writes no file.
     support: full
-  diff_mode:
-    description: Nothing is changed.
-    support: none
 seealso:
   - module: gb10.fleet.host_state
   - module: gb10.fleet.undo

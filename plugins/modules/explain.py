@@ -19,16 +19,11 @@ options:
     description: The roles to explain. All roles of the host if left out.
     type: list
     elements: str
+extends_documentation_fragment: gb10.fleet.controller
 attributes:
   action:
     description: Runs on the controller. It calls the host only where this run has no facts of it.
     support: full
-  check_mode:
-    description: Runs in check mode as ever, since it changes nothing.
-    support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
 """
 
 EXAMPLES = r"""

@@ -36,13 +36,6 @@ options:
 author:
   - gb10-fleet contributors (@gb10-fleet)
 extends_documentation_fragment: [gb10.fleet.controller.scan, gb10.fleet.controller]
-attributes:
-  check_mode:
-    description: Only reads.
-    support: full
-  diff_mode:
-    description: Nothing is changed.
-    support: none
 seealso:
   - module: gb10.fleet.health_facts
 """

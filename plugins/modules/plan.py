@@ -26,16 +26,11 @@ options:
     description: Fail the host where something speaks against a role. A plan that cannot be made fails it in any case.
     type: bool
     default: true
+extends_documentation_fragment: gb10.fleet.controller
 attributes:
   action:
     description: Runs on the controller. It calls the host only where this run has no facts of it.
     support: full
-  check_mode:
-    description: Runs in check mode as ever, since it changes nothing.
-    support: full
-  diff_mode:
-    description: There is nothing to compare.
-    support: none
 """
 
 EXAMPLES = r"""

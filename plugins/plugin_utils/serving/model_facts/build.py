@@ -110,7 +110,6 @@ def facts(files: Files, model: str, revision: str = "") -> ModelFacts:
         attention=kinds,
         layers=count,
         hidden=text.whole(*layer_reader.HIDDEN),
-        intermediate=text.layered("intermediate_size", "ffn_hidden_size", "moe_intermediate_size"),
         vocabulary=text.whole(*layer_reader.WORDS),
         query_heads=text.layered(*layer_reader.QUERY_HEADS),
         context=_context(text, tokenizer),

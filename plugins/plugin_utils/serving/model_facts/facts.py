@@ -96,7 +96,6 @@ class ModelFacts:
     attention: tuple[Attention, ...] = ()
     layers: int = 0
     hidden: int = 0
-    intermediate: int = 0  # of the widest layer that computes a token
     vocabulary: int = 0
     query_heads: int = 0
     context: int = 0
