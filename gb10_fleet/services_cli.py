@@ -118,6 +118,14 @@ def _end(text: str, outcome: Outcome) -> NoReturn:
     raise typer.Exit(outcome)
 
 
+def _hosts_of(fleet: Fleet, service: str) -> list[Row]:
+    """Return a service as its hosts have it; without any, that is the end of the command."""
+    try:
+        return fleet.of(service)
+    except Refused as error:
+        _end(str(error), Outcome.refused)
+
+
 def _consent(question: str, yes: bool) -> None:
     """Nobody can be asked without a terminal: then --yes has to say it."""
     if yes:
@@ -173,10 +181,7 @@ def stop(
     """Stop a service, and have it stay stopped over boots and runs, until it is started or that time has come."""
     _is_time(until)
     fleet, _ = _read(ctx, inventory, limit)
-    try:
-        mine = fleet.of(service)
-    except Refused as error:
-        _end(str(error), Outcome.refused)
+    mine = _hosts_of(fleet, service)
     _consent(f"Stop {service} on {where(mine)}" + (f" until {until}" if until else ""), yes)
     raise typer.Exit(fleet.wish(service, mine, state="stopped", until=until))
 
@@ -192,10 +197,7 @@ def start(
 ) -> None:
     """Start a service that was stopped; ends the wish with its timer."""
     fleet, _ = _read(ctx, inventory, limit)
-    try:
-        mine = fleet.of(service)
-    except Refused as error:
-        _end(str(error), Outcome.refused)
+    mine = _hosts_of(fleet, service)
     _consent(f"Start {service} on {where(mine)}", yes)
     raise typer.Exit(fleet.wish(service, mine, state="started", prove=prove))
 
@@ -213,11 +215,8 @@ def swap(
     if service == other:
         _end(f"{service} cannot take its own place; name another service to start", Outcome.refused)
     fleet, _ = _read(ctx, inventory, limit)
-    try:
-        fleet.of(service), fleet.of(other)
-    except Refused as error:
-        _end(str(error), Outcome.refused)
-    _consent(f"Stop {service} on {where(fleet.of(service))}, and start {other} on {where(fleet.of(other))}", yes)
+    stops, starts = where(_hosts_of(fleet, service)), where(_hosts_of(fleet, other))
+    _consent(f"Stop {service} on {stops}, and start {other} on {starts}", yes)
     _switch(fleet, [service], [other])
 
 

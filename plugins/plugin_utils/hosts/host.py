@@ -37,19 +37,11 @@ def preload() -> None:
     before_forks()
 
 
-class Variables(Mapping[str, Any]):
-    """A host's variables in Python's own types, evaluated when they are first asked for."""
+class _Lazy(Mapping[str, Any]):
+    """A mapping over another one, whose values are made when they are first asked for."""
 
-    def __init__(self, raw: Mapping[str, Any], template: Callable[[Any], Any]) -> None:
+    def __init__(self, raw: Mapping[str, Any]) -> None:
         self._raw = raw
-        self._template = template
-        self._known: dict[str, Any] = {}
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._known:
-            raw = self._raw[name]
-            self._known[name] = documents.plain(raw if _is_literal(raw) else self._template(raw))
-        return self._known[name]
 
     def __contains__(self, name: object) -> bool:
         return name in self._raw
@@ -61,23 +53,26 @@ class Variables(Mapping[str, Any]):
         return len(self._raw)
 
 
-class Inventory(Mapping[str, Mapping[str, Any]]):
-    """The variables of every host of the inventory, evaluated when they are first asked for."""
+class Variables(_Lazy):
+    """A host's variables in Python's own types."""
 
-    def __init__(self, hostvars: Mapping[str, Any]) -> None:
-        self._hostvars = hostvars
+    def __init__(self, raw: Mapping[str, Any], template: Callable[[Any], Any]) -> None:
+        super().__init__(raw)
+        self._template = template
+        self._known: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._known:
+            raw = self._raw[name]
+            self._known[name] = documents.plain(raw if _is_literal(raw) else self._template(raw))
+        return self._known[name]
+
+
+class Inventory(_Lazy):
+    """The variables of every host of the inventory."""
 
     def __getitem__(self, host: str) -> Variables:
-        return Variables(self._hostvars[host], lambda value: value)
-
-    def __contains__(self, host: object) -> bool:
-        return host in self._hostvars
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._hostvars)
-
-    def __len__(self) -> int:
-        return len(self._hostvars)
+        return Variables(self._raw[host], lambda value: value)
 
 
 def _is_literal(value: Any) -> bool:

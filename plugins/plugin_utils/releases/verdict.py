@@ -6,11 +6,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.meanings import mount_of, upstream_version
+from ansible_collections.gb10.fleet.plugins.plugin_utils.ground.output import some
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import boards
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases import score as scores
 from ansible_collections.gb10.fleet.plugins.plugin_utils.releases.floors import is_below
@@ -177,7 +178,7 @@ def _state(
         return HELD, f"held by gb10-fleet at {at}: {len(held)} packages of {latest} ({_named(held)})", []
     return (
         BEHIND,
-        f"{len(packages)} packages of {latest} are older or missing: {_named([each.name for each in packages])}",
+        f"{len(packages)} packages of {latest} are older or missing: {_named(each.name for each in packages)}",
         [],
     )
 
@@ -202,7 +203,7 @@ def _blocks(
     if state == WAITING:
         found.append(
             f"no firmware offered for the board of {host['board_vendor'] or 'an unknown maker'}: "
-            f"{_named([each.name for each in missing['firmware']])}"
+            f"{_named(each.name for each in missing['firmware'])}"
         )
     for entry in parameters:
         if (host["kernel"] or "").startswith(entry["kernel"]) and entry["parameter"] not in host["command_line"]:
@@ -276,7 +277,5 @@ def _listed(checks: Sequence[Check]) -> str:
     return "and " + ", ".join(f"{check.name} is {check.found or 'unknown'} (wanted {check.wanted})" for check in checks)
 
 
-def _named(names: Sequence[str]) -> str:
-    shown = 4
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(sorted(names)[:shown]) + more
+def _named(names: Iterable[str]) -> str:
+    return some(sorted(names), 4)
