@@ -322,8 +322,10 @@ def usual_memory_gib() -> float:
 def table(memory_bytes: float = 0.0, image: str = "", version: str = "") -> list[str]:
     """Every model on one host and on two, as a table of Markdown; docs/models.md has it for the default image."""
     memory = memory_bytes or usual_memory_gib() * memory_fit.GIB
-    plans = (
-        plan(model.id, [memory] * hosts, image, version, judge=_nobody) for model in models.models() for hosts in (1, 2)
+    plans = (  # without the rules, which are for one plan
+        plan(model.id, [memory] * hosts, image, version, judge=lambda *_: [])
+        for model in models.models()
+        for hosts in (1, 2)
     )
     rows = [_row(found) for found in plans]
     return [f"| {' | '.join(cells)} |" for cells in (_COLUMNS, ["---"] * len(_COLUMNS), *rows)]
@@ -444,8 +446,3 @@ def _judged(
     fired = [ways_out.not_circular(found, one) for one in (judge or rules.judge)(profile, accepted)]
     # What the role refuses whatever is accepted, is refused here too.
     return replace(found, fired=tuple(replace(one, accepted=None) if one.id in rules.FIRM else one for one in fired))
-
-
-def _nobody(_profile: Profile, _accepted: Mapping[str, str]) -> list[Fired]:
-    """The table shows what fits; rules are for one plan."""
-    return []
