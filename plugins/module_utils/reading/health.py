@@ -25,14 +25,14 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_cou
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_clock
-from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import Ask
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
 
 SCHEMA_VERSION = 1
 PRESSURES = ("cpu", "memory", "io")
-Asks = dict[str, Optional[Ask]]
-Make = Callable[[HostReader, str], Ask]
+Asks = dict[str, Optional[service.Ask]]
+Make = Callable[[HostReader, str], service.Ask]
 Seen = Callable[[dict[str, Any]], None]
 
 
@@ -101,7 +101,7 @@ def _several(host: HostReader) -> list[str]:
 
 def _status(host: HostReader, notes: Notes, name: str, where: str) -> dict[str, Any] | None:
     path = units.status_of(name)
-    return notes.part(where, lambda: service.parse_status(text_of(host, path), path))
+    return notes.part(where, lambda: parse_status(text_of(host, path), path))
 
 
 def _askers(host: HostReader, notes: Notes, several: list[str], server: Make) -> Asks:

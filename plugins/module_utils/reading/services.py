@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -14,6 +12,7 @@ from typing import Any, NamedTuple
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, parse_meminfo
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
@@ -47,9 +46,9 @@ def read(system: System) -> list[dict[str, Any]]:
 
 
 def _service(system: System, name: str, live: Mapping[str, str], wish: Mapping[str, str] | None) -> dict[str, Any]:
-    said = _document(system, units.status_of(name))
+    said = document(system.text(units.status_of(name)))
     try:
-        settings = _settings(_document(system, units.settings_of(name)))
+        settings = _settings(document(system.text(units.settings_of(name))))
     except (TypeError, ValueError, KeyError, AttributeError):  # somebody wrote them, and not the role
         settings = _settings({})
     since = live.get("StateChangeTimestamp", "").lstrip("@")
@@ -112,13 +111,6 @@ def _asked(host: str) -> str:
     """Where a server that listens there answers on the host itself."""
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - to compare with
     return f"[{host}]" if ":" in host else host
-
-
-def _document(system: System, path: str) -> dict[str, Any]:
-    with contextlib.suppress(ValueError, RecursionError):
-        found = json.loads(system.text(path) or "{}")
-        return found if isinstance(found, dict) else {}
-    return {}
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------

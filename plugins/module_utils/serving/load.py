@@ -16,6 +16,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Callable
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import OF_A_LOAD, count
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import STRANGER, Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Runner
 
@@ -145,31 +146,27 @@ def _version(body: str) -> str | None:
         return None
 
 
-def metric(metrics: str, name: str) -> float | None:
-    """The sum of one of vLLM's counters or gauges over all its engines; None where the server does not tell."""
-    found = re.findall(rf"^vllm:{name}(?:_total)?(?:\{{.*\}})? ([0-9.e+]+)$", metrics, re.MULTILINE)
-    return sum(map(float, found)) if found else None
-
-
 def prefix_cache(before: str, after: str) -> dict[str, float] | None:
-    """Tokens that were looked up in the prefix cache between two answers of /metrics, and those found there."""
+    """Return the tokens looked up in the prefix cache between two answers of /metrics, and those found there."""
+    first, last = (count(text, OF_A_LOAD) for text in (before, after))
     grown: dict[str, float] = {}
     for name in ("queries", "hits"):
-        first, last = (metric(text, f"prefix_cache_{name}") for text in (before, after))
-        if first is None or last is None:
+        was, now = first[f"cache_{name}"], last[f"cache_{name}"]
+        if was is None or now is None:
             return None
-        grown[name] = last - first
+        grown[name] = now - was
     return grown
 
 
 def drafts(before: str, after: str) -> dict[str, float] | None:
-    """Steps, drafted and accepted tokens between two answers of /metrics; None where the server does not draft."""
+    """Return steps, drafted and accepted tokens between two answers of /metrics; None without drafts."""
+    first, last = (count(text, OF_A_LOAD) for text in (before, after))
     grown: dict[str, float] = {}
     for name in ("drafts", "draft_tokens", "accepted_tokens"):
-        first, last = (metric(text, f"spec_decode_num_{name}") for text in (before, after))
-        if last is None:
+        now = last[name]
+        if now is None:
             return None
-        grown[name] = last - (first or 0)
+        grown[name] = now - (first[name] or 0)
     return grown
 
 
@@ -218,7 +215,7 @@ def measure(load: Load | None, sampling: Sampling, ask: Ask | None, run: Runner,
         "version": _version(ask("/version", None, METRICS_DEADLINE_S).body),
         "prefix_cache": prefix_cache(before, after),
         "drafts": drafts(before, after),
-        "others": int(metric(before, "num_requests_running") or 0),
+        "others": int(count(before, OF_A_LOAD)["running"] or 0),
     }
     return {"load": {**running.result(), **said}, "readings": readings}
 

@@ -37,6 +37,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
     ask,
     services,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, document
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
 STATE = "/var/lib/gb10-watchdog"
@@ -122,13 +123,10 @@ def _seen(still: Still, look: Look) -> str:
 
 
 def _look(service: Service, power: float | None, world: World) -> Look:
-    try:
-        status = json.loads(_text(world.root / service.status.lstrip("/")) or "{}")
-        phase, life = status.get("phase"), f"{status.get('attempt')} {status.get('since')}"
-    except (ValueError, AttributeError, RecursionError):
-        phase, life = None, ""
+    status = document(_text(world.root / service.status.lstrip("/")))
+    phase, life = status.get("phase"), f"{status.get('attempt')} {status.get('since')}"
     counters: Counters = {}
-    if phase == "ready":  # while it loads, nobody is asked
+    if phase == READY:  # while it loads, nobody is asked
         with contextlib.suppress(OSError, ValueError):
             counters = world.ask(service, DEADLINE_S)
     running, tokens, prompts = (counters.get(name) for name in ("running", "generated_tokens", "prompt_tokens"))
