@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu_identity import read_cdi, read_cdi_driver, read_gpu
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import read_identity
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
     read_clock,
     read_disks,
@@ -93,7 +94,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "port_owners": read_owners(
             host.system, [item for item in seen if item["name"] in {rail["netdev"] for rail in rails}]
         ),
-        "gpu": read_gpu(host),
+        "gpu": read_identity(host),
         "driver": driver_of(host, packages, database.holds),
         "packages": packages,
         "installed_by_us": sorted(installed_by_us(host).intersection(names)),

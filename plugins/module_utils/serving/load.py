@@ -16,15 +16,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from typing import Any, Callable
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import OF_A_LOAD, count
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.server_probe import STRANGER, Ask
 from ansible_collections.gb10.fleet.plugins.module_utils.system.system import Clock, Runner
 
-GPU_DEADLINE_S = 10.0  # a driver that has lost its GPU can let nvidia-smi hang for ever
-GPU_FIELDS = (
-    *("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu"),
-    *("clocks_event_reasons.active", "driver_version"),
-)
+_FIGURES = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
+GPU_FIELDS = (*(gpu.NUMBERS[name][0] for name in _FIGURES), gpu.REASON_BITS, gpu.TEXTS["driver"])
 METRICS_DEADLINE_S = 30.0
 GRACE_S = 30.0  # of `docker exec`, after the time of what runs in the container
 LARGEST_COMPLAINT = 500
@@ -175,24 +173,13 @@ def drafts(before: str, after: str) -> dict[str, float] | None:
 
 def read_gpu(run: Runner) -> Reading | None:
     """One reading, or None: nvidia-smi failed, hangs, or sees no GPU."""
-    query = ["nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits"]
-    done = run(query, None, GPU_DEADLINE_S)
-    row = next((line.split(",") for line in done.stdout.splitlines() if line.count(",") == len(GPU_FIELDS) - 1), None)
-    if done.rc or row is None:
+    done = run(gpu.argv(GPU_FIELDS), None, gpu.GPU_DEADLINE_S)
+    cells = gpu.row(done.stdout, GPU_FIELDS)
+    if done.rc or not cells:
         return None
-    clock, power, temperature, utilization, bits, driver = row
-    try:
-        reasons: int | None = int(bits, 16)
-    except ValueError:
-        reasons = None
-    return Reading(_number(clock), _number(power), _number(temperature), _number(utilization), reasons, driver.strip())
-
-
-def _number(cell: str) -> float | None:
-    try:
-        return float(cell)
-    except ValueError:
-        return None  # [N/A], [Not Supported]
+    values, _reasons = gpu.values(cells)
+    figures = {name: values[name] for name in _FIGURES}
+    return Reading(**figures, event_reasons=gpu.reason_bits(cells), driver=values["driver"] or "")
 
 
 def measure(load: Load | None, sampling: Sampling, ask: Ask | None, run: Runner, clock: Clock) -> dict[str, Any]:

@@ -180,7 +180,7 @@ def test_a_real_driver_idle_and_under_load() -> None:
 
 def test_a_real_driver_refuses_a_field() -> None:
     text, _, rc = (H100 / "bad.txt").read_text().rpartition("rc ")
-    assert (gpu.parse(smi(text, int(rc)))[0]["state"], gpu._UNKNOWN_FIELD.search(text)[1]) == (  # type: ignore[index]
+    assert (gpu.parse(smi(text, int(rc)))[0]["state"], re.search(gpu._UNKNOWN_FIELD, text)[1]) == (  # type: ignore[index]
         "unreadable",
         "nosuch.field",
     )

@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
+
 from ..vllm_unit.seal import Seal, read_secret
 
 CONFIG = "/etc/gb10-fleet/recorder.json"
@@ -34,8 +36,9 @@ UNHEARD_S = 10.0  # so long the peer's kernel may confirm nothing: a host that l
 MOST_WAITING = 900  # lines: a quarter of an hour of samples
 LONGEST_TEXT = 400  # characters of a line of the kernel
 LARGEST_TEXT = 2400  # bytes of it as JSON, where an odd character takes up to 12; the keeper takes 4096 of a whole line
-GPU_FIELDS = ("clocks.sm", "power.draw", "temperature.gpu", "utilization.gpu", "clocks_event_reasons.active")
-GPU = ("nvidia-smi", f"--query-gpu={','.join(GPU_FIELDS)}", "--format=csv,noheader,nounits", "--loop-ms=1000")
+_FIGURES = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
+GPU_FIELDS = (*(gpu.NUMBERS[name][0] for name in _FIGURES), gpu.REASON_BITS)
+GPU = (*gpu.argv(GPU_FIELDS), "--loop-ms=1000")
 KERNEL = ("journalctl", "--dmesg", "--follow", "--lines=0", "--output=short-unix", "--no-pager", "--quiet")
 _KERNEL = re.compile(r"(\d+\.\d+) \S+ kernel: (.*)")
 _MEMORY = {"MemAvailable": "available_kib", "CmaTotal": "cma_total_kib", "CmaFree": "cma_free_kib"}
@@ -94,16 +97,14 @@ class Peer(NamedTuple):
     port: int
 
 
-def sample(root: Path, gpu: str, now_s: float) -> dict[str, Any]:
+def sample(root: Path, line: str, now_s: float) -> dict[str, Any]:
     """One second of this host. What cannot be read is not in it."""
     found: dict[str, Any] = {"at_s": round(now_s, 2)}
-    cells = [cell.strip() for cell in gpu.split(",")]
-    if len(cells) == len(GPU_FIELDS):
-        names = ("clock_mhz", "power_w", "temperature_c", "utilization_percent")
-        for name, cell in zip(names, cells):
-            with contextlib.suppress(ValueError):
-                found[name] = float(cell)
-        found["reasons"] = cells[-1][:20]
+    cells = gpu.row(line, GPU_FIELDS)
+    if cells:
+        values, _reasons = gpu.values(cells)
+        found.update({name: values[name] for name in _FIGURES if values[name] is not None})
+        found["reasons"] = cells[gpu.REASON_BITS].strip()[:20]
     for line in _text(root / "proc/meminfo").splitlines():
         name, _, rest = line.partition(":")
         if name in _MEMORY and rest.split()[:1] and rest.split()[0].isdigit():

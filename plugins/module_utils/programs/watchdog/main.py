@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import subprocess
 import sys
 import time
@@ -37,6 +36,8 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.counters import
     ask,
     services,
 )
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import argv as argv_of_gpu
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import row, values
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, document
 
 CONFIG = "/etc/gb10-fleet/watchdog.json"
@@ -45,8 +46,8 @@ RUN = "/run/gb10-watchdog"  # what is seen while that has no room: a full disk m
 DEADLINE_S = 5.0  # of a server that is asked
 COMMAND_S = 20.0  # of a command that gathers evidence
 MOST_RESTARTS = 20  # that are remembered
-GPU = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
-_WATTS = re.compile(r"\s*([0-9]{1,6}(?:\.[0-9]{1,9})?)(?:\s|\Z)")  # anything else is unknown, and no low power
+POWER = ("power.draw",)
+GPU = tuple(argv_of_gpu(POWER))
 BOOT = "/proc/sys/kernel/random/boot_id"
 # What a person wants to see of a hang; UNIT stands for the service's. Each is optional.
 EVIDENCE = {
@@ -135,8 +136,9 @@ def _look(service: Service, power: float | None, world: World) -> Look:
 
 def _power(world: World) -> float | None:
     code, said = world.run(GPU, COMMAND_S)
-    found = _WATTS.match(said) if code == 0 else None
-    return float(found[1]) if found else None
+    found, _reasons = values(row(said, POWER) if code == 0 else {})
+    watts: float | None = found["power_w"]  # what is no number is unknown, and no low power
+    return watts
 
 
 def _recalled(places: Sequence[Path], boot: str) -> tuple[Still | None, list[float], str]:
