@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.images.errors import ImageError
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import lines
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.host_tools import Command, command
 from ansible_collections.gb10.fleet.plugins.module_utils.serving.model_folder import CHUNK, existing
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
 
 _CHANGED = re.compile(r"^\+\+\+ (?:b/)?([^\t\n]+)", re.MULTILINE)
 _BUILDX = re.compile(r"\bv?(\d+\.\d+\.\d+)")
@@ -129,12 +131,12 @@ def _proven(given: Mapping[str, Any], what: str) -> Path:
 
 def builder(run: Command = command) -> dict[str, Any]:
     """What this host has for a build."""
-    memory = dict(re.findall(r"^(\w+):\s+(\d+) kB", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE))
+    memory = lines(System())
     done = run(["docker", "buildx", "version"])
     version = _BUILDX.search(done.stdout) if done.returncode == 0 else None
     return {
-        "memory_bytes": int(memory["MemTotal"]) * 1024,
-        "available_bytes": int(memory["MemAvailable"]) * 1024,
+        "memory_bytes": memory["MemTotal"],
+        "available_bytes": memory["MemAvailable"],
         "cores": os.cpu_count() or 1,
         "free_bytes": min(_free(Path(each)) for each in _STORES if Path(each).exists() or each == _STORES[0]),
         "buildx": version.group(1) if version else None,

@@ -22,12 +22,11 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, mem
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, quoted, text_of, uptime
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, quoted, uptime
 
 LINE = "GB10-GLANCE:"  # a look behind it, as JSON
 DEADLINE_S = 2.0  # of a server that is asked for its counters
 AGAIN_S = 1.0  # after which a single look at a server that works is followed by another: what it does in a second
-PRESSURES = ("cpu", "memory", "io")
 Ask = Callable[[metrics.Service, float], metrics.Counters]
 
 
@@ -60,19 +59,15 @@ def _sample(host: HostReader, notes: Notes, now_s: float) -> dict[str, Any]:
         "steady_s": _steady(host),
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
         "serving": None,
-        "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
+        "memory": notes.part("memory", lambda: memory.read_memory(host)),
         "blocks": None,
-        "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
+        "pressure": memory.read_pressures(host, notes),
         "rails": notes.read("rails", lambda: rails.read_rails(host)),
     }
 
 
 def _steady(host: HostReader) -> float:
     return round(host.system.clock.now(), 2)
-
-
-def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
-    return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))
 
 
 def _service(host: HostReader, service: metrics.Service, ask: Ask) -> dict[str, Any]:

@@ -8,7 +8,6 @@ Nothing here raises: what cannot be read is None, and `unknown` has the reason u
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Any, Callable, Optional, Protocol
 
@@ -30,7 +29,6 @@ from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader impo
 from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
 
 SCHEMA_VERSION = 1
-PRESSURES = ("cpu", "memory", "io")
 Asks = dict[str, Optional[service.Ask]]
 Make = Callable[[HostReader, str], service.Ask]
 Seen = Callable[[dict[str, Any]], None]
@@ -78,7 +76,7 @@ def collect(
         "zones": notes.read("zones", lambda: sensors.read_zones(host)),
         "hwmon": notes.read("hwmon", lambda: sensors.read_hwmon(host)),
         "disks": notes.read("disks", lambda: sensors.read_disks(host, notes.reasons)),
-        "oom_kills": notes.read("oom_kills", lambda: memory.parse_oom_kills(text_of(host, "/proc/vmstat"))),
+        "oom_kills": notes.read("oom_kills", lambda: memory.read_oom_kills(host)),
         "service": None if several else _status(host, notes, units.SHORT, "service"),
         **({"services": {name: _status(host, notes, name, f"services.{name}") for name in several}} if several else {}),
         "boots": notes.read("boots", lambda: boots.read_boots(host, boot_id)),
@@ -150,14 +148,8 @@ def _sample(host: HostReader, notes: Notes, asks: Asks) -> dict[str, Any]:
         "gpu": notes.part("gpu", lambda: gpu.read_gpu(host)),
         "serving": counted.get("serving"),
         **({"servings": servings} if servings else {}),
-        "memory": notes.part("memory", lambda: memory.parse_meminfo(text_of(host, "/proc/meminfo"))),
-        "blocks": notes.read(
-            "blocks", lambda: memory.parse_blocks(text_of(host, "/proc/buddyinfo"), os.sysconf("SC_PAGE_SIZE"))
-        ),
-        "pressure": {kind: _pressure(host, notes, kind) for kind in PRESSURES},
+        "memory": notes.part("memory", lambda: memory.read_memory(host)),
+        "blocks": notes.read("blocks", lambda: memory.read_blocks(host)),
+        "pressure": memory.read_pressures(host, notes),
         "rails": notes.read("rails", lambda: rails.read_rails(host)),
     }
-
-
-def _pressure(host: HostReader, notes: Notes, kind: str) -> dict[str, Any] | None:
-    return notes.read(f"pressure.{kind}", lambda: memory.parse_pressure(text_of(host, f"/proc/pressure/{kind}")))

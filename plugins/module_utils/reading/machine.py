@@ -1,7 +1,7 @@
 # Copyright: gb10-fleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which machine this is: the product, its system, memory, file systems and kernel parameters."""
+"""Which machine this is: the product, its system, file systems and kernel parameters."""
 
 from __future__ import annotations
 
@@ -49,11 +49,6 @@ def read_machine_digest(host: HostReader) -> str | None:
     """A digest of the machine id, which itself is not for others (machine-id(5)); None before the first boot."""
     found = re.match(r"[0-9a-f]{32}\Z", host.read("/etc/machine-id") or "")
     return sha256(f"gb10-fleet:{found[0]}".encode())[:16] if found else None
-
-
-def read_memory_bytes(host: HostReader, line: str = "MemTotal") -> int | None:
-    found = re.search(rf"^{line}:\s+(\d+) kB", host.read("/proc/meminfo") or "", re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
 
 
 def read_disks(host: HostReader, paths: Sequence[str]) -> list[Facts]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, parse_meminfo
+from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory import ACCOUNTS, read_memory
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import document
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
@@ -119,7 +119,7 @@ def _asked(host: str) -> str:
 def memory(system: System) -> Memory | None:
     """None where the kernel does not tell."""
     try:
-        found, _ = parse_meminfo(system.text("/proc/meminfo") or "")
+        found, _ = read_memory(HostReader(system=system))
     except Unknown:
         return None
     accounts = [found[name] for name in ACCOUNTS]
@@ -135,7 +135,7 @@ def judge(before: Memory | None, after: Memory | None, took_gib: float, others_g
     `others_gib`: what the services that still run may take. What is hidden beyond that belongs to nobody.
     """
     if after is None:
-        return _verdict("memory_unknown", "/proc/meminfo does not say what is in use", "see `free -g` on the host")
+        return _verdict("memory_unknown", "the kernel does not say what memory is in use", "see `free -g` on the host")
     was = f", {before.available / GIB:.0f} before" if before else ""
     text = f"{after.available / GIB:.0f} GiB are available{was}; the service was given {took_gib:.0f}"
     left = after.hidden / GIB - others_gib

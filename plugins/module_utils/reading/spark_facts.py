@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import read_identity
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
@@ -22,12 +22,10 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import 
     read_disks,
     read_kho_off,
     read_machine_digest,
-    read_memory_bytes,
     read_os,
     read_product,
     read_sysctls,
 )
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.memory_blocks import read_blocks
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.model_folders import read_models
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.network import (
     ipv4_routes,
@@ -55,6 +53,7 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading.ssh_ports impor
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.stop_requests import read_wishes
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.vendor_updates import read_vendor_updates
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import Facts, HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes
 
 
 def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] = ()) -> Facts:
@@ -71,16 +70,17 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     lasting = lasting_interfaces(
         seen, {*network.session_interfaces, *network.ways_out, *(rail["netdev"] for rail in rails)}
     )
+    bytes_of = memory.lines(host.system)
     return {
         "hostname": host.read("/proc/sys/kernel/hostname"),
         "boot_id": host.read("/proc/sys/kernel/random/boot_id"),
         "kernel": host.read("/proc/sys/kernel/osrelease"),
         "kho_off": read_kho_off(host),
         "architecture": host.machine,
-        "memory_bytes": read_memory_bytes(host),
-        "memory_available_bytes": read_memory_bytes(host, "MemAvailable"),
-        "memory_pinned_bytes": read_memory_bytes(host, "Hugetlb"),
-        "memory_blocks": read_blocks(host),
+        "memory_bytes": bytes_of.get("MemTotal"),
+        "memory_available_bytes": bytes_of.get("MemAvailable"),
+        "memory_pinned_bytes": bytes_of.get("Hugetlb"),
+        "memory_blocks": Notes().read("memory_blocks", lambda: memory.read_blocks(host)),
         "os": read_os(host),
         "product": read_product(host),
         "root": host.system.privileged,

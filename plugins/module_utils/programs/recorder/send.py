@@ -23,7 +23,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory
+from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
+from ansible_collections.gb10.fleet.plugins.module_utils.system.system import System
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Unknown
 
 from ..vllm_unit.seal import Seal, read_secret
 
@@ -105,13 +108,11 @@ def sample(root: Path, line: str, now_s: float) -> dict[str, Any]:
         values, _reasons = gpu.values(cells)
         found.update({name: values[name] for name in _FIGURES if values[name] is not None})
         found["reasons"] = cells[gpu.REASON_BITS].strip()[:20]
-    for line in _text(root / "proc/meminfo").splitlines():
-        name, _, rest = line.partition(":")
-        if name in _MEMORY and rest.split()[:1] and rest.split()[0].isdigit():
-            found[_MEMORY[name]] = int(rest.split()[0])
-    pressure = re.match(r"some avg10=(\d+\.\d+)", _text(root / "proc/pressure/memory"))
-    if pressure:
-        found["pressure_percent"] = float(pressure[1])
+    host = HostReader(system=System(root))
+    bytes_of = memory.lines(host.system)
+    found.update({name: bytes_of[line] // 1024 for line, name in _MEMORY.items() if line in bytes_of})
+    with contextlib.suppress(Unknown, KeyError):
+        found["pressure_percent"] = memory.read_pressure(host, "memory")["some"]["avg10"]
     return found
 
 
@@ -217,13 +218,6 @@ def main() -> int:
         fresh = time.monotonic() - float(latest["heard"]) < 3 * EVERY_S  # type: ignore[arg-type]
         outbox.put(sample(root, str(latest["gpu"]) if fresh else "", time.time()))
         time.sleep(EVERY_S)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
 
 
 if __name__ == "__main__":
