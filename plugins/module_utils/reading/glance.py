@@ -18,11 +18,11 @@ from collections.abc import Callable
 from typing import Any
 
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import counters as metrics
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, sensors
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import gpu, memory, running, sensors
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import READY, parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, quoted, uptime
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, Unknown, quoted
 
 LINE = "GB10-GLANCE:"  # a look behind it, as JSON
 DEADLINE_S = 2.0  # of a server that is asked for its counters
@@ -34,14 +34,13 @@ def look(host: HostReader, ask: Ask = metrics.ask) -> dict[str, Any]:
     """`reading` as gb10.fleet.health_facts gives it, with one sample; `services` each with its counters."""
     notes = Notes()
     now_s = round(host.time_of_day(), 2)
-    command_line = host.read("/proc/cmdline")
     reading = {
         "schema_version": 1,
         "at_s": now_s,
-        "uptime_s": notes.read("uptime_s", lambda: uptime(host)),
+        "uptime_s": notes.read("uptime_s", lambda: running.read_uptime(host)),
         "boot": None,
-        "kernel": quoted(host.read("/proc/sys/kernel/osrelease") or "") or None,
-        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
+        "kernel": quoted(running.read_kernel(host) or "") or None,
+        "kho_off": running.read_kho_off(host),
         "firmware": None,
         "clock": {"epoch_s": now_s, "source": None, "synchronized": None},
         "samples": [_sample(host, notes, now_s)],

@@ -18,15 +18,15 @@ from ansible_collections.gb10.fleet.plugins.module_utils.reading import (
     gpu,
     kernel_log,
     memory,
+    running,
     sensors,
 )
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import rail_counters as rails
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import serving as service
 from ansible_collections.gb10.fleet.plugins.module_utils.reading import unit_names as units
-from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import read_clock
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.unit_status import parse_status
 from ansible_collections.gb10.fleet.plugins.module_utils.system.host_reader import HostReader
-from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of, uptime
+from ansible_collections.gb10.fleet.plugins.module_utils.system.texts import Notes, quoted, text_of
 
 SCHEMA_VERSION = 1
 Asks = dict[str, Optional[service.Ask]]
@@ -53,9 +53,8 @@ def collect(
     """The whole reading; docs/health.md lists the keys. With `loaded` the samples are those of a load of ours."""
     notes = Notes()
     now_s = host.time_of_day()
-    uptime_s = notes.read("uptime_s", lambda: uptime(host))
-    boot_id = host.read("/proc/sys/kernel/random/boot_id")
-    command_line = host.read("/proc/cmdline")
+    uptime_s = notes.read("uptime_s", lambda: running.read_uptime(host))
+    boot_id = running.read_boot_id(host)
     booted_s = None if uptime_s is None else now_s - uptime_s
     several = _several(host)
     asks = _askers(host, notes, several, server)
@@ -65,11 +64,10 @@ def collect(
         "at_s": round(now_s, 2),
         "uptime_s": uptime_s,
         "boot": (boot_id or "").replace("-", "")[: kernel_log.SHORT_BOOT] or None,
-        "kernel": _word(host, "/proc/sys/kernel/osrelease"),
-        # Of the command line this alone: the rest may hold what is nobody's business.
-        "kho_off": None if command_line is None else "kho=off" in command_line.split(),
-        "firmware": _word(host, "/sys/class/dmi/id/bios_version"),
-        "clock": read_clock(host),
+        "kernel": quoted(running.read_kernel(host) or "") or None,
+        "kho_off": running.read_kho_off(host),
+        "firmware": quoted(host.read("/sys/class/dmi/id/bios_version") or "") or None,
+        "clock": running.read_clock(host),
         "samples": taken,
         **({"load": loaded.as_dict()} if loaded else {}),
         "processes": notes.read("processes", lambda: gpu.read_processes(host)),
@@ -85,10 +83,6 @@ def collect(
         "certificates": notes.read("certificates", lambda: certificates.read_certificates(host)),
         "unknown": notes.reasons,
     }
-
-
-def _word(host: HostReader, path: str) -> str | None:
-    return quoted(host.read(path) or "") or None
 
 
 def _several(host: HostReader) -> list[str]:

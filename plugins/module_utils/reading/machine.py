@@ -16,11 +16,6 @@ DISK_PATHS = ("/", "/boot", "/var/lib/docker")
 # What DGX OS sets and the role kernel_parameters leaves alone; the findings know the lowest sound values.
 VERIFIED_SYSCTLS = ("vm.max_map_count",)
 
-_RUNNING = "/run/systemd/units/invocation:"  # systemd keeps a link of this name while the unit is up
-TIMESYNCD = "systemd-timesyncd"
-_TIME_SOURCES = (TIMESYNCD, "chrony", "chronyd", "ntpsec", "ntp", "ntpd", "openntpd")
-BELOW = "the machine below"
-
 
 def _assignments(text: str | None) -> dict[str, str]:
     """`KEY="value"` lines; of a repeated key the last one counts (dgx-release gains one DGX_OTA_VERSION per update)."""
@@ -68,18 +63,3 @@ def read_disks(host: HostReader, paths: Sequence[str]) -> list[Facts]:
 
 def read_sysctls(host: HostReader) -> dict[str, int | None]:
     return {name: host.number("/proc/sys/" + name.replace(".", "/")) for name in VERIFIED_SYSCTLS}
-
-
-def read_kho_off(host: HostReader) -> bool | None:
-    """Whether this boot has kho=off. Of the command line this alone: the rest may hold what is nobody's business."""
-    line = host.read("/proc/cmdline")
-    return None if line is None else "kho=off" in line.split()
-
-
-def read_clock(host: HostReader) -> Facts:
-    """The time of day, and what sets it, by files: `timedatectl` would start a service in each call."""
-    running = (name for name in _TIME_SOURCES if host.path(f"{_RUNNING}{name}.service").is_symlink())
-    # A container has no clock of its own.
-    source = BELOW if host.path("/run/systemd/container").exists() else next(running, None)
-    reached = host.path("/run/systemd/timesync/synchronized").exists() if source == TIMESYNCD else None
-    return {"epoch_s": round(host.time_of_day(), 2), "source": source, "synchronized": reached}

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory
+from ansible_collections.gb10.fleet.plugins.module_utils.reading import apt_preferences, memory, running
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.cdi import read_cdi, read_cdi_driver
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.gpu import read_identity
 from ansible_collections.gb10.fleet.plugins.module_utils.reading.machine import (
-    read_clock,
     read_disks,
-    read_kho_off,
     read_machine_digest,
     read_os,
     read_product,
@@ -73,9 +71,9 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
     bytes_of = memory.lines(host.system)
     return {
         "hostname": host.read("/proc/sys/kernel/hostname"),
-        "boot_id": host.read("/proc/sys/kernel/random/boot_id"),
-        "kernel": host.read("/proc/sys/kernel/osrelease"),
-        "kho_off": read_kho_off(host),
+        "boot_id": running.read_boot_id(host),
+        "kernel": running.read_kernel(host),
+        "kho_off": running.read_kho_off(host),
         "architecture": host.machine,
         "memory_bytes": bytes_of.get("MemTotal"),
         "memory_available_bytes": bytes_of.get("MemAvailable"),
@@ -108,7 +106,7 @@ def collect(host: HostReader, paths: Sequence[str] = (), models: Sequence[str] =
         "oom_daemons": read_oom_daemons(host),
         "vendor_updates": read_vendor_updates(host),
         "cdi_driver": read_cdi_driver(host),
-        "clock": read_clock(host),
+        "clock": running.read_clock(host),
         "machine_digest": read_machine_digest(host),
         "join_key": read_join_key(host),
         "join_keys": read_join_keys(host),

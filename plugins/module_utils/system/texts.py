@@ -100,10 +100,6 @@ def number(cell: str) -> float:
     return float(cell)
 
 
-def uptime(host: HostReader) -> float:
-    return number(text_of(host, "/proc/uptime").split()[0])
-
-
 def quoted(text: str) -> str:
     """What somebody else said, on one line, short, without the identity of a GPU and without what looks secret."""
     line = " ".join(text[:_LARGEST_READ].split())
