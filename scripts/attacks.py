@@ -23,6 +23,7 @@ TESTS = (
     "tests/unit/serving/test_transfer_attacks.py",
     "tests/unit/programs/test_join_attacks.py",
     "tests/unit/hosts/test_bounds.py",
+    "tests/unit/hosts/test_engine_answer.py",
     "tests/unit/hosts/test_facts_schema.py",
     "tests/unit/hosts/test_module_front.py",
 )

@@ -74,7 +74,7 @@ def test_a_key_that_is_missing_is_named(key: str) -> None:
 
 
 def test_no_wrong_value_ends_in_an_error_of_pythons() -> None:
-    refused = passed = 0
+    refused = passed = tracebacks = 0
     for key in FULL:
         for wrong in WRONG:
             try:
@@ -82,5 +82,7 @@ def test_no_wrong_value_ends_in_an_error_of_pythons() -> None:
                 passed += 1
             except facts_schema.WrongFact:
                 refused += 1
-    tally("a host sends an answer with a value of a wrong type", refused + passed, 0)
-    assert refused > 4 * passed > 0
+            except Exception:
+                tracebacks += 1
+    tally("a host sends an answer with a value of a wrong type", refused + passed + tracebacks, tracebacks)
+    assert refused > 3 * passed > 0 and not tracebacks
