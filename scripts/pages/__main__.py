@@ -21,6 +21,7 @@ def written() -> dict[Path, str]:
         **monitoring.runbooks(),
         **variables.parts(),
     }
+    parts[findings.COHERENCE] = {**parts[findings.COHERENCE], "verdicts": findings.verdicts()}
     made = {rules.PAGE: rules.page(), monitoring.RULES: monitoring.rules_file()}
     known = _figures()
     for path in sorted({*parts, *(ROOT / "docs").rglob("*.md")} - {*made}):
